@@ -91,7 +91,7 @@ def _lost_ranks(world: Communicator, error: BaseException) -> set[int]:
 
 
 def _short(error: MPILearnError) -> str:
-    """A failed training in one line, with the traceback of the rank that raised, which shows the user's code."""
+    """A failed training in one line, followed by the traceback of the rank that raised the error."""
     if not isinstance(error, TrainingError):
         return str(error)
     return f"training failed on rank {error.rank} ({error.host}): {error.reason}\n{error.traceback}".rstrip()

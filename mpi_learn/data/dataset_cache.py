@@ -15,6 +15,7 @@ from mpi_learn.mpi.agreement import result_of_rank
 from mpi_learn.mpi.communicators import Communicator
 
 N_DATASETS = 4
+"""The largest number of cached datasets."""
 MEMORY_FRACTION = 0.25
 """The fraction of a host's memory for cached datasets while another one is loaded."""
 

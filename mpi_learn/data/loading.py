@@ -48,6 +48,9 @@ def split(n: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
     Returns:
         Two arrays of indices in ascending order, which together contain each of 0, …, n - 1 once.
+
+    Raises:
+        DataError: No sample is left for training or for validation.
     """
     order = np.random.default_rng([seed, n]).permutation(n)
     count = n_validation(n, fraction)

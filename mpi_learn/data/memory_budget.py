@@ -19,8 +19,8 @@ CGROUPS = Path("/sys/fs/cgroup")
 def is_streamed(plan: DataPlan, configuration: DataConfiguration, host_bytes: int) -> bool:
     """Whether samples are read from their files during the training.
 
-    The decision depends on the total memory rather than the free memory: a repeated training must decide alike, since
-    the order of samples depends on it.
+    The decision depends on the total memory rather than the free memory: a repeated training must make the same
+    decision, because the order of samples depends on it.
 
     Args:
         host_bytes: The memory of the smallest host.

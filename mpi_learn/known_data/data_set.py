@@ -20,6 +20,7 @@ class FileArray:
     Attributes:
         shape: The shape as text; n is the number of samples.
         dtype: The dtype by its NumPy name.
+        unit: The unit; for pixels and classes, the range of the values.
         meaning: The quantity, in one phrase.
         columns: The names along the last axis, if its entries are different quantities.
     """

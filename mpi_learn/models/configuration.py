@@ -1,4 +1,4 @@
-"""Settings of models: what is built, what it is trained with, how it is computed, and ``gan:``."""
+"""Settings of models: function and arguments, losses and metrics, precision, and the section ``gan:``."""
 
 from __future__ import annotations
 

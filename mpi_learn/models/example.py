@@ -47,7 +47,7 @@ class Example:
 
 
 def named(values: Sequence[Any], names: Sequence[str]) -> Any:
-    """`values` as user code takes them: a mapping if they have names, the value itself if it is the only one."""
+    """`values` as user code takes them: with names a mapping, else the only value, a list of several, or None."""
     if names:
         return dict(zip(names, values, strict=True))
     return values[0] if len(values) == 1 else list(values) or None

@@ -1,4 +1,4 @@
-"""Prepares Keras and PyTorch for a model: threads, random seeds, precision, and no noise on the terminal.
+"""Prepares Keras and PyTorch for a model: threads, random seeds, precision, and a quiet terminal.
 
 The framework of a model is known only when the user's function has returned it, but threads and seeds must be set
 before the function uses the framework. Frameworks that are loaded are prepared before the function is called, the

@@ -1,12 +1,12 @@
 """Generative adversarial networks of every framework (Goodfellow et al. 2014, algorithm 1).
 
-Both models are in one flat vector, the discriminator first. Each is followed by one number, which in a gradient is the
-number of samples of that model's part. It is 0 for a model that is not updated in this step, whose optimizer then makes
-no step.
+Both models are in one flat vector, the discriminator first. One number follows the arrays of each model. In a gradient,
+it is the number of samples behind that model's part: 0 if the step does not update the model, whose optimizer then
+makes no step.
 
 The discriminator's loss is the mean of its losses on real and on generated samples. The generator's loss is that of
 the discriminator with generated samples labelled as real (the "non-saturating" form of the paper). Further outputs of
-the discriminator predict the labels, for both models (Odena, Olah & Shlens 2017).
+the discriminator predict the labels; both models are trained on their losses (Odena, Olah & Shlens 2017).
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class GanModel(Model):
         self._losses.check_labels([self._validity, *y])
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
-        """The two losses over the steps that updated their model, ``loss``, which is their sum, and the metrics."""
+        """The mean loss of each model over the steps that updated it, their sum ``loss``, and the metrics."""
         d_loss, g_loss = (float(sums[at] / max(sums[n], 1.0)) for n, at in ((N_D, D_LOSS), (N_G, G_LOSS)))
         losses = {"loss": d_loss + g_loss, f"{DISCRIMINATOR}_loss": d_loss, f"{GENERATOR}_loss": g_loss}
         values = sums[FIRST_GAN_METRIC:-N_FLAGS] / max(float(sums[N_SAMPLES]), 1.0)
@@ -161,7 +161,7 @@ class GanModel(Model):
             raise ConfigurationError("every output of the discriminator needs a loss", where="loss")
 
     def _step(self, turn: Turn, flat: Any, x: Tensors, y: Tensors) -> list[Any]:
-        """Gradients of the mean losses by the arrays of the models that are updated, then losses and metrics."""
+        """Gradients of the mean losses with respect to the arrays of the updated models, then losses and metrics."""
         parts = self._split(flat)
         run = partial(self._losses_of, parts, x, y, turn, training=True)
         (losses, fake), gradients = self.generator.with_gradients(

@@ -73,7 +73,7 @@ class LabelRule:
             )
 
     def check_range(self, labels: np.ndarray) -> None:
-        """Raises DataError if one of `labels`, those of all samples, is impossible."""
+        """Raises DataError if one of `labels` is not a class of the output, or not a probability if it must be one."""
         if self.ignored is not None:
             labels = labels[labels != self.ignored]
         if not labels.size:

@@ -21,7 +21,7 @@ def make_model(settings: ModelSettings, example: Example) -> Model:
     """The model that the configuration names, checked on the samples. The same seed gives the same initial weights.
 
     Raises:
-        ModelError, ConfigurationError: The model cannot be built, or does not fit the samples.
+        ModelError, ConfigurationError, DataError: The model cannot be built, or does not fit the samples.
     """
     with prepared(settings.seed, settings.precision):
         built = _build_model(settings)

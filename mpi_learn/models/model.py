@@ -61,15 +61,15 @@ class Model(ABC):
         Returns:
             (layout.size + n_sums,) float32 step vector: the gradient of the loss, times the batch's weight (its
             number of samples where nothing else is documented), 1 for each array that has a gradient and 0 for the
-            others (if `layout.has_counts`), then the sums. Writable.
+            others (if `layout.has_counts`), then the sums. Writable; the next call may overwrite it.
         """
 
     def compile_step(self, by_xla: bool) -> None:  # noqa: B027 - optional
-        """Chooses what computes `gradient` for batches as large as the next one; only if `has_xla`."""
+        """Chooses whether XLA computes `gradient` for batches of the size of the next one; only if `has_xla`."""
 
     @abstractmethod
     def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
-        """The sums of one forward pass in inference mode, (n_sums,) float64."""
+        """The sums of one forward pass in inference mode, (n_sums,) float64. The arguments are those of `gradient`."""
 
     @abstractmethod
     def check_labels(self, y: Arrays) -> None:
@@ -81,7 +81,7 @@ class Model(ABC):
 
     @abstractmethod
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
-        """The outputs in inference mode."""
+        """The outputs in inference mode: one array of shape (n, …) per output."""
 
     def optimizer(self, wanted: Component, number: int = 0) -> UpdateRule:
         """An optimizer of the framework, for the weights of one network.

@@ -31,13 +31,13 @@ class ModelState(Protocol):
         """A copy of the real numbers, float32."""
 
     def set_floats(self, values: np.ndarray) -> None:
-        """Replaces them by the first of `values`."""
+        """Replaces them by the first elements of `values`."""
 
     def integers(self) -> np.ndarray:
         """A copy of the integers, int64."""
 
     def set_integers(self, values: np.ndarray) -> None:
-        """Replaces them by the first of `values`."""
+        """Replaces them by the first elements of `values`."""
 
 
 def joined(arrays: Iterable[Any], dtype: type) -> np.ndarray:
@@ -93,10 +93,14 @@ class Network(ModelState, Protocol):
         """A function of (labels, output) for the mean loss of a batch, and what it requires of labels."""
 
     def with_gradients(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
-        """(losses, further results) of `function`, and the gradient of each loss by its parts."""
+        """(losses, further results) of `function`, and the gradient of each loss with respect to its arrays.
+
+        Args:
+            parts: The arrays of each model; an empty list for a model without a loss.
+        """
 
     def compile(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
-        """`function` of (flat weights, x, y) and lists of tensors, as one of (x, y) and lists of arrays.
+        """Converts a function of (flat weights, x, y), with tensors, to a function of (x, y), with NumPy arrays.
 
         Raises:
             ModelError: Models, loss and data do not fit together.

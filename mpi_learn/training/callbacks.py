@@ -106,7 +106,8 @@ class Callbacks:
             is_later: Whether the model has been trained further, so that changes of an earlier model would be lost.
 
         Raises:
-            ConfigurationError: Callbacks have changed the weights, of which other ranks have copies, or `is_later`.
+            ConfigurationError: Callbacks have changed the weights while other ranks have copies, or weights or state if
+                `is_later`.
         """
         self.model.take_current()
         now = self.model.state.floats()

@@ -47,9 +47,9 @@ def check(configuration: TrainingConfiguration, comm: Communicator, *, data: Dat
 
 
 def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset) -> None:
-    """Does everything that `train` does before the first step, and so raises the errors that it would raise there.
+    """Prepares data, model and algorithm as `train` does, and so raises the errors that it would raise there.
 
-    Collective over `comm`.
+    It reads no checkpoint and makes no step. Collective over `comm`.
 
     Raises:
         UserError: Invalid configuration, data or model; the same on every rank.

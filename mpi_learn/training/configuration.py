@@ -233,7 +233,7 @@ class TrainingConfiguration(Section):
         return self.model_copy(update=changes)
 
     def metric_names(self) -> list[str]:
-        """The keys of ``history`` as far as this file says, in order: loss, metrics, and the same with ``val_``."""
+        """The keys of ``history`` that the configuration determines: loss, metrics, and the same with ``val_``."""
         names = ["loss"]
         if self.gan is not None:
             names += ["discriminator_loss", "generator_loss"]
@@ -253,7 +253,7 @@ class TrainingConfiguration(Section):
         return found | ({"optimizer.schedule.metric": schedule.metric} if schedule.name == "plateau" else {})
 
     def check_metric(self, name: str, where: str) -> None:
-        """Raises ConfigurationError unless the training produces a metric `name`, as far as this file says.
+        """Raises ConfigurationError unless `name` is one of `metric_names`, or the configuration has no loss.
 
         A model that computes its own loss may have metrics that are known only when it is built.
         """

@@ -174,7 +174,7 @@ class Training:
     def _epoch(self, number: int) -> Epoch:
         """The steps of one epoch, and the start of its validation. Collective.
 
-        Everything that may raise on a single rank is inside `agreed_errors`; the collectives are outside.
+        Everything that may raise on a single rank is inside `agreed_errors`. Collectives after the steps are outside.
         """
         started_s = time.perf_counter()
         timeline, sums, self._n_samples = self.timeline, np.zeros(self.model.n_sums), 0

@@ -210,7 +210,7 @@ def receive_arrays(comm: Communicator, source: int) -> Arrays:
 
 @contextmanager
 def collected(comm: Communicator, own: Arrays) -> Iterator[Iterator[tuple[int, Arrays]]]:
-    """On rank 0 every rank and its `own`, one after the other; empty on the other ranks.
+    """An iterator over (rank, arrays `own` of that rank) on rank 0; an empty iterator on the other ranks.
 
     Collective over `comm`.
 

@@ -152,7 +152,7 @@ def _check_batch_sizes(configuration: TrainingConfiguration, model: Model, batch
 def make_validator(
     configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset, model: Model
 ) -> Validator:
-    """Validates `model`; validation in a thread gets its own model. Collective over `comm`."""
+    """The validator of `model`. A validation in a thread has its own model. Collective over `comm`."""
     layout = layout_of(configuration.algorithm, comm.size)
     needs_copy = configuration.validation.mode == "thread" and comm.rank in layout.workers
     with agreed_errors(comm):

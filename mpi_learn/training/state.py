@@ -132,7 +132,7 @@ class Epoch:
         started_s: Start on the clock of `time.perf_counter`.
         steps_s: Wall time of its steps, in seconds.
         finish_validation: Waits for the validation and returns its metrics. Collective.
-        weights: The model's weights after it, (n,) float32.
+        weights: The model's weights after it, (n,) float32; a copy only if a thread validates.
         statistics: The model's batch statistics after it, (k,) float32.
     """
 

@@ -206,7 +206,7 @@ class Monitor:
         self._wall, self._cpu = time.perf_counter(), time.process_time()
 
     def measure(self) -> dict[str, float]:
-        """Mean use of the processor since the last call, in percent of one core; memory now and its maximum, in MB."""
+        """Mean CPU use since the last call, in percent of one core; memory now and its maximum, in MiB."""
         wall, cpu = time.perf_counter(), time.process_time()
         used = 100 * (cpu - self._cpu) / max(wall - self._wall, 1e-9)
         self._wall, self._cpu = wall, cpu
@@ -215,7 +215,7 @@ class Monitor:
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process."""
+    """Resident memory of this process, in bytes."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:  # not Linux
@@ -223,7 +223,7 @@ def resident_bytes() -> int:
 
 
 def gpu_memory() -> dict[str, float]:
-    """Used memory of the GPUs of a loaded framework, in MB; empty without a GPU."""
+    """Memory that a loaded framework uses on one GPU, in MiB; empty without a GPU."""
     if "torch" in sys.modules and (cuda := sys.modules["torch"].cuda).is_available():
         return {"gpu_memory_mb": float(cuda.memory_allocated()) / MEGABYTE}
     tensorflow = sys.modules.get("tensorflow")

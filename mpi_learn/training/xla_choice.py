@@ -31,8 +31,8 @@ TIMING_S = 2.0
 def choose_compiler(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset, model: Model) -> None:
     """Lets XLA compile the model's step if the configuration says so, or with ``auto`` if it is faster.
 
-    All workers make the same choice, the one with the smaller sum of their times. Weights and state do not change.
-    Collective over `comm`.
+    All workers make the same choice: XLA if the sum of their times with it is less than `GAIN` times that without it.
+    Weights and state do not change. Collective over `comm`.
     """
     workers = layout_of(configuration.algorithm, comm.size).workers
     is_worker = comm.rank in workers and model.has_xla

@@ -42,7 +42,10 @@ class ArrayKind:
 
     @property
     def held_dtype(self) -> np.dtype:
-        """The dtype in memory: the stored dtype if it is smaller than that for the model."""
+        """The dtype in memory: the stored dtype if it is smaller than that for the model.
+
+        Booleans that the model receives as numbers are uint8.
+        """
         if self.dtype.kind == "b" and self.taken_dtype.kind != "b":
             return np.dtype(np.uint8)
         return self.dtype.newbyteorder("=") if self.dtype.itemsize < self.taken_dtype.itemsize else self.taken_dtype

@@ -22,7 +22,8 @@ def copy_samples(reader: Reader, targets: Sequence[np.ndarray], start: int, stop
         targets: One array for each of the reader's kinds, of length stop - start.
 
     Raises:
-        DataError: The file cannot be read, or contains values that are not finite.
+        DataError: The file cannot be read, shapes or dtypes differ from those of the reader, or a value is not finite
+            or cannot be represented in the configured integer dtype.
     """
     sample_bytes = sum(kind.dtype.itemsize * math.prod(kind.shape) for kind in reader.kinds)
     at_once = max(1, CHUNK_BYTES // max(1, sample_bytes))

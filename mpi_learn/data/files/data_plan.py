@@ -33,6 +33,7 @@ class FilePart:
     """The samples of one file.
 
     Args:
+        place: The path or URL of the file.
         n_samples: The number of its samples, at least 1.
         n_together: The number of samples that it stores as one piece.
         why_not_streamable: Why it cannot be read in pieces; empty if it can.
@@ -50,6 +51,7 @@ class DataPlan:
 
     Args:
         parts: The files that contain samples, in order.
+        x, y: The inputs and the labels.
         weights: The sample weights: one array or none.
     """
 
@@ -183,7 +185,7 @@ def _dtypes(configuration: DataConfiguration) -> dict[str, np.dtype]:
 
 
 def _check_weights(plan: DataPlan, configuration: DataConfiguration) -> None:
-    """Raises `DataError` unless there is one array of weights, and each dtype belongs to an array."""
+    """Raises `DataError` unless configured weights are one array, and each configured dtype belongs to an array."""
     if configuration.weights is not None and len(plan.weights) != 1:
         raise DataError(f"expected one array, found {len(plan.weights)}", where="data.weights", cure="name one")
     known = {name for kind in plan.kinds for name in (kind.key, kind.name)} | {"features", "labels", ""}

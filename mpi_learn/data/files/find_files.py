@@ -15,7 +15,8 @@ def find_files(places: list[str], key: str) -> list[str]:
     """The files of paths, globs and URLs, without repetition. The files of a glob are sorted.
 
     Raises:
-        DataError: One of the places has no file.
+        DataError: One of the places has no file, or is an NPY file at a URL.
+        UserError: As for `find_urls`.
     """
     found: dict[str, None] = {}
     for place in places:

@@ -28,7 +28,7 @@ def data_version(configuration: DataConfiguration) -> str:
 
 
 def versions(places: Iterable[str], configuration: DataConfiguration) -> list[Version]:
-    """The versions of the files at `places`, of all NPY files in the same folders, and of the user's functions."""
+    """The versions of the files at `places`, of all NPY files in the same folders, and of the user's Python files."""
     found = []
     for place in places:
         if is_url(place):

@@ -51,9 +51,9 @@ class Lookup:
     """Finds the arrays that a configuration requests in one file.
 
     In a table, a plain list is one array with the columns side by side; otherwise it is one array for each name. A list
-    inside the list is always one array. A single column has shape (n,) as a label and (n, 1) as a feature. A mapping
-    gives each array a name. A group or glob of several arrays also gives names: the arrays have their names in the
-    group and are matched by name.
+    inside the list is always one array. A single column of a table has shape (n,) as a label and (n, 1) as a feature.
+    The arrays have names for the model in two cases. A mapping gives each array its key as its name. A group or glob of
+    several arrays outside of a table gives each array its name inside the group.
 
     Attributes:
         known: All names in the file.

@@ -29,7 +29,8 @@ class Reader:
         dtypes: Key or name of an array -> its configured dtype.
 
     Raises:
-        DataError: The file has no array of a name, an array is not numeric, or lengths differ.
+        DataError: The file has no array of a name, an array is not numeric, lengths differ, or the user's function
+            fails.
     """
 
     def __init__(

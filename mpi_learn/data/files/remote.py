@@ -36,6 +36,7 @@ class Copies:
 
     Args:
         cache: The folder of the copies; None for a temporary folder of this process, which is removed at the end.
+        keep: Whether the copies stay in `cache`.
     """
 
     def __init__(self, cache: Path | None, keep: bool) -> None:

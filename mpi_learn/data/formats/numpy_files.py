@@ -13,7 +13,7 @@ import numpy as np
 from mpi_learn.data.formats.source import Description, Jagged, Source
 
 N_BEFORE_LENGTHS = 26
-"""The offset in bytes of the lengths of name and extra field in a member's local header."""
+"""The offset in bytes, in a member's local header, of the two lengths: of the file name and of the extra field."""
 
 
 class NPZ(Source):

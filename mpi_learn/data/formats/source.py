@@ -65,7 +65,7 @@ class Jagged:
 class Source(ABC):
     """One file of samples. Concrete sources are final; `open_source` creates them.
 
-    A source keeps its open file and its memory until it is deleted; only few sources exist at a time. `reading`
+    A source keeps its open file and its memory until it is deleted; only a few sources exist at a time. `reading`
     converts its exceptions to `DataError`.
 
     Args:

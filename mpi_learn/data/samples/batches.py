@@ -123,12 +123,12 @@ class Batches:
 class Dealer:
     """Deals the samples of one epoch in chunks to free workers; exists on the one rank that all workers ask.
 
-    Chunks have equal size and are small: the others wait for the worker with the last chunk for at most one chunk,
-    which is `EVEN_SHARE_PARTS` times smaller than an even share of the epoch.
+    At the end of the epoch, the other workers wait for the worker with the last chunk. Chunks are therefore small: at
+    most an even share of the epoch divided by `EVEN_SHARE_PARTS`, but at least one batch.
 
     Args:
         n_samples: Samples per epoch.
-        batch_size: Chunks contain whole batches of this size.
+        batch_size: Chunks contain whole batches of this size, except the last one.
     """
 
     def __init__(self, n_samples: int, *, batch_size: int, n_workers: int) -> None:

@@ -23,7 +23,15 @@ class ClassWeights:
     def applied(
         self, labels: tuple[np.ndarray, ...], weights: tuple[np.ndarray, ...], is_training: bool
     ) -> tuple[np.ndarray, ...]:
-        """The sample weights of a batch, multiplied by the class weights during training."""
+        """The sample weights of a batch, multiplied by the class weights during training.
+
+        Args:
+            labels: One array of n labels, as for `make_class_weights`.
+            weights: One array of n sample weights, or none.
+
+        Returns:
+            One float array of shape (n,).
+        """
         factors = np.ones(len(labels[0]), np.float32)
         if is_training:
             classes = _classes(labels[0])

@@ -1,4 +1,4 @@
-"""Noise for generators, a function of the position in the epoch only: independent of the number of ranks."""
+"""Noise for generators: a function of seed, epoch and position in the epoch, independent of the number of ranks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Noise:
         return np.ascontiguousarray(found.reshape(n, self.turns, self.size).swapaxes(0, 1))
 
     def _shaped(self, uniform: np.ndarray) -> np.ndarray:
-        """Converts uniform numbers in (0, 1) to the distribution; to normal ones by Box & Muller (1958)."""
+        """Converts uniform numbers in (0, 1] to the distribution; to normal ones by Box & Muller (1958)."""
         if not self.is_normal:
             return 2 * uniform - 1
         half = uniform.shape[1] // 2

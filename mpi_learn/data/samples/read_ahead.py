@@ -25,7 +25,7 @@ class ReadAhead(Generic[Place, Piece]):
         self._asked: tuple[Place, Future[Piece]] | None = None
 
     def pieces(self, places: Iterable[Place], then: Place | None = None) -> Iterator[tuple[Place, Piece]]:
-        """Each of `places` with its piece, and at the end starts to read the piece at `then`.
+        """Yields each of `places` with its piece. The last step also starts to read the piece at `then`.
 
         A piece that was read ahead and is not the next one is dropped, for example when a training resumes at another
         position.

@@ -29,7 +29,7 @@ class Window:
 
 
 class StreamedBatches:
-    """The batches of one worker, like `Batches`, of samples that do not fit into memory.
+    """The batches of one worker, like `Batches`, of samples that stay in their files.
 
     Each epoch has a random order of blocks of consecutive samples. Each worker processes its contiguous share of that
     order in windows of many blocks. A window is read as a whole, and its samples are shuffled. Each sample is therefore
@@ -41,7 +41,7 @@ class StreamedBatches:
     Without shuffling, each worker reads its share in order.
 
     Args:
-        dataset: Its training samples are `StreamedSamples`, its training indices ascend.
+        dataset: Its training samples are `StreamedSamples`. Its training indices, if any, are in ascending order.
         options: As for `Batches`.
     """
 

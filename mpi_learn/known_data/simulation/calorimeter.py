@@ -46,6 +46,7 @@ DEPTH_X0, WIDTH_RM = 1.0, 0.25
 """The size of a voxel: in depth in radiation lengths, across in Molière radii."""
 
 SAMPLING = 0.15
+"""The sampling resolution a: σ/E at 1 GeV."""
 SMALLEST_GEV, LARGEST_GEV = 1.0, 1000.0
 SHOWERS_PER_BLOCK = 50
 

@@ -6,8 +6,8 @@ A quark of momentum p takes an antiquark from the vacuum and forms a meson with 
 
 the partner of the antiquark continues with (1 - z) p until less than 5 GeV is left. Pairs of u, d and s have the
 ratio 0.43 : 0.43 : 0.14 and a Gaussian transverse momentum of 0.35 GeV. A gluon first becomes a light quark and
-antiquark. Charge is conserved along the chain, except for the last meson. The distance of a meson from its
-parton is smaller than that of the colour partner of the parton.
+antiquark. Charge is conserved along the chain, except for the last meson. A meson is closer to its parton than
+the colour partner of the parton is.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def within(shift: Points, limit: Reals) -> Points:
 
 
 def _quarks(partons: Partons, rng: np.random.Generator) -> Partons:
-    """Gluons as two collinear quarks, with any fractions of its momentum; quarks stay."""
+    """Splits each gluon into a collinear quark and antiquark with random fractions of its momentum; quarks stay."""
     gluons, quarks = partons.take(partons.charge == 0), partons.take(partons.charge != 0)
     z = rng.random(len(gluons))
     flavour = rng.choice(VACUUM_CHARGES, len(gluons), p=VACUUM_SHARES)

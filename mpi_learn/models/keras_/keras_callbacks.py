@@ -20,7 +20,7 @@ INSTEAD = {
 """Callbacks of Keras that change the training of one rank alone, or save its model, and what to write instead."""
 SETTING_THE_RATE = ("LearningRateScheduler", "ReduceLROnPlateau")
 PROGRESS = ("best", "wait", "cooldown_counter")
-"""The attributes in which callbacks of Keras compare epochs: `ReduceLROnPlateau`, and those that follow it."""
+"""Attributes in which `ReduceLROnPlateau`, or a similar callback of the user, stores its view of earlier epochs."""
 OF_BATCHES = tuple(f"on_{kind}batch_{at}" for kind in ("", "train_", "test_", "predict_") for at in ("begin", "end"))
 
 
@@ -49,7 +49,7 @@ def is_keras_callback(made: Any) -> bool:
 
 
 def progress(made: Any) -> dict[str, float]:
-    """The values of those `PROGRESS` that a callback has, without which it would start again after a resume."""
+    """The attributes in `PROGRESS` that a callback has, with their values, for a checkpoint."""
     return {name: value for name, value in vars(made).items() if name in PROGRESS and isinstance(value, int | float)}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend import AutocastScope  # not public, and no other way: the second run is outside of the layer's
+from keras.src.backend import AutocastScope  # private, but needed: the second run is outside of the layer's scope
 
 from mpi_learn.errors import ModelError
 

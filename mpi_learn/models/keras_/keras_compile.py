@@ -257,7 +257,7 @@ class CompiledModel:
             raise ConfigurationError(problem, where=settings.model, cure=cure)
 
     def _in_inference(self, x: Any) -> Any:
-        """The outputs; validation would lose a state that changes in inference.
+        """The outputs in inference mode. No layer may change its state there: validation would lose the change.
 
         Raises:
             ModelError: A layer changes its state.

@@ -18,7 +18,7 @@ from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import errors_of_user_code
 
 SHORT = ("accuracy", "acc", "crossentropy", "ce")
-"""Names that Keras replaces by the shapes of labels and outputs."""
+"""Names whose function Keras chooses by the shapes of labels and outputs."""
 WITHOUT_SHAPE = ("ctc", "circle", "dice", "tversky", "categorical_generalized_cross_entropy")
 """Losses whose labels need not have the shape of the output."""
 

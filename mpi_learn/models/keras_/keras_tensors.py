@@ -57,6 +57,6 @@ def is_float(variable: Any) -> bool:
 
 
 def assign(variables: list[Any], values: np.ndarray) -> None:
-    """Assigns the first of `values`, as `joined` returned them."""
+    """Assigns the first elements of `values`, in the order of `joined`."""
     for variable, part in zip(variables, FlatLayout.of(variables).views(values), strict=True):
         variable.assign(part.astype(keras.backend.standardize_dtype(variable.dtype)))

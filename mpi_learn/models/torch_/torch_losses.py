@@ -81,7 +81,8 @@ class Loss:
         """The mean loss of a batch.
 
         Args:
-            weights: (n,), (n, 1), or with the shape of the losses; the weighted losses are divided by their number.
+            weights: (n,), (n, 1), or with the shape of the losses. The sum of the weighted losses is divided by the
+                number of losses, not by the sum of the weights.
 
         Raises:
             ConfigurationError: There are weights, and the loss gives no value for each of them.

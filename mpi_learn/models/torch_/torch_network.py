@@ -28,7 +28,7 @@ from mpi_learn.settings.paths import replacing
 from mpi_learn.update_rule import UpdateRule
 
 SIGNED = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.int64}
-"""PyTorch computes with no unsigned integers of more than 8 bits."""
+"""Replacements of dtypes: PyTorch does not compute with unsigned integers of more than 8 bits."""
 
 
 class TorchNetwork:
@@ -38,8 +38,8 @@ class TorchNetwork:
         layout: Layout of the trainable parameters.
 
     Raises:
-        ModelError: The module has nothing to train, or not on the processor in float32, or cannot be computed in the
-            configured way.
+        ModelError: The module has no trainable parameters, one of them is not float32 or not on the CPU, or the
+            configured precision or activation checkpointing is not possible.
     """
 
     framework = "torch"
@@ -239,7 +239,7 @@ def _span(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _fill(buffers: list[torch.Tensor], values: np.ndarray) -> int:
-    """Copies the first of `values` into the buffers; returns how many."""
+    """Copies the first elements of `values` into the buffers; returns their number."""
     layout = FlatLayout.of(buffers)
     with torch.no_grad():
         for buffer, part in zip(buffers, layout.views(values), strict=True):

@@ -15,7 +15,10 @@ from mpi_learn.settings.user_code import errors_of_user_code
 
 Parameters = list[torch.nn.Parameter]
 StateKey = tuple[int, str]
-"""The number of a parameter, or after the last parameter of a group, and a key of its state in the optimizer."""
+"""(number, key) of a value in the state of the optimizer.
+
+The number is the index of a parameter, or the number of parameters plus the index of a parameter group.
+"""
 
 
 class TorchRule:
@@ -80,7 +83,7 @@ class TorchRule:
         self._has_state[used] = 1
 
     def _filled(self) -> list[tuple[StateKey, np.ndarray]]:
-        """The present keys of the optimizer and their arrays. It creates those of a parameter when they are needed."""
+        """The keys that the optimizer has, and their arrays. The first update of a parameter creates its keys."""
         n, has = len(self._parameters), self._has_state
         pairs = zip(self._first_state, self._arrays.values(), strict=True)
         return [(key, array) for key, array in pairs if (has[key[0]] if key[0] < n else has.any())]
