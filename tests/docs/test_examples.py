@@ -158,7 +158,7 @@ def test_store_page_names_every_column():
         assert [name for name in shown if f"`{name}`" not in section] == [], table.name
 
 
-PAGES = ["tutorial.md", "models.md", "index.md", "workload-systems.md"]
+PAGES = ["tutorial.md", "models.md", "functions.md", "index.md", "workload-systems.md"]
 
 
 def runnable(page: str) -> list[Example]:
