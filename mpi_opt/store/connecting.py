@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sqlite3
 import time
 from pathlib import Path
@@ -93,13 +94,13 @@ def is_same(url: str, other: str) -> bool:
     return parsed(url) == parsed(other)
 
 
-def connect(address: URL, *, read_only: bool, beside_s: float | None = None) -> Connection:
+def connect(address: URL, *, read_only: bool, lock_timeout_s: float | None = None) -> Connection:
     """Opens a connection; unless `read_only`, creates or migrates the tables.
 
     Args:
         address: The URL of the database.
         read_only: Whether to refuse every change.
-        beside_s: For a second connection of this process: the time limit for a locked SQLite file, in seconds.
+        lock_timeout_s: For a second connection of this process: the time limit for a locked SQLite file, in seconds.
 
     Raises:
         StoreError: Names the URL, the problem and its cure.
@@ -108,7 +109,7 @@ def connect(address: URL, *, read_only: bool, beside_s: float | None = None) -> 
     if path is not None:
         _check_path(path, address, read_only)
     try:
-        engine = _engine(address, read_only, beside_s)
+        engine = _engine(address, read_only, lock_timeout_s)
     except ImportError as error:
         raise StoreError(
             f"the driver is not installed: {error}", where=where(address), cure="install it with pip"
@@ -131,11 +132,11 @@ def connect(address: URL, *, read_only: bool, beside_s: float | None = None) -> 
 def file_system(path: Path, mounts: str) -> str:
     """The type of the file system of an absolute path, according to `mounts`, the content of /proc/mounts."""
     found, length = "", -1
-    for line in mounts.splitlines():
-        fields = line.split()
+    for line in mounts.split("\n"):
+        fields = line.split(" ")
         if len(fields) < 3:
             continue
-        point = fields[1].encode().decode("unicode_escape")  # a space in a path is written as \040
+        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[1])  # a space is written as \040
         if path.is_relative_to(point) and len(point) >= length:
             found, length = fields[2], len(point)
     return found
@@ -146,7 +147,7 @@ def is_on_network(path: Path) -> bool:
     mounts = Path("/proc/mounts")
     return (
         mounts.exists()
-        and file_system(path.resolve(), mounts.read_text()).removeprefix("fuse.") in NETWORK_FILE_SYSTEMS
+        and file_system(path.resolve(), os.fsdecode(mounts.read_bytes())).removeprefix("fuse.") in NETWORK_FILE_SYSTEMS
     )
 
 
@@ -165,7 +166,7 @@ def _check_path(path: Path, address: URL, read_only: bool) -> None:
         raise StoreError("no permission to write to it", where=place, cure=cure)
 
 
-def _engine(address: URL, read_only: bool, beside_s: float | None) -> Engine:
+def _engine(address: URL, read_only: bool, lock_timeout_s: float | None) -> Engine:
     if address.get_backend_name() == "postgresql" and read_only:
         # transactions are read-only; a prepared query is a single statement: it cannot commit and then write
         return create_engine(
@@ -180,7 +181,7 @@ def _engine(address: URL, read_only: bool, beside_s: float | None) -> Engine:
         return create_engine(address, poolclass=StaticPool)
     if read_only:
         return _reading_engine(path)
-    wait_s, synchronous = (WAIT_S, "FULL") if beside_s is None else (beside_s, "NORMAL")
+    wait_s, synchronous = (WAIT_S, "FULL") if lock_timeout_s is None else (lock_timeout_s, "NORMAL")
     engine = create_engine(address, poolclass=StaticPool, connect_args={"timeout": wait_s})
     journal = "DELETE" if is_on_network(path) else "WAL"
 
@@ -209,15 +210,25 @@ def _reading_engine(path: Path) -> Engine:
     """An engine that reads an SQLite file; it cannot write, and cannot attach other files."""
 
     def reader() -> sqlite3.Connection:
-        # the shared memory of the log is a file, which cannot be created in a directory without write permission; a
-        # database without a log does not need it
-        is_at_rest = not Path(f"{path}-wal").exists() and not os.access(path.parent, os.W_OK)
-        uri = f"{path.as_uri()}?mode=ro{'&immutable=1' if is_at_rest else ''}"
+        # the shared memory of the log is a file, which cannot be created in a directory without write permission
+        is_immutable = not os.access(path.parent, os.W_OK) and _is_wal_without_log(path)
+        uri = f"{path.as_uri()}?mode=ro{'&immutable=1' if is_immutable else ''}"
         connection = sqlite3.connect(uri, uri=True, timeout=WAIT_S, check_same_thread=False)
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         return connection
 
     return create_engine("sqlite://", creator=reader, poolclass=StaticPool)
+
+
+def _is_wal_without_log(path: Path) -> bool:
+    """Whether an SQLite file is in the mode of the write-ahead log, but has no log: no process has it open."""
+    if Path(f"{path}-wal").exists():
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(20)[18:] == b"\2\2"  # the versions of the format for writing and reading
+    except OSError:
+        return False
 
 
 def _check_schema(connection: Connection, address: URL, read_only: bool) -> None:

@@ -20,16 +20,16 @@ class Database:
     Args:
         address: The URL of the database.
         read_only: Whether to refuse every change.
-        beside_s: For a second connection of this process: the time limit for a locked SQLite file, in seconds. Such a
-            connection does not wait until its commits are on the disk.
+        lock_timeout_s: For a second connection of this process: the time limit for a locked SQLite file, in seconds.
+            Such a connection does not wait until its commits are on the disk.
 
     Attributes:
         url: The address without its password.
     """
 
-    def __init__(self, address: URL, *, read_only: bool, beside_s: float | None = None) -> None:
+    def __init__(self, address: URL, *, read_only: bool, lock_timeout_s: float | None = None) -> None:
         self.url, self.read_only = connecting.where(address), read_only
-        self._connection: Connection = connecting.connect(address, read_only=read_only, beside_s=beside_s)
+        self._connection: Connection = connecting.connect(address, read_only=read_only, lock_timeout_s=lock_timeout_s)
         self._is_file = connecting.file_path(address) is not None
 
     @property

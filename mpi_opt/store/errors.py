@@ -65,13 +65,20 @@ SQLITE_ERRORS: dict[int, tuple[type[StoreError], str, str]] = {
 }
 
 SQLSTATES: dict[str, tuple[type[StoreError], str, str]] = {
-    "53": (StoreFullError, "the server has no space left", "free some space there"),
+    "53100": (StoreFullError, "the server has no space left", "free some space there"),
+    "53200": (StoreNotReadyError, "the server has too little memory", "free some memory there"),
+    "53": (StoreNotReadyError, "the server has reached a limit, such as its connections", "see the server's log"),
     "55": (StoreLockedError, "another program holds a lock", "end or commit that program's transaction"),
     "40": (StoreLockedError, "the transaction conflicts with another program's", "try again"),
     "08": (StoreNotReadyError, "the connection to the server was lost", "check that the server runs"),
+    "57014": (
+        StoreNotReadyError,
+        "the server has cancelled the query: its time limit, or its administrator",
+        "try again, or increase statement_timeout",
+    ),
     "57": (StoreNotReadyError, "the server is shutting down or starting", "check that the server runs"),
 }
-"""Class of PostgreSQL's SQLSTATE, its first two characters -> error, problem and cure."""
+"""PostgreSQL's SQLSTATE, or its class, the first two characters -> error, problem and cure."""
 
 READ_ONLY_TRANSACTION = "25006"
 """PostgreSQL's SQLSTATE for an attempt to write in a read-only transaction."""
@@ -115,7 +122,7 @@ def explained(error: BaseException | None, where: str, *, read_only: bool = Fals
     if state == NO_PERMISSION:
         cure = "ask the owner of the database to GRANT it to this user"
         return StoreError(f"the server reports: {str(error).strip()}", where=where, cure=cure)
-    known = SQLITE_ERRORS.get(code & 0xFF) if code is not None else SQLSTATES.get(state[:2])
+    known = SQLITE_ERRORS.get(code & 0xFF) if code is not None else SQLSTATES.get(state, SQLSTATES.get(state[:2]))
     if known is None:
         kind = InvalidQueryError if code == sqlite3.SQLITE_ERROR or state.startswith(INVALID_QUERY) else StoreError
         return kind(f"the database reports: {str(error).strip()}", where=where, cure="see the database's manual")

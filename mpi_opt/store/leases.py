@@ -27,7 +27,7 @@ class Leases:
     @classmethod
     def open(cls, url: str, wait_s: float) -> Leases:
         """Opens a separate connection, which waits at most `wait_s` seconds for a locked SQLite file."""
-        return cls(Database(connecting.parsed(url), read_only=False, beside_s=wait_s))
+        return cls(Database(connecting.parsed(url), read_only=False, lock_timeout_s=wait_s))
 
     def close(self) -> None:
         """Closes the connection."""

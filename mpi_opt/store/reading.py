@@ -27,7 +27,7 @@ from mpi_opt.store.schema import (
     trials,
 )
 
-FEW = 1000
+MAX_SELECTED = 1000
 """Up to this many trials, figures of merit are selected by number; otherwise those of the whole study are read."""
 
 TRIAL_COLUMNS = tuple(trials.c[field.name] for field in fields(TrialRecord) if field.name in trials.c)
@@ -177,7 +177,7 @@ def _trials(connection: Connection, study_id: int, query: Select[Any]) -> list[T
     records = [_trial(row) for row in connection.execute(query)]
     if all(record.pareto is None for record in records):  # one figure of merit, or no finished trial
         return records
-    numbers = [record.number for record in records] if len(records) <= FEW else None
+    numbers = [record.number for record in records] if len(records) <= MAX_SELECTED else None
     figures, uncertainties = _figures(connection, study_id, numbers)
     return [
         replace(

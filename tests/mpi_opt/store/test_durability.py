@@ -17,7 +17,7 @@ import pytest
 
 from mpi_opt.core.space import Real, Space
 from mpi_opt.store import Store, connecting
-from mpi_opt.store.errors import StoreFullError, StoreLockedError
+from mpi_opt.store.errors import StoreFullError, StoreLockedError, StoreNotReadyError
 from mpi_opt.store.records import StudyRecord
 from tests.mpi_opt.store.made_up import finish, start
 
@@ -250,10 +250,32 @@ def test_server_that_comes_back_is_used_again(postgresql: str) -> None:
         study = store.create_study(name, strategy="random", seed=1, configuration={}, space=space)
         with psycopg.connect(postgresql.replace("+psycopg", ""), autocommit=True) as other:
             other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
-        from mpi_opt.store.errors import StoreNotReadyError
-
         with pytest.raises(StoreNotReadyError):
             store.start(study.id, [start(0)])
         store.start(study.id, [start(0)])
         store.finish(study.id, [finish(0)])
         assert store.study(name).counts == {"complete": 1}
+
+
+@pytest.mark.parametrize(
+    ("state", "problem"),
+    [
+        ("53100", "the server has no space left"),
+        ("53200", "the server has too little memory"),
+        ("53300", "the server has reached a limit"),
+        ("57014", "the server has cancelled the query"),
+        ("57P01", "the server is shutting down or starting"),
+    ],
+)
+def test_problem_of_the_server_is_named_and_the_call_can_be_repeated(postgresql: str, state: str, problem: str) -> None:
+    failure = f"DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{state}'; END $$"
+    with Store.open(postgresql) as store, pytest.raises(StoreNotReadyError) as caught:
+        store.sql(failure)
+    assert problem in caught.value.problem
+    assert isinstance(caught.value, StoreFullError) == (state == "53100")
+
+
+def test_time_limit_of_the_server_is_reported_as_such(postgresql: str) -> None:
+    with Store.open(postgresql) as store, pytest.raises(StoreNotReadyError, match="cancelled the query") as caught:
+        store.sql("SET statement_timeout = '20ms'; SELECT pg_sleep(5)")
+    assert "statement_timeout" in caught.value.cure

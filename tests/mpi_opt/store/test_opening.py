@@ -94,6 +94,36 @@ def test_store_in_a_folder_without_permission_to_write_is_readable(
         assert store.study("digits").counts["complete"] > 0
 
 
+@pytest.mark.parametrize("is_on_network", [False, True])
+def test_reader_without_permission_to_write_to_the_folder_sees_the_changes_of_a_running_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_on_network: bool
+) -> None:
+    monkeypatch.setattr(connecting, "is_on_network", lambda _: is_on_network)
+    path = str(tmp_path / "results.db")
+    with Store.open(path) as search:
+        make_study(search, "first", n_trials=4)
+        monkeypatch.setattr(os, "access", lambda *_: False)
+        with Store.open(path, read_only=True) as store:
+            assert [study.name for study in store.studies()] == ["first"]
+            make_study(search, "second", n_trials=4)
+            assert [study.name for study in store.studies()] == ["first", "second"]
+
+
+def test_file_in_the_mode_of_the_log_is_readable_without_the_files_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "results.db"
+    with Store.open(str(path)) as store:
+        make_study(store, n_trials=4)
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+    connection.close()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with Store.open(str(path), read_only=True) as store:
+        assert store.study("digits").counts["complete"] > 0
+        assert [file.name for file in tmp_path.iterdir()] == ["results.db"]  # nothing that needs permission to write
+
+
 def test_newer_schema_is_refused_with_both_versions(tmp_path: Path) -> None:
     path = tmp_path / "results.db"
     Store.open(str(path)).close()
@@ -207,11 +237,16 @@ def test_missing_driver_is_named() -> None:
         ("/lustreless/x.db", "ext4"),
         ("/data/my disk/x.db", "nfs4"),
         ("/data/x.db", "xfs"),
+        ("/mnt/données/x.db", "cifs"),
+        ("/mnt/a\N{NO-BREAK SPACE}b/x.db", "smb3"),
+        ("/mnt/\\x41/x.db", "beegfs"),
     ],
 )
 def test_file_system_is_that_of_the_nearest_mount(path: str, kind: str) -> None:
     mounts = ["/dev/sda / ext4 rw 0 0", "mds:/p /lustre lustre rw 0 0", "/dev/b /data xfs rw 0 0"]
-    mounts.append("nas:/x /data/my\\040disk nfs4 rw 0 0")
+    mounts += ["nas:/x /data/my\\040disk nfs4 rw 0 0", "nas:/d /mnt/données cifs rw 0 0"]
+    mounts.append("nas:/a /mnt/a\N{NO-BREAK SPACE}b smb3 rw 0 0")
+    mounts.append("nas:/b /mnt/\\134x41 beegfs rw 0 0")  # the kernel writes a backslash as \\134
     assert connecting.file_system(Path(path), "\n".join(mounts)) == kind
 
 
