@@ -85,7 +85,7 @@ def tell(
         given: dict[str, Any] = {"number": number, "failed": failed, "lost": lost}
         given |= {"value": _single_or_list(value), "uncertainty": _single_or_list(uncertainty)}
         content = {key: entry for key, entry in given.items() if entry is not None}
-    results = read_results(content, name)
+    results = read_results(content)
     updated = ask_tell.tell(url, name, results)
     show(json.dumps(_summary(updated, [result.number for result in results]), ensure_ascii=False))
 

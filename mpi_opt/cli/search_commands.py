@@ -71,7 +71,7 @@ def check(
         print(f"transfer   {len(earlier)} trials of an earlier study, the best {transfer.best} first")
     for name, dimension in plan.space.items():
         print(f"  {name:<20} {dimension}")
-    _rehearse(configuration, plan.directory)
+    _check_one_batch(configuration, plan.directory)
     if n is not None:
         show_plan(configuration, n)
     print(f"{space}: valid")
@@ -144,7 +144,7 @@ def _print_study(configuration: StudyConfiguration) -> None:
         print(f"selection  {configuration.selection} of the folds")
 
 
-def _rehearse(configuration: StudyConfiguration, directory: Path) -> None:
+def _check_one_batch(configuration: StudyConfiguration, directory: Path) -> None:
     """Trains one batch at the centre of the space, or imports the user's function, in this process."""
     from mpi_learn.mpi.library import MPI
     from mpi_opt.configuration.configuration import EXTERNAL

@@ -19,8 +19,7 @@ from mpi_opt.errors import SearchFailed
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Freed, Lost, Ready, Report, Stop, ToCoordinator
 from mpi_opt.store.store import Store
 from mpi_opt.strategies.strategy import Strategy
-from mpi_opt.study.past_trials import PastTrials
-from mpi_opt.study.progress import ELSEWHERE
+from mpi_opt.study.past_trials import EXTERNAL_BLOCK, PastTrials
 from mpi_opt.study.study import SEARCH_FINISHED, SEARCH_STOPPED, STUDY_FINISHED, STUDY_RESUMED
 from mpi_opt.worker.watchdog import STOPPING_S
 
@@ -246,7 +245,7 @@ class Coordinator:
             self.queue.put_back(record.proposal, record.attempts)
             return
         self._tell(record.proposal, record.outcome)
-        self.progress.finished(ELSEWHERE, record.outcome, record.parameters)
+        self.progress.finished(EXTERNAL_BLOCK, record.outcome, record.parameters)
 
     def _give_up_unresponsive(self) -> None:
         """Gives up ranks that do not leave their block and blocks that do not answer."""

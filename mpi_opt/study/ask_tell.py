@@ -24,11 +24,8 @@ from mpi_opt.store.records import AttemptRecord, Finish, Start
 from mpi_opt.study.external_results import ExternalResult
 from mpi_opt.study.lease import described
 from mpi_opt.study.open_study import OpenStudy, open_study
-from mpi_opt.study.past_trials import EXTERNAL_RANKS, PastTrials
+from mpi_opt.study.past_trials import EXTERNAL_BLOCK, EXTERNAL_RANKS, PastTrials
 from mpi_opt.study.study import STUDY_FINISHED, STUDY_RESUMED, Study, is_finished
-
-BLOCK = 0
-"""The value of ``attempts.block`` in the store for a trial that a workload system runs."""
 
 RETRY_LIMIT_S = 60.0
 """The time limit for retries while other processes write to the store, in seconds."""
@@ -69,7 +66,7 @@ def tell(url: str, name: str | None, results: Sequence[ExternalResult]) -> Study
 
     Raises:
         UserError: There is no such store, study or trial; a trial is not running, or a search runs it; a result is of
-            an earlier attempt, or has a wrong number of values.
+            another study or attempt, or has a wrong number of values.
     """
     Store.open(url, read_only=True).close()  # `ask` has created the store: a wrong name must not create another one
     return _retried(lambda: _recorded(url, name, results))
@@ -89,7 +86,9 @@ def _given_out(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
         trials = [(record.proposal, record.attempts + 1) for record in queued]
         trials += [(proposal, 1) for proposal in (study.strategy.ask(n_new) if n_new > 0 else [])]
         if trials:
-            starts = [Start(proposal, attempt, BLOCK, EXTERNAL_RANKS, hosts="") for proposal, attempt in trials]
+            starts = [
+                Start(proposal, attempt, EXTERNAL_BLOCK, EXTERNAL_RANKS, hosts="") for proposal, attempt in trials
+            ]
             study.store.start(study.record.id, starts)
             if is_finished(study.store, study.record):  # before this call
                 study.store.event(study.record.id, STUDY_RESUMED, str(past))
@@ -133,9 +132,13 @@ def _check_given_out(
     """Verifies that `ask` has given out the trial and that it is still running.
 
     Raises:
-        StoreError: The trial does not exist, has finished, is queued, belongs to a search, or runs in another attempt.
+        StoreError: The result belongs to another study; the trial does not exist, has finished, is queued, belongs to
+            a search, or runs in another attempt.
     """
     where, number, trial = f"study {study.name}", result.number, trials.get(result.number)
+    if result.study not in (None, study.name):
+        problem = f"the result of trial {number} belongs to the study {result.study!r}, not to {study.name!r}"
+        raise StoreError(problem, where=where, cure=f"name its store and study: --store URL --study {result.study}")
     details = f"mpi-opt results --study {study.name} --trial {number}"
     if trial is None:
         n_trials = study.record.n_trials
@@ -153,7 +156,8 @@ def _check_given_out(
         cure = f"report only trials that mpi-opt ask has printed; see {details}"
         raise StudyOwnedError(problem, where=where, cure=cure)
     if result.attempt not in (None, trial.attempts):
-        problem = f"attempt {result.attempt} of trial {number} was given up; attempt {trial.attempts} is running"
+        fate = "given up" if result.attempt < trial.attempts else "never given out"
+        problem = f"attempt {result.attempt} of trial {number} was {fate}; attempt {trial.attempts} is running"
         raise StoreError(problem, where=where, cure=f"discard this result, or see {details}")
 
 
@@ -172,7 +176,7 @@ def _finish(trial: TrialRecord, result: ExternalResult, figures_of_merit: Figure
         fold = FoldOutcome(0, figures[0], duration_s, figures_of_merit=figures_of_merit.by_name(figures))
         folds = [fold] if n_folds == 1 else []
         outcome = figures_of_merit.outcome(trial.number, "complete", figures, uncertainties, duration_s, folds)
-    return Finish(outcome, trial.attempts, BLOCK)
+    return Finish(outcome, trial.attempts, EXTERNAL_BLOCK)
 
 
 def _read(result: ExternalResult, value: object, figures_of_merit: FiguresOfMerit) -> tuple[float, ...]:

@@ -19,7 +19,7 @@ from mpi_opt.store.connecting import is_same, may_exist
 from mpi_opt.store.records import EarlierTrial
 from mpi_opt.study.study import Study
 
-MOST = 300
+MAX_TRANSFERRED = 300
 """The largest number of trials to transfer: one half are the best trials, the other half is spread over the rest."""
 
 WHERE = "search.transfer"
@@ -42,7 +42,7 @@ def read_earlier(configuration: StudyConfiguration, space: Space) -> list[Earlie
             "a study cannot be transferred to itself", where=f"{WHERE}.study", cure="name another one"
         )
     if section.store is None and not may_exist(url):
-        raise _undecided(f"there is no other study in {url}", ())
+        raise _no_other_study(url)
     with Store.open(url, read_only=True) as store:
         earlier = Study.read(store, section.study or _only_study(store, own_name))
     return mapped(earlier, space, configuration.figures_of_merit())
@@ -51,14 +51,16 @@ def read_earlier(configuration: StudyConfiguration, space: Space) -> list[Earlie
 def _only_study(store: Store, own_name: str | None) -> str:
     """The name of the only study in `store` except `own_name`."""
     names = [study.name for study in store.studies() if study.name != own_name]
-    if len(names) != 1:
-        raise _undecided(f"which study of {store.url}?" if names else f"no other study in {store.url}", names)
+    if not names:
+        raise _no_other_study(store.url)
+    if len(names) > 1:
+        problem = f"expected the name of a study, found several in {store.url}: {', '.join(names)}"
+        raise ConfigurationError(problem, where=f"{WHERE}.study", cure=f"add, for example, study: {names[0]}")
     return names[0]
 
 
-def _undecided(problem: str, names: Sequence[str]) -> ConfigurationError:
-    cure = f"study: with one of {', '.join(names)}" if names else "name another store"
-    return ConfigurationError(problem, where=f"{WHERE}.study", cure=cure)
+def _no_other_study(url: str) -> ConfigurationError:
+    return ConfigurationError(f"there is no other study in {url}", where=WHERE, cure="name another store")
 
 
 def mapped(earlier: Study, space: Space, figures: FiguresOfMerit) -> list[EarlierTrial]:
@@ -91,7 +93,7 @@ def mapped(earlier: Study, space: Space, figures: FiguresOfMerit) -> list[Earlie
         raise ConfigurationError(
             f"{earlier.name} has no complete trial to transfer", where=WHERE, cure="remove the key"
         )
-    return list(thinned(list(found.values()), MOST))
+    return list(thinned(list(found.values()), MAX_TRANSFERRED))
 
 
 def _ranked(earlier: Study, figures: FiguresOfMerit) -> list[tuple[TrialRecord, float]]:

@@ -19,6 +19,7 @@ class ExternalResult(Section):
 
     number: int = Field(ge=0, strict=True, description="The trial.")
     attempt: int | None = Field(None, ge=1, strict=True, description="Its attempt, as `ask` printed it.")
+    study: str | None = Field(None, description="Its study, as `ask` printed it.")
     value: Figure | list[Figure] | dict[str, Figure] | None = Field(
         None, description="The figure of merit; for several, a list, or an object by name."
     )
@@ -29,18 +30,17 @@ class ExternalResult(Section):
     lost: str | None = Field(None, min_length=1, description="Why the trial has not ended and must run again.")
 
 
-def read_results(content: object, study: str | None = None) -> list[ExternalResult]:
+def read_results(content: object) -> list[ExternalResult]:
     """Validates one result or a list of results. Results may contain the keys of their proposal.
 
     Args:
         content: A JSON value: an object such as ``{"number": 3, "value": 0.1}``, or a list of objects.
-        study: The expected value of the key ``study`` of a result, which is optional.
 
     Raises:
         ConfigurationError: Names the wrong result and key.
     """
     entries = content if isinstance(content, list) else [content]
-    results = [_read_result(entry, f"result {index + 1}", study) for index, entry in enumerate(entries)]
+    results = [_read_result(entry, f"result {index + 1}") for index, entry in enumerate(entries)]
     seen: set[int] = set()
     for number in (result.number for result in results):
         if number in seen:
@@ -51,19 +51,13 @@ def read_results(content: object, study: str | None = None) -> list[ExternalResu
     return results
 
 
-def _read_result(entry: object, where: str, study: str | None) -> ExternalResult:
+def _read_result(entry: object, where: str) -> ExternalResult:
     if not isinstance(entry, dict):
         raise ConfigurationError(
             f"expected an object, found {entry!r}", where=where, cure='write {"number": 3, "value": 0.1}'
         )
-    proposed = ("parameters", "seed", "study", "budget", "resume_from")  # keys that only a proposal has
+    proposed = ("parameters", "seed", "budget", "resume_from")  # keys that only a proposal has
     result = validated(ExternalResult, {key: value for key, value in entry.items() if key not in proposed}, where)
-    if study is not None and entry.get("study", study) != study:
-        raise ConfigurationError(
-            f"the result belongs to the study {entry['study']!r}, not to {study!r}",
-            where=where,
-            cure=f"report it with --study {entry['study']}",
-        )
     if sum(entry is not None for entry in (result.value, result.failed, result.lost)) != 1:
         raise ConfigurationError(
             'expected exactly one of "value", "failed" and "lost"',

@@ -12,8 +12,8 @@ from mpi_opt.store import Store
 from mpi_opt.store.records import FoldRecord
 from mpi_opt.strategies.strategy import Strategy
 
-EXTERNAL_RANKS = "external"
-"""The value of ``attempts.ranks`` in the store for a trial that a workload system runs."""
+EXTERNAL_RANKS, EXTERNAL_BLOCK = "external", -1
+"""The values of ``attempts.ranks`` and ``attempts.block`` in the store for a trial that a workload system runs."""
 
 
 @dataclass(frozen=True)

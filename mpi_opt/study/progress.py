@@ -6,9 +6,6 @@ from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Outcome
 from mpi_opt.study.study import Study
 
-ELSEWHERE = -1
-"""The block number of trials that a workload system runs."""
-
 
 class Progress:
     """Receives the events of a search and ignores them. Methods that override these must return quickly."""
@@ -23,7 +20,7 @@ class Progress:
         """The block has started the trial `number`."""
 
     def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
-        """A trial with the hyperparameters `parameters` has ended; `block` is `ELSEWHERE` for an external trial."""
+        """A trial with the hyperparameters `parameters` has ended on the block, or externally (`EXTERNAL_BLOCK`)."""
 
     def given_up(self, block: int) -> None:
         """The block is lost or retired. Its trial, if any, is queued again or fails."""

@@ -156,7 +156,7 @@ def test_study_may_be_named_instead_of_its_file(program, write, tmp_path):
         ([], '{"number": 1, "value": "0.1"}', "value: expected a number"),
         ([], '{"number": "1", "value": 0.1}', "number: expected"),
         ([], '{"number": 1, "valeu": 0.1}', "did you mean value?"),
-        ([], '{"number": 1, "value": 0.1, "study": "another"}', "the result belongs to the study 'another'"),
+        ([], '{"number": 1, "value": 0.1, "study": "another"}', "the result of trial 1 belongs to the study 'another'"),
         ([], '[{"number": 1, "value": 1}, {"number": 1, "value": 2}]', "trial 1 has two results"),
         ([], '[{"number": 1, "value": 1}, {"number": 9, "value": 2}]', "there is no trial 9"),
         (["--study", "outsied", "--number", "1", "--value", "1"], "", "did you mean outside?"),
@@ -174,6 +174,29 @@ def test_invalid_result_is_refused_in_one_message(program, write, tmp_path, argu
     assert printed == ""
     assert [trial.state for trial in study(tmp_path).trials] == ["complete", "running"]
     assert not (tmp_path / "nowhere.db").exists()
+
+
+def test_result_of_a_study_of_another_store_is_refused(program, write, tmp_path):
+    write()
+    _, (asked,), _ = program("ask", "space.yaml")
+    program("ask", "space.yaml", "--study", "other", "--store", "other.db")
+    result = json.dumps(asked | {"value": 0.5})
+    status, _, complained = program("tell", "--store", "other.db", stdin=result)
+    assert status == 2
+    assert "the result of trial 0 belongs to the study 'outside', not to 'other'" in complained
+    assert "--study outside" in complained and "--store" in complained
+    assert [trial.state for trial in Study.open("other.db", "other").trials] == ["running"]
+    assert program("tell", "--store", "outside.db", stdin=result)[0] == 0
+    assert study(tmp_path).trials[0].figure_of_merit == 0.5
+
+
+def test_trials_of_a_workload_system_are_on_no_block_of_a_search(program, write, tmp_path):
+    write()
+    program("ask", "space.yaml", "-k", "2")
+    with Store.open("sqlite:///outside.db") as store:
+        store.start(store.study("outside").id, [start(2, {"x": 1.0, "n": 1})])
+    program("tell", "space.yaml", "--number", "0", "--value", "1")
+    assert [attempt.block for attempt in study(tmp_path).attempts()] == [-1, -1, 0]
 
 
 @pytest.mark.parametrize("folds", [1, 3])
@@ -225,6 +248,9 @@ def test_result_of_an_attempt_that_was_given_up_is_refused(program, write, tmp_p
     status, _, complained = program("tell", "space.yaml", stdin=json.dumps(first | {"value": 1.0}))
     assert status == 2
     assert "attempt 1 of trial 0 was given up; attempt 2 is running" in complained
+    status, _, complained = program("tell", "space.yaml", stdin=json.dumps(second | {"attempt": 9, "value": 1.0}))
+    assert status == 2
+    assert "attempt 9 of trial 0 was never given out; attempt 2 is running" in complained
     assert program("tell", "space.yaml", stdin=json.dumps(second | {"value": 2.0}))[0] == 0
     assert study(tmp_path).trials[0].figure_of_merit == 2.0
 

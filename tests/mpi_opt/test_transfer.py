@@ -159,7 +159,11 @@ def test_another_study_of_the_same_store_can_be_transferred(tmp_path):
     [
         ("none.db", StoreError, "there is no such file"),
         ({"store": "a.db", "study": "nobody"}, StoreError, "there is no study 'nobody'"),
-        ({"store": "two.db"}, ConfigurationError, "which study of"),
+        (
+            {"store": "two.db"},
+            ConfigurationError,
+            "expected the name of a study, found several in sqlite:///.*two.db: before, second",
+        ),
         ({}, ConfigurationError, "there is no other study"),
         ({"store": "b.db", "study": "now"}, ConfigurationError, "cannot be transferred to itself"),
         ({"store": "other.db"}, ConfigurationError, "no hyperparameter in common"),
