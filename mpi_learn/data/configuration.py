@@ -90,8 +90,8 @@ class DataConfiguration(Section):
     memory: Literal["auto", "hold", "stream"] = Field(
         default="auto",
         description="hold: the samples are read once and stay in memory, once per host. stream: they are read from the "
-        "files during the training, ahead and in the background, and shuffled in blocks. auto: stream if they need "
-        "more than half of a host's memory.",
+        "files during the training, ahead and in the background, and shuffled in blocks. auto: the training samples, "
+        "then the validation samples, are held if all held samples fit into half of a host's memory.",
     )
     window_bytes: int = Field(
         default=64 * 2**20,

@@ -10,7 +10,7 @@ from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.files.copying import copy_samples
 from mpi_learn.data.files.data_plan import DataPlan, OpenSource, make_plans, n_validation, opening, readers
 from mpi_learn.data.files.fingerprint import digest, versions
-from mpi_learn.data.memory_budget import host_memory_bytes, is_streamed
+from mpi_learn.data.memory_budget import are_streamed, host_memory_bytes
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples, samples_of
 from mpi_learn.data.samples.streamed import StreamedSamples
@@ -23,7 +23,7 @@ from mpi_learn.mpi.host_memory import shared_by_host
 def load(configuration: DataConfiguration, comm: Communicator, seed: int) -> Dataset:
     """All samples of a configuration. Collective over `comm`.
 
-    The samples are held in memory that the ranks of a host share, or stay in their files (`is_streamed`). Arrays are
+    The samples are held in memory that the ranks of a host share, or stay in their files (`are_streamed`). Arrays are
     held in the dtype for models, or in their stored dtype if it is smaller, and are then converted batch by batch.
 
     Args:
@@ -34,10 +34,15 @@ def load(configuration: DataConfiguration, comm: Communicator, seed: int) -> Dat
         DataError: A file cannot be read or does not match the configuration. The same on every rank.
     """
     with opening(configuration) as opened:
-        training_plan, validation_plan = result_of_rank(comm, lambda: make_plans(configuration, opened))
-        training = _samples(training_plan, configuration, comm, opened)
-        if validation_plan is not None:
-            return Dataset(training, _samples(validation_plan, configuration, comm, opened))
+        plans = [plan for plan in result_of_rank(comm, lambda: make_plans(configuration, opened)) if plan is not None]
+        host_bytes = min(comm.allgather(host_memory_bytes()))
+        streamed = are_streamed(plans, configuration, host_bytes)  # the same on all ranks, errors included
+        training, *validation = [
+            StreamedSamples(plan, configuration) if is_streamed else _in_memory(plan, configuration, comm, opened)
+            for plan, is_streamed in zip(plans, streamed, strict=True)
+        ]
+    if validation:
+        return Dataset(training, validation[0])
     if configuration.validation_fraction is not None:
         return Dataset(training, training, *split(len(training), configuration.validation_fraction, seed))
     return Dataset(training, training, None, np.arange(0))
@@ -55,16 +60,6 @@ def split(n: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     order = np.random.default_rng([seed, n]).permutation(n)
     count = n_validation(n, fraction)
     return np.sort(order[count:]), np.sort(order[:count])
-
-
-def _samples(
-    plan: DataPlan, configuration: DataConfiguration, comm: Communicator, opened: OpenSource
-) -> Samples | StreamedSamples:
-    """The samples of a plan, in memory or in their files. Collective over `comm`."""
-    host_bytes = min(comm.allgather(host_memory_bytes()))
-    if is_streamed(plan, configuration, host_bytes):  # the same on all ranks, errors included
-        return StreamedSamples(plan, configuration)
-    return _in_memory(plan, configuration, comm, opened)
 
 
 def _in_memory(plan: DataPlan, configuration: DataConfiguration, comm: Communicator, opened: OpenSource) -> Samples:

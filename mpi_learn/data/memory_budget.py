@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from mpi_learn.data.configuration import DataConfiguration
@@ -16,26 +17,35 @@ GIGABYTE = 1e9
 CGROUPS = Path("/sys/fs/cgroup")
 
 
-def is_streamed(plan: DataPlan, configuration: DataConfiguration, host_bytes: int) -> bool:
-    """Whether samples are read from their files during the training.
+def are_streamed(plans: Sequence[DataPlan], configuration: DataConfiguration, host_bytes: int) -> list[bool]:
+    """Whether the samples of each plan are read from their files during the training.
 
-    The decision depends on the total memory rather than the free memory: a repeated training must make the same
-    decision, because the order of samples depends on it.
+    The plans share the memory for samples, in their order. The decision depends on the total memory rather than the
+    free memory: a repeated training must make the same decision, because the order of samples depends on it.
 
     Args:
+        plans: Training, and validation if it has its own files.
         host_bytes: The memory of the smallest host.
 
     Raises:
         DataError: Streaming is requested or necessary, but a file does not support it.
     """
-    if configuration.memory == "hold" or (
-        configuration.memory == "auto" and plan.n_bytes <= HELD_FRACTION * host_bytes
-    ):
+    streamed: list[bool] = []
+    held_bytes = 0
+    for plan in plans:
+        streamed.append(_is_streamed(plan, configuration, host_bytes, held_bytes + plan.n_bytes))
+        held_bytes += 0 if streamed[-1] else plan.n_bytes
+    return streamed
+
+
+def _is_streamed(plan: DataPlan, configuration: DataConfiguration, host_bytes: int, n_bytes: int) -> bool:
+    """Whether the samples of a plan are streamed; if they were held, all held samples would take `n_bytes`."""
+    if configuration.memory == "hold" or (configuration.memory == "auto" and n_bytes <= HELD_FRACTION * host_bytes):
         return False
     part = next((part for part in plan.parts if part.why_not_streamable), None)
     if part is None:
         return True
-    if configuration.memory == "auto" and plan.n_bytes <= host_bytes:
+    if configuration.memory == "auto" and n_bytes <= host_bytes:
         return False
     if configuration.memory == "stream":
         raise DataError(
@@ -44,7 +54,7 @@ def is_streamed(plan: DataPlan, configuration: DataConfiguration, host_bytes: in
             cure="write memory: hold, or use another file format",
         )
     raise DataError(
-        f"all samples take {plan.n_bytes / GIGABYTE:.1f} GB, this host has {host_bytes / GIGABYTE:.1f} GB, and this "
+        f"all samples take {n_bytes / GIGABYTE:.1f} GB, this host has {host_bytes / GIGABYTE:.1f} GB, and this "
         f"file cannot be read in pieces: {part.why_not_streamable}",
         where=f"data: {part.place}",
         cure="write the samples to HDF5, Parquet, ROOT or NPY files",

@@ -42,13 +42,14 @@ class ArrayKind:
 
     @property
     def held_dtype(self) -> np.dtype:
-        """The dtype in memory: the stored dtype if it is smaller than that for the model.
+        """The dtype in memory: the stored dtype if it is smaller and the dtype for the model has all of its values.
 
         Booleans that the model receives as numbers are uint8.
         """
         if self.dtype.kind == "b" and self.taken_dtype.kind != "b":
             return np.dtype(np.uint8)
-        return self.dtype.newbyteorder("=") if self.dtype.itemsize < self.taken_dtype.itemsize else self.taken_dtype
+        is_smaller = self.dtype.itemsize < self.taken_dtype.itemsize and np.can_cast(self.dtype, self.taken_dtype)
+        return self.dtype.newbyteorder("=") if is_smaller else self.taken_dtype
 
     @property
     def held_bytes(self) -> int:

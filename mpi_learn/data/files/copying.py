@@ -59,7 +59,7 @@ def _check_integers(reader: Reader, kind: ArrayKind, stored: np.ndarray, held: n
         return
     if (wrong := np.argwhere(held != stored)).size:
         raise reader.error(
-            f"sample {start + wrong[0][0]} is {stored[tuple(wrong[0])]}, which is not a {held.dtype} value",
+            f"sample {start + wrong[0][0]} is {stored[tuple(wrong[0])]}, which {held.dtype} cannot represent",
             kind.name,
             cure="write another data.dtype",
         )
@@ -71,7 +71,7 @@ def _check_finite(reader: Reader, kind: ArrayKind, stored: np.ndarray, held: np.
     bad = np.argwhere(~np.isfinite(held))[0]
     place = f"sample {start + bad[0]}" + (f", element {tuple(map(int, bad[1:]))}" if len(bad) > 1 else "")
     raise reader.error(
-        f"{place} is {stored[tuple(bad)]}, which is not a finite float32 value",
+        f"{place} is {stored[tuple(bad)]}, which is not a finite {held.dtype} value",
         kind.name,
         cure="remove such samples, or replace the value with {names: …, function: file.py:function}",
     )

@@ -23,9 +23,9 @@ def find_files(places: list[str], key: str) -> list[str]:
         files = find_urls(place) if is_url(place) else _matching(place)
         if not files:
             raise _no_file(place, key)
-        if is_url(place) and place.endswith(".npy"):
+        if is_url(place) and (npy := [file for file in files if file.endswith(".npy")]):
             raise DataError(
-                "NPY files cannot be read from a URL", where=f"{key}: {place}", cure="pack them into one .npz file"
+                "NPY files cannot be read from a URL", where=f"{key}: {npy[0]}", cure="pack them into one .npz file"
             )
         found |= dict.fromkeys(files)
     return _once_a_folder(list(found))

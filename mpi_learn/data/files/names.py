@@ -138,7 +138,20 @@ def names_in(names: Names | None) -> list[str]:
 
 
 def _keys(name: str, found: Sequence[Column]) -> list[str]:
-    """The names of the arrays inside their group; for a glob, their names after the last slash."""
+    """The names of the arrays inside their group; for a glob, their names after the last slash.
+
+    Raises:
+        DataError: Two arrays would have the same name.
+    """
     group = f"{name.strip('/')}/"
     keys = [column.name.removeprefix(group) for column in found]
-    return keys if keys[0] != found[0].name else [column.name.rpartition("/")[2] for column in found]
+    if keys[0] == found[0].name:
+        keys = [column.name.rpartition("/")[2] for column in found]
+    if repeated := next((key for key in keys if keys.count(key) > 1), ""):
+        same = [column for column, key in zip(found, keys, strict=True) if key == repeated]
+        raise DataError(
+            f"{' and '.join(map(str, same))} would have the same name {repeated}",
+            where=name,
+            cure=f"name each array: {{{same[0].name.replace('/', '_')}: {same[0]}, …}}",
+        )
+    return keys

@@ -128,7 +128,9 @@ class Reader:
         return self._kind_of(str(request), shape, np.result_type(*dtypes), request.key)
 
     def _tried(self) -> list[ArrayKind]:
-        """The kinds of the arrays that the user's function returns for the first samples."""
+        """The kinds of the arrays that the user's function returns for the first samples; none without samples."""
+        if self.n_samples == 0:
+            return []
         name = "; ".join(map(str, self.requests))
         arrays = self.read(0, min(N_TRIED, self.n_samples))
         for array in arrays:

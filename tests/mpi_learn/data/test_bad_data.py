@@ -173,7 +173,7 @@ TABLE = {
     ),
     "a value that the dtype does not hold": Bad(
         lambda d: write(d / "a.h5", X=np.full((N, 2), 300), y=Y),
-        ["data.features", "X", "sample 0 is 300, which is not a uint8 value"],
+        ["data.features", "X", "sample 0 is 300, which uint8 cannot represent"],
         "data.dtype",
         {"dtype": "uint8"},
     ),

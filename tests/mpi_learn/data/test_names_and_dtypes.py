@@ -46,6 +46,13 @@ def test_a_group_is_taken_by_name_and_leaves_the_labels_out(tmp_path):
     assert dataset.training.format.y_names == ()
 
 
+def test_arrays_of_a_glob_with_the_same_name_are_refused_with_a_cure(tmp_path):
+    arrays = {"jet/pt": AGE, "jet/eta": AGE, "muon/pt": INCOME, "y": LABELS}
+    with pytest.raises(DataError, match="jet/pt and muon/pt would have the same name pt in this HDF5 file") as caught:
+        loaded(tmp_path, arrays, features="*/*", labels="y")
+    assert caught.value.cure == "name each array: {jet_pt: jet/pt, …}"
+
+
 def test_a_list_of_datasets_has_an_order_and_no_names(tmp_path):
     dataset = loaded(tmp_path, {"b": INCOME, "a": AGE, "y": LABELS}, features=["b", "a"], labels="y")
     assert dataset.training.format.x_names == ()
@@ -107,6 +114,30 @@ def test_dtype_of_the_configuration_changes_the_batches_and_not_the_stored_sampl
     assert samples.x[0][0, 0] == 250
     if memory == "hold":
         assert dataset.training.x[0].dtype == np.uint8
+
+
+@pytest.mark.parametrize("memory", ["hold", "stream"])
+@pytest.mark.parametrize(
+    ("stored", "dtype", "message"),
+    [
+        (np.array([0, 1.7, 0.2], np.float32), "int64", "sample 1 is 1.7.*, which int64 cannot represent"),
+        (np.array([0, 1, -1], np.int8), "uint32", "sample 2 is -1, which uint32 cannot represent"),
+        (np.array([0, 1e5, 2], np.float32), "float16", "sample 1 is 100000.0, which is not a finite float16 value"),
+    ],
+)
+def test_values_that_a_configured_dtype_cannot_represent_are_refused(tmp_path, memory, stored, dtype, message):
+    options = {"features": "X", "labels": "y", "memory": memory, "dtype": {"y": dtype}}
+    with pytest.raises(DataError, match=message):
+        loaded(tmp_path, {"X": np.zeros(3), "y": stored}, **options).take_training(slice(None))
+
+
+@pytest.mark.parametrize("memory", ["hold", "stream"])
+def test_values_of_another_dtype_become_integers_of_the_configured_dtype(tmp_path, memory):
+    arrays = {"X": np.array([0, 3, 2**40], np.float32), "y": np.array([0, 3, 127], np.int8)}
+    options = {"features": "X", "labels": "y", "memory": memory, "dtype": {"X": "int64", "y": "uint32"}}
+    samples = loaded(tmp_path, arrays, **options).take_training(slice(None))
+    assert [one.dtype for one in (*samples.x, *samples.y)] == [np.int64, np.uint32]
+    assert [one.tolist() for one in (*samples.x, *samples.y)] == [[0, 3, 2**40], [0, 3, 127]]
 
 
 @pytest.mark.parametrize("memory", ["hold", "stream"])

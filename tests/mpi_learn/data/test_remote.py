@@ -270,6 +270,12 @@ def test_a_url_that_leads_nowhere_is_named(place, said):
     assert place in str(caught.value)
 
 
+def test_npy_files_that_a_glob_of_urls_matches_are_refused(tmp_path):
+    np.save(tmp_path / "X.npy", np.zeros((3, 2)))
+    with pytest.raises(DataError, match=r"X\.npy: NPY files cannot be read from a URL"):
+        count_samples(configured(f"file://{tmp_path}/*"))
+
+
 def test_a_protocol_that_is_not_installed_says_what_to_install():
     with pytest.raises(UserError, match=r"root://.*pip install"):
         try:

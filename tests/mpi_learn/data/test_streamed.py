@@ -233,6 +233,20 @@ def test_auto_streams_data_larger_than_half_of_the_memory(tmp_path, monkeypatch)
     assert not isinstance(load(held, MPI.COMM_SELF, 0).training, StreamedSamples)
 
 
+def test_auto_holds_training_and_validation_only_if_half_of_the_memory_is_enough_for_both(tmp_path, monkeypatch):
+    write(tmp_path / "a.h5", 0, 40)
+    write(tmp_path / "b.h5", 40, 30)
+    places = {"train": str(tmp_path / "a.h5"), "validation": str(tmp_path / "b.h5")}
+    configuration = DataConfiguration(**places, features="X", labels="y")
+    are_streamed = {}
+    for n_held in (70, 69, 39, 29):
+        monkeypatch.setattr("mpi_learn.data.loading.host_memory_bytes", lambda n=n_held: 2 * n * SAMPLE_BYTES)
+        dataset = load(configuration, MPI.COMM_SELF, 0)
+        are_streamed[n_held] = [isinstance(one, StreamedSamples) for one in (dataset.training, dataset.validation)]
+        assert (dataset.n_training, dataset.n_validation) == (40, 30)
+    assert are_streamed == {70: [False, False], 69: [False, True], 39: [True, False], 29: [True, True]}
+
+
 def test_text_file_larger_than_memory_is_refused_with_a_cure(tmp_path, monkeypatch):
     FORMATS["csv"].write(tmp_path / "a.csv", {"a": np.arange(50.0), "y": np.arange(50)})
     configuration = DataConfiguration(train=str(tmp_path / "a.csv"), features="a", labels="y")
