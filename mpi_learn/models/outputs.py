@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mpi_learn.errors import ConfigurationError, ModelError
+from mpi_learn.models.configuration import Metrics
 from mpi_learn.settings.component import Component, component
 
 Shape = tuple[int | None, ...]
@@ -25,6 +26,27 @@ def names_in_history(names: Iterable[str]) -> list[str]:
         found.append(f"{name}_{n_taken[name]}" if n_taken[name] else name)
         n_taken[name] += 1
     return found
+
+
+def possible_names(metrics: Metrics, weighted_metrics: Metrics) -> list[str]:
+    """The names of configured metrics in the history, before the model is known.
+
+    The name of a single output in a mapping is a prefix only for some models; both names are in the result.
+    """
+    kinds = (metrics, weighted_metrics)
+    has_one_output = len({output for kind in kinds if isinstance(kind, dict) for output in kind}) == 1
+    names = _configured_names(kinds, has_prefix=True)
+    return names + (_configured_names(kinds, has_prefix=False) if has_one_output else [])
+
+
+def _configured_names(kinds: tuple[Metrics, Metrics], has_prefix: bool) -> list[str]:
+    names: list[str] = []
+    for kind, mark in zip(kinds, ("", "weighted_"), strict=True):  # of a weighted metric whose name is taken
+        for output, of_output in (kind if isinstance(kind, dict) else {"": kind}).items():
+            prefix = f"{output}_" if output and has_prefix else ""
+            for key in (component(metric).key for metric in of_output):
+                names.append(f"{prefix}{mark if prefix + key in names else ''}{key}")
+    return names_in_history(names)
 
 
 @dataclass(frozen=True)

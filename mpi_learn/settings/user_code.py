@@ -58,7 +58,7 @@ def located_specification(specification: str, directory: Path) -> str:
     """`specification` with a relative path of a file resolved against `directory`. Other names do not change."""
     source, colon, name = specification.rpartition(":") if is_function(specification) else (specification, "", "")
     if source.endswith((".py", ".keras", ".json", ".pt")) and "://" not in source:
-        return f"{directory / source}{colon}{name}"
+        return f"{directory / Path(source).expanduser()}{colon}{name}"
     return specification
 
 
@@ -117,7 +117,7 @@ def _source_and_name(specification: str) -> tuple[str, str]:
 
 
 def _existing_file(source: str, directory: Path | None) -> Path:
-    path = (directory or Path.cwd()) / source
+    path = (directory or Path.cwd()) / Path(source).expanduser()
     if not path.is_file():
         near = nearest_file(path, "*.py")
         cure = f"did you mean {near}?" if near else f"there is no Python file in {path.parent}"

@@ -12,6 +12,7 @@ from mpi_learn.algorithms.configuration import AlgorithmConfiguration, AllReduce
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.configuration import Framework, Gan, Losses, LossWeights, Metrics
+from mpi_learn.models.outputs import possible_names
 from mpi_learn.optimizers.configuration import Adam, NotFused, OptimizerConfiguration
 from mpi_learn.settings import keys_of_other_libraries
 from mpi_learn.settings.component import Named, component, located
@@ -214,7 +215,7 @@ class TrainingConfiguration(Section):
         return next((problem for problem, is_met in rules.items() if not is_met), "")
 
     def located(self, directory: Path) -> TrainingConfiguration:
-        """The same with absolute paths; relative ones are relative to `directory`."""
+        """The same with absolute paths; relative ones are relative to `directory`, and ``~`` is the home directory."""
         changes: dict[str, Any] = {
             "model": located_specification(self.model, directory),
             **{key: located(getattr(self, key), directory) for key in NAMED if key in self.model_fields_set},
@@ -225,10 +226,13 @@ class TrainingConfiguration(Section):
         if self.data is not None:
             changes["data"] = self.data.located(directory)
         if self.trace is not None:
-            changes["trace"] = directory / self.trace
+            changes["trace"] = directory / self.trace.expanduser()
         if self.checkpoint is not None:
             start = self.checkpoint.start_from
-            paths = {"path": directory / self.checkpoint.path, "start_from": start and directory / start}
+            paths = {
+                "path": directory / self.checkpoint.path.expanduser(),
+                "start_from": start and directory / start.expanduser(),
+            }
             changes["checkpoint"] = self.checkpoint.model_copy(update=paths)
         return self.model_copy(update=changes)
 
@@ -239,9 +243,7 @@ class TrainingConfiguration(Section):
             names += ["discriminator_loss", "generator_loss"]
         if isinstance(self.loss, dict) and len(self.loss) > 1:  # with Keras
             names += [f"{output}_loss" for output in self.loss]
-        for metrics in (self.metrics, self.weighted_metrics):
-            for output, of_output in (metrics if isinstance(metrics, dict) else {"": metrics}).items():
-                names += [f"{output}_{component(metric).key}".removeprefix("_") for metric in of_output]
+        names += possible_names(self.metrics, self.weighted_metrics)
         has_validation = self.data is None or self.data.validation or self.data.validation_fraction
         return [*names, *(f"val_{name}" for name in names)] if has_validation else names
 

@@ -89,6 +89,15 @@ def test_paths_are_taken_from_the_files_folder(tmp_path):
     assert str(tmp_path) in str(read.data.train)
 
 
+def test_paths_may_begin_in_the_home_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    checkpoint = {"path": "~/c", "start_from": "~/s"}
+    data = GOOD["data"] | {"train": ["~/a.h5"], "cache": "~/k"}
+    read = read_configuration(GOOD | {"data": data, "checkpoint": checkpoint, "trace": "~/t"})
+    assert (read.checkpoint.path, read.checkpoint.start_from, read.trace) == tuple(tmp_path / name for name in "cst")
+    assert (read.data.train, read.data.cache) == ([f"{tmp_path}/a.h5"], f"{tmp_path}/k")
+
+
 def test_numbers_like_1e_4_are_numbers(tmp_path):
     (tmp_path / "t.yaml").write_text("model: m.py:f\nloss: mse\nparameters: {rate: 1e-4, n: 3, name: e5}\n")
     assert read_configuration(tmp_path / "t.yaml").parameters == {"rate": 1e-4, "n": 3, "name": "e5"}
@@ -142,6 +151,20 @@ def test_metric_names_are_known_without_a_framework():
     data = GOOD["data"] | {"validation_fraction": 0.2}
     read = read_configuration(GOOD | {"metrics": ["accuracy", "m.py:mine"], "data": data})
     assert read.metric_names() == ["loss", "accuracy", "mine", "val_loss", "val_accuracy", "val_mine"]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected"),
+    [
+        ({"metrics": ["a.py:f1", "b.py:f1"], "weighted_metrics": ["c.py:f1"]}, ["f1", "f1_1", "weighted_f1"]),
+        ({"metrics": {"out": ["mae"]}}, ["out_mae", "mae"]),
+        ({"metrics": {"out": ["a.py:f", "b.py:f"]}}, ["out_f", "out_f_1", "f", "f_1"]),
+        ({"metrics": {"energy": ["mae"], "angle": ["mae"]}}, ["energy_mae", "angle_mae"]),
+    ],
+)
+def test_metric_names_are_those_of_the_history(metrics, expected):
+    """The metrics of a single output have its name as a prefix only if the model returns a mapping."""
+    assert read_configuration(GOOD | metrics).metric_names() == ["loss", *expected]
 
 
 def test_a_dumped_configuration_reads_back_the_same():

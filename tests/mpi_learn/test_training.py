@@ -19,6 +19,7 @@ from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ConfigurationError, DataError, ModelError, SavingError, TrainingError, UserError
 from mpi_learn.training.checkpoint_file import load_checkpoint, save_checkpoint
+from mpi_learn.training.configuration import read_configuration
 from tests.mpi_learn.models_for_tests import digits, line
 
 HERE = Path(__file__).parent
@@ -91,6 +92,29 @@ def test_losses_and_metrics_go_to_the_outputs_of_their_names(comm):
     wrong = common | {"loss": {"angle": "mae", "enrgy": "mse"}}
     with pytest.raises(ConfigurationError, match="its outputs are: energy, angle"):
         train(wrong, comm, data=Dataset(samples, samples))
+
+
+def test_metric_names_of_the_configuration_are_those_of_keras(comm, tmp_path):
+    (tmp_path / "other.py").write_text("def absolute_error(labels, outputs):\n    return (labels - outputs) ** 2\n")
+    metrics = ["mae", f"{MODELS}:absolute_error", f"{tmp_path}/other.py:absolute_error"]
+    configuration = NUMBERS | {"metrics": metrics, "weighted_metrics": ["mae", "mse", "mse"]}
+    history = train(configuration, comm, data=line(n=20)).history
+    assert read_configuration(configuration).metric_names() == list(history)
+
+
+@pytest.mark.parametrize(("model", "prefix"), [("build_regression", ""), ("build_named", "energy_")])
+def test_metrics_of_a_mapping_and_of_functions_with_the_same_name_can_be_watched(comm, tmp_path, model, prefix):
+    """Only a model that returns a mapping has a prefix in the history."""
+    torch_models = HERE / "torch_models_for_tests.py"
+    (tmp_path / "other.py").write_text("def absolute_error(outputs, targets):\n    return outputs.squeeze(-1) ** 2\n")
+    functions = [f"{torch_models}:absolute_error", f"{tmp_path}/other.py:absolute_error"]
+    stopping = {"metric": f"val_{prefix}absolute_error_1", "mode": "min"}
+    configuration = {
+        "model": f"{torch_models}:{model}", "loss": "mse", "metrics": {"energy": functions},
+        "early_stopping": stopping, "target": {"metric": f"{prefix}absolute_error", "below": 0.0},
+    }  # fmt: skip
+    history = train(configuration, comm, data=line(n=20)).history
+    assert {stopping["metric"], f"{prefix}absolute_error"} <= set(history)
 
 
 def test_target_ends_the_training(comm):
