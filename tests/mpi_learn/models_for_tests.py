@@ -138,6 +138,27 @@ def build_deep(depth=2, units=32, norm=False, dropout=0.0, frozen=False):
     return keras.Sequential([*layers, keras.layers.Dense(10, "softmax")])
 
 
+def build_with_keywords():
+    """Layers receive tensors by keyword: by name, in a list, and in a mapping."""
+    import keras
+
+    layers = keras.layers
+
+    class Joined(layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.dense = layers.Dense(8)
+
+        def call(self, first, others):
+            return self.dense(first + others["pair"][0] * others["pair"][1])
+
+    pixels = layers.Reshape((8, 8))(inputs := keras.Input((64,)))
+    query, value, *pair = (layers.Dense(8, "tanh")(pixels) for _ in range(4))
+    attended = layers.MultiHeadAttention(2, 8)(query=query, value=value)
+    joined = Joined()(attended, others={"pair": pair})
+    return keras.Model(inputs, layers.Dense(10, "softmax")(layers.Flatten()(joined)))
+
+
 def build_real_integer_complex():
     """Three outputs; the last two cannot be represented in float32."""
     import keras

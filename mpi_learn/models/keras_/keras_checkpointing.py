@@ -75,7 +75,7 @@ def _recomputing(layer: keras.layers.Layer, forward: Callable[..., Any]) -> Call
         weights, state = layer.trainable_variables, layer.non_trainable_variables
         with AutocastScope(None):  # here and below: frozen weights are part of the state, and keep their precision
             before = [tf.identity(variable.value) for variable in state]  # the pass may assign to the variables
-        inputs = keras.tree.flatten(arguments)
+        inputs = keras.tree.flatten((arguments, names))
         places = [i for i, tensor in enumerate(inputs) if tf.is_tensor(tensor) and tensor.dtype.is_floating]
         first: dict[str, Any] = {}
 
@@ -86,8 +86,9 @@ def _recomputing(layer: keras.layers.Layer, forward: Callable[..., Any]) -> Call
             values = [*zip(weights, flat[: len(weights)], strict=True), *zip(state, before, strict=True)]
             with AutocastScope(None):
                 scope = keras.StatelessScope(values, collect_losses=True)
+            positional, by_name = keras.tree.pack_sequence_as((arguments, names), own_inputs)
             with AutocastScope(layer.compute_dtype), scope:
-                outputs = forward(*keras.tree.pack_sequence_as(arguments, own_inputs), **names)
+                outputs = forward(*positional, **by_name)
             if not first:
                 first.update(outputs=outputs, state=[scope.get_current_value(variable) for variable in state])
             return (*keras.tree.flatten(outputs), *scope.losses)
