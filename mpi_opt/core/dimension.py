@@ -105,7 +105,7 @@ class Real(Dimension):
 
     def decode(self, unit: float) -> float:
         number = self._numbers.decode(unit)
-        return number if self.step is None else _tidy(number, self.step)
+        return number if self.step is None else min(max(_tidy(number, self.step), self.low), self.high)
 
     def exact(self, value: Value) -> float:
         return _number(value) if self.step is None else self.decode(self.encode(value))
@@ -215,6 +215,12 @@ class Categorical(Dimension):
                     f"a category must be text, a number, true, false or null, not {category!r}",
                     where="categories",
                     cure="give it a name and look the name up in the model's function",
+                )
+            if category != category:
+                raise SpaceError(
+                    "NaN cannot be a category, because it is equal to no value",
+                    where="categories",
+                    cure="write null for no value",
                 )
         if len({(type(c), c) for c in self.categories}) < len(self.categories):
             raise SpaceError(

@@ -39,9 +39,9 @@ def split(n_samples: int, fold: int, folds: int, seed: int, labels: np.ndarray |
 
     parts = folds if folds > 1 else round(1 / HOLD_OUT)
     if n_samples < parts:
-        raise ConfigurationError(
-            f"{n_samples} samples cannot be split into {parts} folds", where="folds", cure=f"folds: {max(n_samples, 1)}"
-        )
+        into = f"{folds} folds" if folds > 1 else f"training and validation samples: one fold needs {parts}"
+        cure = f"folds: {n_samples}" if n_samples > 1 else "give more samples, or validation data of their own"
+        raise ConfigurationError(f"{n_samples} samples cannot be split into {into}", where="folds", cure=cure)
     strata = None if labels is None else classes(np.asarray(labels), parts)
     splitter = (KFold if strata is None else StratifiedKFold)(parts, shuffle=True, random_state=seed % 2**32)
     with warnings.catch_warnings():

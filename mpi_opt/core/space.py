@@ -65,14 +65,18 @@ class Space(Mapping[str, Dimension]):
     @property
     def size(self) -> float:
         """Number of points; an upper limit if there are conditions, ``inf`` if a hyperparameter is continuous."""
-        return math.prod(dimension.size for dimension in self.dimensions.values())
+        sizes = [dimension.size for dimension in self.dimensions.values()]
+        return math.inf if math.inf in sizes else math.prod(sizes)
 
     def is_active(self, name: str, parameters: Mapping[str, Value]) -> bool:
         """Whether `parameters` meet the condition of `name`; they must contain the hyperparameters it depends on."""
         when = self.dimensions[name].when
         if not when:
             return True
-        return all(parent in parameters and _is_among(parameters[parent], wanted) for parent, wanted in when.items())
+        return all(
+            parent in parameters and _is_among(parameters[parent], wanted, self.dimensions[parent])
+            for parent, wanted in when.items()
+        )
 
     def active(self, parameters: Mapping[str, Value]) -> Parameters:
         """The active hyperparameters among `parameters`, in the order of the space."""
@@ -159,8 +163,8 @@ class Space(Mapping[str, Dimension]):
         return done
 
 
-def _is_among(value: Value, wanted: Any) -> bool:
+def _is_among(value: Value, wanted: Any, dimension: Dimension) -> bool:
     options = wanted if isinstance(wanted, list | tuple) else (wanted,)
-    return any(type(option) is type(value) and option == value for option in options) or (
-        isinstance(value, float) and any(isinstance(o, int | float) and o == value for o in options)
-    )
+    if isinstance(dimension, Categorical):  # 1, 1.0 and True are different categories
+        return any(type(option) is type(value) and option == value for option in options)
+    return value in options

@@ -162,7 +162,12 @@ class TrialRecord:
 
 def is_usable(value: object) -> bool:
     """Whether `value` can be a figure of merit: a finite real number, including those of NumPy."""
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond the largest float
+        return False
 
 
 class Reporter(Protocol):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit, read_figures_of_merit, read_target
-from mpi_opt.core.trial import FoldOutcome, Outcome, TrialRecord
+from mpi_opt.core.trial import FoldOutcome, Outcome, TrialRecord, is_usable
 from mpi_opt.errors import ConfigurationError
 
 FOLDS = [0.1, 0.4, 0.2, 0.9, 0.15]
@@ -166,3 +166,13 @@ def test_targets_that_do_not_go_with_the_figures_are_refused():
     assert read_target(0.9, FiguresOfMerit()) == (0.9,)
     with pytest.raises(ConfigurationError, match="a target for each of accuracy, seconds; found 1"):
         read_target(0.9, TWO)
+
+
+@pytest.mark.parametrize("value", [0, -1.5, 10**300, np.float32(2.0), np.int64(3)])
+def test_finite_real_number_can_be_a_figure_of_merit(value):
+    assert is_usable(value)
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), math.inf, np.float32(math.nan), True, None, "1", 1j])
+def test_value_that_no_finite_float_can_hold_is_no_figure_of_merit(value):
+    assert not is_usable(value)

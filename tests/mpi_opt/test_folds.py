@@ -55,3 +55,21 @@ def test_only_the_seed_determines_the_folds():
 def test_fewer_samples_than_folds_are_refused():
     with pytest.raises(ConfigurationError, match="3 samples cannot be split into 5 folds"):
         split(3, 0, 5, seed=0)
+
+
+@pytest.mark.parametrize(("n_samples", "folds", "cure"), [(3, 5, "folds: 3"), (3, 1, "folds: 3"), (2, 1, "folds: 2")])
+def test_too_few_samples_can_be_split_as_the_message_says(n_samples, folds, cure):
+    with pytest.raises(ConfigurationError) as refused:
+        split(n_samples, 0, folds, seed=0)
+    assert refused.value.cure == cure
+    n_training = [len(split(n_samples, fold, n_samples, seed=0)[0]) for fold in range(n_samples)]
+    assert n_training == [n_samples - 1] * n_samples
+
+
+@pytest.mark.parametrize("folds", [1, 5])
+@pytest.mark.parametrize("n_samples", [0, 1])
+def test_a_single_sample_needs_other_validation_samples_and_not_other_folds(n_samples, folds):
+    with pytest.raises(ConfigurationError, match="cannot be split into") as refused:
+        split(n_samples, 0, folds, seed=0)
+    assert "folds" not in refused.value.cure
+    assert "more samples" in refused.value.cure

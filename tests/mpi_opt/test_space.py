@@ -68,6 +68,19 @@ def test_a_step_never_goes_beyond_an_upper_bound_that_is_not_on_the_grid(dimensi
     assert dimension.decode(dimension.encode(dimension.high)) == values[-1]
 
 
+@pytest.mark.parametrize("dimension", [Real(0, 2 / 3, step=1 / 3), Real(1 / 3, 2.0, step=0.5)], ids=str)
+def test_values_of_a_grid_are_not_rounded_beyond_its_bounds(dimension):
+    values = list(dimension.all_values())
+    assert values == [dimension.decode(dimension.encode(value)) for value in values]
+    assert all(dimension.low <= value <= dimension.high and value in dimension for value in values)
+
+
+def test_number_of_points_of_a_large_space_is_exact_or_infinite():
+    integers = {f"n{index}": Integer(1, 10**9) for index in range(40)}
+    assert Space(integers).size == 10**360
+    assert Space(integers | {"x": Real(0, 1)}).size == math.inf
+
+
 def test_integers_are_equally_likely():
     rng = np.random.default_rng(1)
     counts = np.bincount([Integer(0, 4).sample(rng) for _ in range(20_000)])
@@ -97,10 +110,31 @@ def test_a_hyperparameter_exists_only_under_its_condition():
         space.check({"optimizer": "sgd"})
 
 
+def test_a_hyperparameter_with_two_conditions_needs_both():
+    kinds = {"kind": Categorical(["a", "b"]), "form": Categorical(["a", "b"])}
+    space = Space(kinds | {"x": Real(0, 1, when={"kind": "a", "form": "a"})})
+    pairs = [{"kind": kind, "form": form} for kind in "ab" for form in "ab"]
+    assert [space.is_active("x", pair) for pair in pairs] == [True, False, False, False]
+
+
 def test_one_and_true_are_different_categories():
     choices = Categorical([1, True])
     assert choices.decode(choices.encode(True)) is True
     assert type(choices.decode(choices.encode(1))) is int
+
+
+@pytest.mark.parametrize("categories", [[True, 1.0, 1], [1, True, 1.0], [1.0, 1, True]])
+def test_a_condition_on_a_category_does_not_hold_for_an_equal_one_of_another_type(categories):
+    for wanted in categories:
+        space = Space({"kind": Categorical(categories), "x": Real(0, 1, when={"kind": wanted})})
+        active = [kind for kind in categories if space.is_active("x", {"kind": kind})]
+        assert [(type(kind), kind) for kind in active] == [(type(wanted), wanted)]
+
+
+def test_a_condition_on_a_number_holds_for_a_whole_number_and_an_equal_real_one():
+    for wanted in (1, 1.0):
+        space = Space({"momentum": Real(0, 1), "x": Real(0, 1, when={"momentum": wanted})})
+        assert space.is_active("x", {"momentum": 1}) and space.is_active("x", {"momentum": 1.0})
 
 
 @pytest.mark.parametrize(
@@ -121,6 +155,7 @@ def test_one_and_true_are_different_categories():
         (lambda: Categorical("abc"), "categories must be a list"),
         (lambda: Categorical(["a", "a"]), "duplicate category"),
         (lambda: Categorical([[1]]), "a category must be text"),
+        (lambda: Categorical([0.1, math.nan]), "NaN cannot be a category"),
         (lambda: Space({}), "the search space is empty"),
         (lambda: Space({"a": Real(0, 1, when={"b": 1})}), "'b' is not a hyperparameter"),
         (lambda: Space({"a": Real(0, 1, when={"a": 0.5})}), "depend on each other"),

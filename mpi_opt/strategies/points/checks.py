@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from numbers import Real
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 
 from mpi_learn.settings.suggestions import suggestion
 from mpi_opt.core.space import Space
-from mpi_opt.core.trial import Failed, Measured, Proposal
+from mpi_opt.core.trial import Failed, Measured, Proposal, is_usable
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.strategy import Cost
 
@@ -59,9 +58,9 @@ def observed_cost(proposal: Proposal, outcome: object, n_figures: int) -> Cost |
             where="tell",
             cure="pass a float to be minimised, or Failed(reason) for a trial without a result",
         )
-    costs = tuple(value if isinstance(value, Measured) else float(value) for value in values)
-    if not all(map(math.isfinite, costs)):
+    if not all(map(is_usable, values)):
         return None
+    costs = tuple(value if isinstance(value, Measured) else float(value) for value in values)
     return costs if n_figures > 1 else costs[0]
 
 

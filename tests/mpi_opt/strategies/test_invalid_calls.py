@@ -64,6 +64,14 @@ def test_value_that_is_no_number_is_refused_and_the_trial_is_still_pending(name,
     assert strategy.ask(2) == twin.ask(2)
 
 
+@every_strategy
+def test_whole_number_beyond_the_largest_float_counts_as_failed(name):
+    strategy, twin = made(name), made(name)
+    strategy.tell(*strategy.ask(1), 10**400)
+    twin.tell(*twin.ask(1), Failed("not finite"))
+    assert strategy.ask(2) == twin.ask(2)
+
+
 @pytest.mark.parametrize("value", [1.0, np.array([1.0]), (1.0, 2.0, 3.0), (1.0, None), "12"], ids=repr)
 @pytest.mark.parametrize("name", ["random", "bayesian", "evolutionary", "halving", "population", REPRODUCIBLE])
 def test_as_many_values_are_expected_as_there_are_figures_of_merit(name, value):
