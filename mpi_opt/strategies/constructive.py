@@ -91,7 +91,8 @@ class Constructive(Strategy):
         depth = dimension.low + stage * dimension.step
         if depth > dimension.high and self._best:
             return self._varied(drawn, rng)
-        return self._completed(self._shallower(depth, rng) | {self._depth: min(depth, dimension.high)}, rng)
+        depth = min(depth, dimension.all_values()[-1])
+        return self._completed(self._shallower(depth, rng) | {self._depth: depth}, rng)
 
     def _shallower(self, depth: int, rng: np.random.Generator) -> Parameters:
         """One of the best networks of less than `depth` layers; empty if there is none."""

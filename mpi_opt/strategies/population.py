@@ -43,7 +43,8 @@ class PopulationOptions(Options):
 
     Attributes:
         population: Number of networks that are trained side by side; more if more trials are requested at once.
-        interval: Epochs of one trial, after which it is compared.
+        interval: Epochs of one trial, after which it is compared. The last trial of a network has fewer if `max_budget`
+            is not a multiple.
         max_budget: Epochs after which a network is complete. By default the number of trials ends the search.
         quantile: Fraction of the population that counts as the best, and as the worst. With a `max_budget` it
             grows from half of this value at first to twice this value, but at most 0.5, at the end.
@@ -101,8 +102,9 @@ class Population(Strategy):
         self._resumable.add(proposal.number)
         if cost is not None:
             self._costs[proposal.number] = cost
-            self._recent.append(proposal.number)
             self._recent_at[proposal.budget or 0.0].append(proposal.number)
+            if not self._is_complete(proposal):
+                self._recent.append(proposal.number)
         if (cost is not None or self._recent) and not self._is_complete(proposal):
             self._waiting.append(proposal.number)
 
@@ -162,7 +164,7 @@ class Population(Strategy):
 
     def _started(self) -> Proposal:
         point = self._bookkeeping.initial() or self._design.new_point(self._bookkeeping)
-        return self._bookkeeping.propose(point, budget=self._options.interval)
+        return self._bookkeeping.propose(point, budget=self._next_budget(0.0))
 
     def _continued(self, number: int) -> Proposal:
         """The next trial of the network that ended trial `number`, or of a better one in its place."""
@@ -175,11 +177,17 @@ class Population(Strategy):
         if is_failed or is_bad:
             parent = self._trials[ranked[int(rng.integers(n_best))]]
             parameters = self._explored(parent.parameters, rng)
-        budget = (parent.budget or 0) + self._options.interval
+        budget = self._next_budget(parent.budget or 0.0)
         return self._bookkeeping.propose(parameters, budget=budget, resume_from=parent.number)
 
+    def _next_budget(self, budget: float) -> float:
+        """The epochs after which the next trial of a network with `budget` epochs ends."""
+        longer, full = budget + self._options.interval, self._options.max_budget
+        return longer if full is None else min(longer, full)
+
     def _peers(self, budget: float) -> list[int]:
-        """The latest trials with the same budget; the latest of all if these are fewer than half a population."""
+        """The latest trials with the same budget; if these are fewer than half a population, the latest that are not
+        complete."""
         same = self._recent_at[budget]
         return sorted(same if 2 * len(same) >= self._options.population else self._recent)
 

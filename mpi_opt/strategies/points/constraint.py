@@ -1,7 +1,8 @@
 """Constraints between hyperparameters: arithmetic and comparisons, read from text.
 
 The text is never executed as Python. It is parsed, every node must be in the tables below, and the tree is evaluated
-for each point.
+for each point. No expression can use all memory or run for hours: powers of integers are limited, and texts and lists
+cannot be repeated or formatted.
 """
 
 from __future__ import annotations
@@ -9,23 +10,49 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Iterable, Iterator
+from numbers import Number
 from typing import Any, final
 
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.points.checks import unknown_hyperparameter
 
-LARGEST_EXPONENT = 64
-"""A larger exponent violates the constraint, because a power of whole numbers could take hours and all memory."""
+LARGEST_POWER = 10_000
+"""Largest number of bits of a power of an integer, up to a factor of two, and largest number of digits that are rounded
+off. More of them violate the constraint. Powers of real numbers are not limited."""
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if isinstance(base, int) and isinstance(exponent, int) and (base.bit_length() - 1) * exponent > LARGEST_POWER:
+        raise OverflowError(f"a power of more than {LARGEST_POWER} bits")
+    return base**exponent
+
+
+def _rounded(value: Any, digits: Any = None) -> Any:
+    if digits is not None and digits < -LARGEST_POWER:
+        raise OverflowError(f"more than {LARGEST_POWER} digits to round off")
+    return round(value, digits)
+
+
+def _of_numbers(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """`operation`, which must not repeat or format a text or a list."""
+
+    def applied(left: Any, right: Any) -> Any:
+        if not (isinstance(left, Number) and isinstance(right, Number)):
+            raise TypeError(f"{operation.__name__} needs numbers")
+        return operation(left, right)
+
+    return applied
+
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
+    ast.Mult: _of_numbers(operator.mul),
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: lambda base, exponent: _power(base, exponent),
+    ast.Mod: _of_numbers(operator.mod),
+    ast.Pow: _power,
 }
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt,
@@ -42,7 +69,7 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
 }
-_FUNCTIONS: dict[str, Callable[..., Any]] = {"abs": abs, "min": min, "max": max, "round": round}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {"abs": abs, "min": min, "max": max, "round": _rounded}
 
 
 @final
@@ -78,7 +105,7 @@ class Constraint:
             return bool(_value(self._tree, parameters))
         except KeyError:
             return True
-        except (ArithmeticError, TypeError):  # a division by zero, or a comparison of text with a number
+        except (ArithmeticError, TypeError, ValueError):  # a division by zero, or a comparison of text with a number
             return False
 
     def _check(self, node: ast.expr, space: Space) -> None:
@@ -147,9 +174,3 @@ def _holds(node: ast.BoolOp | ast.Compare, parameters: Parameters) -> bool:
     sides = list(_values((node.left, *node.comparators), parameters))
     pairs = zip(sides, node.ops, sides[1:], strict=False)
     return all(_COMPARISONS[type(op)](left, right) for left, op, right in pairs)
-
-
-def _power(base: Any, exponent: Any) -> Any:
-    if abs(exponent) > LARGEST_EXPONENT:
-        raise OverflowError(f"exponent above {LARGEST_EXPONENT}")
-    return base**exponent

@@ -43,7 +43,7 @@ class EarlierStudyModel:
     def __init__(self, observed: Observations, is_known: Bools, is_category: Bools) -> None:
         self._is_known, self._observed = is_known, observed.thinned(LARGEST)
         self._model: GaussianProcess | None = None
-        if len(observed.values) >= FEWEST_EARLIER and np.ptp(observed.values) > 0:
+        if is_known.any() and len(observed.values) >= FEWEST_EARLIER and np.ptp(observed.values) > 0:
             part = Observations(observed.rows[:, is_known], observed.values, observed.variances)
             self._model = Surrogate(is_category[is_known]).fit(part)[0]
 

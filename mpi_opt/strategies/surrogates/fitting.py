@@ -48,8 +48,8 @@ class Surrogate:
     """Fits Gaussian processes. A fit depends on the observations alone, so that it is the same in a resumed search.
 
     Transformation and correlation are chosen whenever the number of observations has grown by a factor of
-    `ANCHOR_GROWTH` (at an *anchor*), from the observations up to there. Between anchors only the length scales and the
-    noise are fitted, starting from those of the anchor.
+    `ANCHOR_GROWTH` (at an *anchor*), from the observations up to there; and again if some of these are penalties now.
+    Between anchors only the length scales and the noise are fitted, starting from those of the anchor.
 
     Args:
         is_category: Shape (n_dimensions,), bool.
@@ -57,8 +57,7 @@ class Surrogate:
 
     def __init__(self, is_category: Bools) -> None:
         self._is_category = is_category
-        self._anchor_size = 0
-        self._anchor: Choice | None = None
+        self._anchor: tuple[Observations, Choice] | None = None
 
     def fit(self, observed: Observations) -> tuple[GaussianProcess, float]:
         """Fits a model to all observations.
@@ -69,11 +68,10 @@ class Surrogate:
         Returns:
             The model, and its smallest prediction at the observed points.
         """
-        size = _anchor_size(len(observed.values))
-        if size != self._anchor_size or self._anchor is None:
-            anchor = observed.first(size).thinned(LARGEST_FIT // 2)
-            self._anchor, self._anchor_size = self._chosen(anchor), size
-        return self._fitted(observed.thinned(LARGEST_FIT), self._anchor)
+        anchor = observed.first(_anchor_size(len(observed.values))).thinned(LARGEST_FIT // 2)
+        if self._anchor is None or not anchor.is_equal(self._anchor[0]):
+            self._anchor = anchor, self._chosen(anchor)
+        return self._fitted(observed.thinned(LARGEST_FIT), self._anchor[1])
 
     def fit_part(self, observed: Observations) -> tuple[GaussianProcess, float]:
         """As `fit`, for a part of the observations: without anchors, and without a logarithm of the values."""

@@ -79,6 +79,11 @@ class Observations:
         """The first `n` observations."""
         return self._kept(slice(n))
 
+    def is_equal(self, other: Observations) -> bool:
+        """Whether points, values and variances are the same."""
+        pairs = ((self.rows, other.rows), (self.values, other.values), (self.variances, other.variances))
+        return all(np.array_equal(ours, theirs) for ours, theirs in pairs)
+
     def _kept(self, index: Bools | np.ndarray | slice) -> Observations:
         return Observations(self.rows[index], self.values[index], self.variances[index])
 

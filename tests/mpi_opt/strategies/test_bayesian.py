@@ -208,6 +208,28 @@ def test_a_search_learns_from_a_penalty_as_from_a_failure(name, n_figures):
     np.testing.assert_array_equal(asked(1e6), asked(Failed("out of memory")))
 
 
+def test_resumed_search_proposes_the_same_after_repeated_values_became_penalties():
+    """The third penalty removes the first two from the observations from which the live search chose its settings."""
+    space = Space({"x": Real(0, 1), "y": Real(0, 1)})
+    live, resumed, ended = make_strategy("bayesian", space, seed=1), make_strategy("bayesian", space, seed=1), []
+    for number in range(29):
+        (proposal,) = live.ask(1)
+        distance = (proposal.parameters["x"] - 0.3) ** 2 + (proposal.parameters["y"] - 0.3) ** 2
+        ended.append((proposal, 1e6 if number in (3, 7, 28) else distance))
+        live.tell(*ended[-1])
+    resumed.resume(ended)
+    assert resumed.ask(1) == live.ask(1)
+
+
+def test_earlier_study_without_common_hyperparameters_changes_no_proposal():
+    plain, learning = (make_strategy("bayesian", {"a": Real(0, 1)}, options={"initial_points": 4}) for _ in range(2))
+    learning.learn([({"a": number / 9}, float(number)) for number in range(10)], frozenset())
+    for strategy in (plain, learning):
+        for proposal in strategy.ask(6):
+            strategy.tell(proposal, proposal.parameters["a"] ** 2)
+    assert learning.ask(1) == plain.ask(1)
+
+
 def test_of_too_many_observations_the_best_are_kept():
     values = np.random.default_rng(0).permutation(100).astype(float)
     kept = Observations(np.arange(100.0)[:, None], values, np.zeros(100)).thinned(20)

@@ -25,10 +25,35 @@ SPACE = Space({"units": Integer(1, 512), "layers": Integer(1, 8), "kind": Catego
         ("2 ** (units ** layers) > 0", False),
         ("(units, layers) in [[64, 4], [32, 8]]", True),
         ("not (5 < layers < units / (layers - 4))", False),
+        ("(units / 65) ** 1000 < 0.5", True),
+        ("2 ** 70 > units ** 8", True),
+        ("2 ** -2000 < units", True),
+        ("1 ** 10 ** 9 == (-1) ** 10 ** 9", True),
+        ("round(units, -1) + units % layers == 60", True),
+        ("'%z' % units == 'a'", False),
+        ("round(1e400 - 1e400) == 1", False),
+        ("min([]) < units", False),
     ],
 )
 def test_expression_is_evaluated_like_arithmetic(text, is_met):
     assert Constraint(text, SPACE).is_met({"units": 64, "layers": 4, "kind": "a"}) is is_met
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9 ** 10 ** 5 > 0",
+        "((((9 ** 9) ** 9) ** 9) ** 9) ** 9 > 0",
+        "((2 ** 9000) * (2 ** 9000)) ** 9 > 0",
+        "kind * 10 ** 5 != 'b'",
+        "10 ** 5 * [kind] != 'b'",
+        "'%100000d' % units != 'b'",
+        "round(units, -10 ** 5) == 0",
+    ],
+)
+def test_constraint_whose_evaluation_could_use_all_memory_is_not_met(text):
+    """Without the limits, each is True; with larger numbers its evaluation would take hours and all memory."""
+    assert not Constraint(text, SPACE).is_met({"units": 64, "layers": 4, "kind": "a"})
 
 
 def test_constraint_on_an_inactive_hyperparameter_is_met():

@@ -1,6 +1,7 @@
 import pytest
 
 from mpi_opt.core.space import Categorical, Integer, Real, Space
+from mpi_opt.core.trial import Failed
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import make_strategy
 
@@ -14,6 +15,7 @@ SPACE = Space(
         "rate": Real(1e-4, 1e-1, prior="log-uniform"),
     }
 )
+STEPPED = Space({"depth": Integer(1, 4, step=2), "units": Integer(4, 64)})
 
 
 def cost(parameters):
@@ -51,6 +53,15 @@ def test_afterwards_single_layers_of_the_best_are_drawn_again():
 def test_ten_networks_of_each_depth_are_tried_by_default():
     depths = [proposal.parameters["depth"] for proposal in make_strategy("constructive", SPACE).ask(21)]
     assert depths == [1] * 10 + [2] * 10 + [3]
+
+
+def test_depth_stays_a_value_of_its_dimension_if_every_trial_fails():
+    strategy, depths = make_strategy("constructive", STEPPED, options={"trials_per_depth": 1}), []
+    for _ in range(5):
+        (proposal,) = strategy.ask(1)
+        depths.append(proposal.parameters["depth"])
+        strategy.tell(proposal, Failed("out of memory"))
+    assert depths == [1, 3, 3, 3, 3]
 
 
 def test_depth_that_is_no_integer_is_an_error():

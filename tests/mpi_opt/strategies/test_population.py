@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mpi_opt.core.space import Categorical, Integer, Real, Space
-from mpi_opt.core.trial import Failed
+from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import make_strategy
 
@@ -30,6 +30,41 @@ def test_failed_network_is_replaced():
     strategy.tell(first, 1.0)
     strategy.tell(second, Failed("diverged"))
     assert [proposal.resume_from for proposal in strategy.ask(2)] == [0, 0]
+
+
+def test_complete_network_is_not_continued_in_place_of_a_failed_one():
+    """Three of eight networks are complete and better than the rest when a fourth one fails."""
+    strategy = make_strategy("population", SPACE, seed=1, options={"population": 8, "max_budget": 2})
+    trials = strategy.ask(8)
+    for proposal in trials[:3]:
+        strategy.tell(proposal, 1.0 + proposal.number)
+    for proposal in strategy.ask(3):
+        strategy.tell(proposal, 0.0)
+    strategy.tell(trials[3], Failed("diverged"))
+    (proposal,) = strategy.ask(1)
+    assert (proposal.resume_from, proposal.budget) == (0, 2)
+
+
+def test_failed_networks_end_if_only_a_complete_one_succeeded():
+    strategy = make_strategy("population", SPACE, seed=1, options={"population": 2, "max_budget": 2})
+    first, second = strategy.ask(2)
+    strategy.tell(Proposal(7, first.parameters, budget=2), 0.5)
+    strategy.tell(first, Failed("diverged"))
+    strategy.tell(second, Failed("diverged"))
+    assert strategy.ask(2) == []
+    assert strategy.finished
+
+
+@pytest.mark.parametrize(("interval", "budgets"), [(2, [2, 4, 5]), (7, [5])])
+def test_last_trial_of_a_network_ends_at_max_budget(interval, budgets):
+    options = {"population": 3, "interval": interval, "max_budget": 5}
+    strategy, found = make_strategy("population", SPACE, seed=1, options=options), []
+    while proposals := strategy.ask(3):
+        for proposal in proposals:
+            strategy.tell(proposal, proposal.parameters["rate"])
+            found.append(proposal.budget)
+    assert found == [budget for budget in budgets for _ in range(3)]
+    assert strategy.finished
 
 
 def test_integer_that_may_change_always_changes():
