@@ -136,8 +136,9 @@ class Block:
             finally:
                 self.watchdog.stop_guarding()
             figures = self.settings.figures_of_merit.read(value) if trial.comm.rank == 0 else ()
-        except BaseException as error:  # noqa: BLE001 - any exception of user code is the outcome of the trial
+        except BaseException as raised:  # noqa: BLE001 - any exception of user code is the outcome of the trial
             self.watchdog.stop_guarding()
+            error = self.watchdog.cause(raised)
             part.error = str(agreement.described(error, self.comm.rank))
             part.is_consequence = lost_ranks.is_communication_error(error)
             lost_ranks.release(trial.comm)

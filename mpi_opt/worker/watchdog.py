@@ -147,6 +147,19 @@ class Watchdog:
             signal.setitimer(signal.ITIMER_REAL, 0)
             self._is_alarmed = False
 
+    def cause(self, error: BaseException) -> BaseException:
+        """The interruption by which this watchdog has caused `error` of user code; else `error` itself.
+
+        Before the exception of an interruption is raised, the communicator is revoked. Code that communicates may end
+        with an error of the communicator first.
+        """
+        if self._why is None or not lost_ranks.is_communication_error(error):
+            return error
+        kind, why = self._why
+        interruption = kind(why)
+        interruption.__cause__ = error
+        return interruption
+
     def _arm(self, limit_s: float) -> None:
         """Prepares the last step, which writes the traceback and ends the process even if the interpreter is blocked.
 

@@ -7,6 +7,7 @@ import time
 import pytest
 from mpi4py import MPI
 
+from mpi_learn.mpi.lost_ranks import RankLost
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.fold_stopping import ReferenceTrial
 from mpi_opt.core.objective import TrialSettings
@@ -53,6 +54,9 @@ class NoWatchdog:
     def stop_guarding(self) -> None:
         pass
 
+    def cause(self, error) -> BaseException:
+        return error
+
     def check(self, block) -> None:
         pass
 
@@ -78,7 +82,7 @@ def run_trials(thread_comms):
     """Runs trials on a block of threads; returns the leader's outcomes."""
 
     def run(n_ranks: int, folds: int, n_trials: int, objective) -> list[Outcome]:
-        reference = ReferenceTrial(1.0, (1.0,) * folds, scatter=0.01, freedom=100.0)
+        reference = ReferenceTrial(1.0, (1.0,) * folds, scatter=0.01, degrees_of_freedom=100.0)
 
         def rank(comm) -> list[Outcome | None]:
             def called(trial):
@@ -160,3 +164,17 @@ def test_the_time_limit_is_that_of_all_folds_of_a_trial_together():
     assert [limit for limit, _ in spent] == [60.0] * 3
     assert [round(seconds, 1) for _, seconds in spent] == pytest.approx([0.0, 0.05, 0.1], abs=0.06)
     assert spent[0][1] < 0.05 <= spent[1][1] < spent[2][1] - 0.04
+
+
+def test_the_error_of_an_interrupted_trial_is_the_interruption_and_not_its_consequence():
+    class Watchdog(NoWatchdog):
+        def cause(self, error) -> BaseException:
+            return TimeoutError("too long") if isinstance(error, RankLost) else error
+
+    def called(trial):
+        raise RankLost("revoked")
+
+    block = Block(MPI.COMM_SELF, 0, called, TrialSettings(0), reporter=NoReporter(), watchdog=Watchdog())
+    outcome = block.run(Assignment(Proposal(0, {}), "", None))
+    assert outcome.state == "failed"
+    assert "TimeoutError: too long" in outcome.error

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 from mpi4py import MPI
 
-from mpi_learn.mpi import communicators
+from mpi_learn.mpi import communicators, lost_ranks
+from mpi_learn.mpi.lost_ranks import RankLost
 from mpi_opt.messages.link import WorkerLink
 from mpi_opt.messages.messages import TO_WATCHDOG, Disband, End, Join
 from mpi_opt.messages.serial_link import SerialCoordinatorLink, SerialWorkerLink
@@ -38,6 +39,26 @@ def test_code_that_takes_too_long_gets_an_exception(watchdog):
         time.sleep(30)
     watchdog.stop_guarding()
     assert time.monotonic() - began < 5
+
+
+def test_timeout_is_the_cause_of_an_error_of_the_communicator_that_it_has_revoked(watchdog, monkeypatch):
+    """The signal of the timeout arrives after the error of the communicator has ended the code."""
+    has_revoked = threading.Event()
+    monkeypatch.setattr(lost_ranks, "release", lambda comm: has_revoked.set())
+    monkeypatch.setattr(signal, "pthread_kill", lambda thread, number: None)
+    revoked, mistake = RankLost("MPI_ERR_REVOKED"), ValueError("a mistake of the user")
+    assert watchdog.cause(revoked) is revoked
+    watchdog.guard(MPI.COMM_SELF, 0.1)
+    assert has_revoked.wait(10)
+    watchdog.stop_guarding()
+    cause = watchdog.cause(revoked)
+    assert isinstance(cause, TrialTimeout)
+    assert "longer than trial.timeout, 0.1 s" in str(cause)
+    assert cause.__cause__ is revoked
+    assert watchdog.cause(mistake) is mistake
+    watchdog.guard(MPI.COMM_SELF, 60)
+    watchdog.stop_guarding()
+    assert watchdog.cause(revoked) is revoked
 
 
 def test_code_that_is_over_in_time_gets_none(watchdog):
