@@ -38,7 +38,9 @@ def write_template(name: str, kind: Kind, folder: Path) -> list[Path]:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
         cure = "mpi-opt new jets writes jets.yaml and jets.py"
         raise ConfigurationError(
-            f"expected a name of letters, digits, _ and -, found {name!r}", where="NAME", cure=cure
+            f"expected a name that starts with a letter or _ and has only letters, digits, _ and -, found {name!r}",
+            where="NAME",
+            cure=cure,
         )
     templates = {folder / f"{name}.yaml": f"{kind}.yaml", folder / f"{name}.py": f"{kind}.py.txt"}
     data = [folder / f"{name}.h5"] if kind == "training" else []

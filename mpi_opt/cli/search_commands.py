@@ -16,11 +16,12 @@ from mpi_learn.cli.stop_request import StopRequest
 from mpi_opt.cli.override_options import Changes, SpaceFile, overriding
 from mpi_opt.cli.plan_command import show_plan
 from mpi_opt.cli.rank_logs import log_to_file, make_log_folder
-from mpi_opt.errors import without_passwords
+from mpi_opt.errors import ConfigurationError, without_passwords
 
 if TYPE_CHECKING:
     from mpi_opt.configuration.configuration import StudyConfiguration
     from mpi_opt.configuration.plan import Plan
+    from mpi_opt.views.text.progress_counts import ProgressCounts
     from mpi_opt.views.text.progress_display import PlainProgress
 
 
@@ -41,6 +42,8 @@ def search(
     from mpi_opt.worker.objectives import make_objective
 
     configuration = _read(space, changes)
+    if report:
+        _check_remains(configuration.store)
     n_ranks = _world_size()
     if n_ranks > 1:
         make_log_folder(configuration)
@@ -92,20 +95,24 @@ def run_search(plan: Plan, request: StopRequest) -> int:
         log_to_file(plan.configuration, world.rank)
         run_study(plan, world, everywhere=False)
         return FINISHED
+    from mpi_opt.views.text.progress_counts import ProgressCounts
+    from mpi_opt.views.text.search_summary import search_summary
+
+    configuration = plan.configuration
+    counts = ProgressCounts(configuration.search.trials, configuration.figures_of_merit().sign < 0)
     with ExitStack() as shown:
 
         def show() -> PlainProgress:
-            return shown.enter_context(closing(_progress(plan)))
+            return shown.enter_context(closing(_progress(configuration, counts)))
 
         study = run_study(plan, world, show, everywhere=False, request=request)
-    assert study is not None, "rank 0 has the study"
-    from mpi_opt.views.text.search_summary import search_summary
-
-    print(search_summary(study, plan.configuration.store, plan.configuration.search.trials), flush=True)
+        assert study is not None, "rank 0 has the study"
+        counts.is_finished = study.is_finished
+    print(search_summary(study, configuration.store, configuration.search.trials), flush=True)
     if plan.report:
         from mpi_opt.views.page.report import save_report
 
-        path = Path(f"{plan.configuration.file_name}.html")
+        path = Path(f"{configuration.file_name}.html")
         save_report(study, path)
         print(f"report: {path.resolve()}", flush=True)
     return FINISHED if study.is_finished else request.status
@@ -119,6 +126,22 @@ def _read(path: Path, changes: Changes) -> StudyConfiguration:
     configuration = read_study(path, changes)
     check_objective(configuration, configuration.dimensions(), path.resolve().parent, str(path))
     return configuration
+
+
+def _check_remains(store: str) -> None:
+    """Verifies that a report can read the store after the search.
+
+    Raises:
+        ConfigurationError: The store is in memory.
+    """
+    from mpi_opt.store.connecting import is_in_memory, parsed
+
+    if is_in_memory(parsed(store)):
+        raise ConfigurationError(
+            "the store is in memory, and no longer exists when the report is written",
+            where="--report",
+            cure="write --store results.db",
+        )
 
 
 def _world_size() -> int:
@@ -161,14 +184,11 @@ def _check_one_batch(configuration: StudyConfiguration, directory: Path) -> None
     print(objective.check(MPI.COMM_SELF, sample))
 
 
-def _progress(plan: Plan) -> PlainProgress:
+def _progress(configuration: StudyConfiguration, counts: ProgressCounts) -> PlainProgress:
     """The progress display: a panel on a terminal, plain lines otherwise."""
     from mpi_learn.cli.terminal import is_watched
-    from mpi_opt.views.text.progress_counts import ProgressCounts
     from mpi_opt.views.text.progress_display import LivePanel, PlainProgress
     from mpi_opt.views.trackers import make_tracker
 
-    configuration = plan.configuration
-    counts = ProgressCounts(configuration.search.trials, configuration.figures_of_merit().sign < 0)
     tracker = None if configuration.track is None else make_tracker(configuration.track, configuration.study)
     return (LivePanel if is_watched() else PlainProgress)(counts, tracker)

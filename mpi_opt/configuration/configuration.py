@@ -10,12 +10,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from mpi_learn.settings.paths import file_name
 from mpi_learn.settings.section import Section
 from mpi_learn.settings.suggestions import nearest, suggestion
-from mpi_learn.settings.validation import validated
+from mpi_learn.settings.validation import InvalidValue, validated
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.placeholders import references
 from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSection, TrialSection, as_folds
@@ -34,11 +34,22 @@ from mpi_opt.errors import ConfigurationError, SpaceError, without_passwords
 EXTERNAL = "external"
 """The objective of a study whose trials are run by another program, with ``mpi-opt ask`` and ``mpi-opt tell``."""
 
+MAX_STUDY_NAME = 255
+"""The largest number of characters in the name of a study: the column of the store has this length."""
+
+
+def _check_length(name: str) -> str:
+    if len(name) > MAX_STUDY_NAME:
+        raise InvalidValue(f"expected at most {MAX_STUDY_NAME} characters, found {len(name)}", "write a shorter name")
+    return name
+
 
 class StudyConfiguration(Section):
     """A whole ``space.yaml``."""
 
-    study: str = Field("study", min_length=1, description="The study's name in the store.")
+    study: Annotated[str, AfterValidator(_check_length)] = Field(
+        "study", min_length=1, description="The study's name in the store, at most 255 characters."
+    )
     store: str = Field(
         "sqlite:///mpi_opt.db",
         description="Any SQLAlchemy URL; a relative path is relative to the current directory.",

@@ -49,11 +49,20 @@ def test_template_does_not_overwrite_existing_files(suffix, tmp_path, monkeypatc
     assert "exists already" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["../jets", "3jets", "a b", ""])
+@pytest.mark.parametrize("name", ["../jets", "3jets", "-jets", "a b", ""])
 def test_name_that_is_no_file_name_is_refused(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert run(["new", name]) == 2
+    assert run(["new", "--", name]) == 2
     assert not list(tmp_path.iterdir())
+    assert "a name that starts with a letter or _ and has only letters, digits, _ and -" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["true", "No", "null", "_1", "jets-2"])
+def test_name_of_a_study_is_a_text_in_its_file(name, kind, tmp_path, monkeypatch):
+    monkeypatch.setattr("mpi_learn.known_data.prepare", lambda *_: None)
+    write_template(name, kind, tmp_path)
+    assert read_study(tmp_path / f"{name}.yaml").study == name
 
 
 def test_written_files_are_reported_in_order(tmp_path):

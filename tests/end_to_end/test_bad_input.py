@@ -159,6 +159,7 @@ CASES = [
         "write a value of 0 or more",
     ),
     ("study", "", "space.yaml: study: expected a text that is not empty, found ''", "write `study: NAME`"),
+    ("study", "é" * 256, "space.yaml: study: expected at most 255 characters, found 256", "write a shorter name"),
     ("track", 5, "space.yaml: track: expected a text, found 5", "write, for example, `track: a text`"),
     ("space", DROP, "space.yaml: space: this key is required", "add `space: …`"),
     ("space", {}, "space.yaml: space: the search space is empty", "name at least one hyperparameter"),
@@ -553,6 +554,11 @@ USAGE = "Try 'mpi-opt {} --help' for help."
             "did you mean space.yaml?",
         ),
         (["search", "space.yaml", "--trials", "0"], "Invalid value for '--trials'", USAGE.format("search")),
+        (
+            ["search", "space.yaml", "--report", "--store", "sqlite://"],
+            "--report: the store is in memory, and no longer exists when the report is written",
+            "write --store results.db",
+        ),
         (["search", "space.yaml", "--trials", "x"], "Invalid value for '--trials'", USAGE.format("search")),
         (
             ["search", "space.yaml", "--block-size", "big"],
@@ -594,6 +600,13 @@ USAGE = "Try 'mpi-opt {} --help' for help."
 def test_mistake_on_the_command_line_is_one_message_with_problem_and_cure(arguments, problem, cure, folder, capsys):
     (folder / "space.yaml").write_text(yaml.safe_dump(GOOD))
     _is_refused(arguments, problem, cure, folder, capsys)
+
+
+def test_report_of_a_file_with_a_store_in_memory_is_refused_before_the_search(folder, capsys):
+    (folder / "space.yaml").write_text(yaml.safe_dump(changed("store", "sqlite://")))
+    problem = "--report: the store is in memory, and no longer exists when the report is written"
+    _is_refused(["search", "space.yaml", "--report"], problem, "write --store results.db", folder, capsys)
+    assert run(["search", "space.yaml"]).report is False
 
 
 @pytest.mark.mpi

@@ -146,6 +146,7 @@ def test_a_search_of_one_process_ends_in_the_middle_of_a_trial(how, space_file, 
     assert process.returncode == STATUS.get(how, 75)
     assert "run the same command again" in out
     assert how in out
+    assert "ended: 2/12 trials" in out and "done:" not in out
     assert query("SELECT number, state FROM trials ORDER BY number") == [
         (0, "complete"),
         (1, "complete"),

@@ -158,4 +158,4 @@ def test_early_stopping_is_shown(search, tmp_path):
     study = Study.open(f"sqlite:///{tmp_path}/test.db", "test")
     page = trial_page(study, study.trials[number], study.folds([number]), [], [])
     assert f"pruned after {len(folds[number])} of 5 folds" in page
-    assert "--block-size 4 or less runs them in turn" in notes(BlockLayout(6, 5, 5), 40, stop_early=True)[0]
+    assert "--block-size 2 or less runs them in turn" in notes(BlockLayout(6, 5, 5), 40, stop_early=True)[0]

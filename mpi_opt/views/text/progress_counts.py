@@ -31,6 +31,7 @@ class ProgressCounts:
         last_failure: The last failed trial and the first line of its error.
         began: The start of the first trial of this run, by `clock`; None before it.
         n_ended_here: The number of trials that ended in this run.
+        is_finished: Whether the search has ended and the study is finished.
         clock: Returns the time in seconds.
     """
 
@@ -46,6 +47,7 @@ class ProgressCounts:
     last_failure: str = ""
     began: float | None = None
     n_ended_here: int = 0
+    is_finished: bool = False
     clock: Callable[[], float] = time.monotonic
 
     @property

@@ -65,7 +65,7 @@ class PlainProgress(Progress):
     def close(self) -> None:
         """Prints the last counts; the search has ended, or failed before its start."""
         if self.counts.has_begun:
-            self._write(f"done: {self.counts}")
+            self._write(f"{'done' if self.counts.is_finished else 'ended'}: {self.counts}")
 
     def _record(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
         self.counts.end(block, outcome, parameters)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mpi_opt.core.block_layout import BlockLayout, fold_groups
 
 MOST_ROWS = 12
@@ -40,21 +42,29 @@ def _note_on_sizes(layout: BlockLayout) -> str:
     sizes = [len(block) for block in layout.blocks]
     if len(set(sizes)) == 1:
         return ""
-    equal = [size for size in range(1, sum(sizes) + 1) if sum(sizes) % size == 0]
-    nearest = min(equal, key=lambda size: (abs(size - layout.block_size), -size))
-    return f"blocks differ in size; --block-size {nearest} makes them all equal"
+    return f"blocks differ in size; --block-size {_equal_size(sum(sizes), layout.block_size)} makes them all equal"
 
 
 def _note_on_folds(layout: BlockLayout, stop_early: bool) -> str:
-    folds, size = layout.folds, len(layout.blocks[0])
+    folds, size, n_training = layout.folds, len(layout.blocks[0]), sum(map(len, layout.blocks))
     if size < folds:
-        return f"a block of {size} takes its {folds} folds in turn; --block-size {folds} runs them at once"
+        ranks = "" if n_training >= folds else f"-n {1 + folds + layout.spares} "
+        return f"a block of {size} takes its {folds} folds in turn; {ranks}--block-size {folds} runs them at once"
     if folds > 1 and stop_early:
-        return f"folds run at once, so stop_early skips none; --block-size {folds - 1} or less runs them in turn"
+        in_turn = max(n for n in range(1, folds) if len(replace(layout, block_size=n).blocks[0]) < folds)
+        return f"folds run at once, so stop_early skips none; --block-size {in_turn} or less runs them in turn"
     if folds > 1 and any(len(block) % folds for block in layout.blocks):
-        even = -(-layout.block_size // folds) * folds
-        return f"folds get unequal numbers of ranks; --block-size {even} makes them equal"
+        n_missing = -n_training % folds
+        ranks = f"-n {layout.n_ranks + n_missing} " if n_missing else ""
+        even = _equal_size(n_training + n_missing, layout.block_size, multiple_of=folds)
+        return f"folds get unequal numbers of ranks; {ranks}--block-size {even} makes them equal"
     return ""
+
+
+def _equal_size(n_training: int, wanted: int, multiple_of: int = 1) -> int:
+    """The multiple of `multiple_of` that is nearest to `wanted` and divides `n_training` ranks into equal blocks."""
+    sizes = [size for size in range(multiple_of, n_training + 1, multiple_of) if n_training % size == 0]
+    return min(sizes, key=lambda size: (abs(size - wanted), -size))
 
 
 def _note_on_idle_ranks(layout: BlockLayout, trials: int) -> str:

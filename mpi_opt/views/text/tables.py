@@ -28,6 +28,9 @@ COLOURS = {
 }
 """ANSI codes of the states."""
 
+STATE_COLUMNS = ("state", "outcome")
+"""The columns whose cells have the colours of `COLOURS`."""
+
 FOLD_COLUMNS = ("fold", "figure_of_merit", "duration_s")
 ATTEMPT_COLUMNS = ("attempt", "block", "ranks", "hosts", "started_at", "finished_at", "outcome")
 
@@ -45,9 +48,13 @@ def aligned(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, colour: bo
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     signs = [_alignment(column) for column in zip(*values, strict=True)] or ["<"] * len(headings)
     in_line = "  ".join(f"{{:{sign}{width}}}" for sign, width in zip(signs, widths, strict=True)).format
+    if colour:
+        for index in (index for index, name in enumerate(columns) if name in STATE_COLUMNS):
+            for row in cells:
+                row[index] = _coloured(row[index], widths[index])
     lines = [in_line(*row).rstrip() for row in (headings, *cells)]
     if colour:
-        lines = [f"\033[1m{lines[0]}\033[0m", *map(_coloured, lines[1:], cells)]
+        lines[0] = f"\033[1m{lines[0]}\033[0m"
     return "\n".join(lines)
 
 
@@ -55,10 +62,9 @@ def _alignment(column: Iterable[object]) -> str:
     return ">" if all(value is None or _is_number(value) for value in column) else "<"
 
 
-def _coloured(line: str, row: Sequence[str]) -> str:
-    """`line` with the first state among the cells of `row` in its colour."""
-    state = next((text for text in row if text in COLOURS), None)
-    return line if state is None else line.replace(state, f"\033[{COLOURS[state]}m{state}\033[0m", 1)
+def _coloured(state: str, width: int) -> str:
+    """`state` in its colour, and spaces up to `width` characters."""
+    return f"\033[{COLOURS[state]}m{state}\033[0m{' ' * (width - len(state))}" if state in COLOURS else state
 
 
 def studies_table(studies: Sequence[StudyRecord], *, colour: bool = False) -> str:
@@ -125,14 +131,15 @@ def trial_page(
         ("study", study.name),
         ("trial", trial.number),
         ("state", trial.state + _early_stopping_note(study, trial, folds)),
-        *_figures(study, trial),
+        *_figures(study, trial, len(folds)),
         ("duration", None if trial.duration_s is None else f"{trial.duration_s:.3g} s"),
         ("started", trial.started_at),
         ("finished", trial.finished_at),
         ("budget", trial.budget),
         ("continues", None if trial.resume_from is None else f"trial {trial.resume_from}"),
     ]
-    parts = [_aligned_pairs(facts), _section("hyperparameters", _aligned_pairs(list(trial.parameters.items())))]
+    parameters = [(name, "null" if value is None else value) for name, value in trial.parameters.items()]
+    parts = [_aligned_pairs(facts), _section("hyperparameters", _aligned_pairs(parameters))]
     if folds:
         parts.append(_section("folds", _records_table(folds, FOLD_COLUMNS, colour)))
     if curves:
@@ -157,10 +164,10 @@ def _early_stopping_note(study: Study, trial: TrialRecord, folds: Sequence[FoldR
     return f" after {len(folds)} of {n_folds} folds; the figure of merit is the expected value over all folds"
 
 
-def _figures(study: Study, trial: TrialRecord) -> list[tuple[str, str | None]]:
+def _figures(study: Study, trial: TrialRecord, n_folds: int) -> list[tuple[str, str | None]]:
     """The figures of merit, each with a label, and whether the trial is on the Pareto front."""
     found = figures_as_text(trial, study.figures_of_merit, "figure of merit")
-    noted = [(name, f"{text} (over the folds)" if "±" in text else text) for name, text in found]
+    noted = [(name, f"{text} (over the folds)" if "±" in text and n_folds > 1 else text) for name, text in found]
     return [*noted, ("Pareto front", None if trial.pareto is None else "yes" if trial.pareto else "no")]
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from mpi_opt.configuration.configuration import read_study
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
@@ -47,6 +48,14 @@ def test_study_comes_back_as_it_was_created(store: Store) -> None:
     assert study.counts == {} and study.best is None
     age = datetime.now(UTC) - datetime.fromisoformat(study.created_at)
     assert 0 <= age.total_seconds() < 60
+
+
+def test_longest_name_of_a_study_fits_into_every_store(store: Store) -> None:
+    name = "é" * 255
+    space = {"x": {"type": "real", "low": 0, "high": 1}}
+    assert read_study({"study": name, "objective": "o.py:f", "space": space}).study == name
+    make_study(store, name, n_trials=1)
+    assert [study.name for study in store.studies()] == [name]
 
 
 def test_unknown_study_is_none(store: Store) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import shlex
 
 import pytest
@@ -70,6 +72,39 @@ def test_a_very_large_job_is_drawn_in_part():
 def test_the_block_size_that_a_note_recommends_gives_no_note():
     assert any("--block-size 3 " in note for note in notes(BlockLayout(10, 2), 100))
     assert not notes(BlockLayout(10, 3), 100)
+
+
+@pytest.mark.parametrize(
+    ("n", "size", "folds", "note"),
+    [
+        (1, 1, 3, "a block of 1 takes its 3 folds in turn; -n 4 --block-size 3 runs them at once"),
+        (3, 2, 3, "a block of 2 takes its 3 folds in turn; -n 4 --block-size 3 runs them at once"),
+        (10, 2, 4, "a block of 3 takes its 4 folds in turn; --block-size 4 runs them at once"),
+        (5, 4, 3, "folds get unequal numbers of ranks; -n 7 --block-size 3 makes them equal"),
+        (10, 4, 3, "folds get unequal numbers of ranks; --block-size 3 makes them equal"),
+    ],
+)
+def test_a_note_recommends_more_ranks_if_there_are_too_few(n, size, folds, note):
+    assert note in notes(BlockLayout(n, size, folds), 100)
+
+
+@pytest.mark.parametrize("stop_early", [False, True])
+def test_every_recommendation_of_a_note_is_possible_and_removes_its_cause(stop_early):
+    for n, size, folds, spares in itertools.product(range(1, 16), range(1, 8), range(1, 6), (0, 2)):
+        if 0 < n - 1 <= spares:
+            continue  # spare ranks alone
+        layout = BlockLayout(n, size, folds, spares if n > 1 else 0)
+        for note in notes(layout, 100, stop_early):
+            options = {option: int(value) for option, value in re.findall(r"(-n|--block-size) (\d+)", note)}
+            n_better, size_better = options.get("-n", n), options["--block-size"]
+            assert size_better <= n_better - 1 - layout.spares, (layout, note)
+            after = notes(BlockLayout(n_better, size_better, folds, layout.spares), 100, stop_early)
+            assert kind_of(note) not in map(kind_of, after), (layout, note)
+
+
+def kind_of(note: str) -> str:
+    """The problem that a note describes, without numbers."""
+    return re.sub(r"\d+", "", note.partition(";")[0])
 
 
 def test_plan_of_a_file_knows_its_algorithm(tmp_path, capsys):

@@ -152,5 +152,15 @@ def test_lines_are_plain_without_a_terminal():
     lines.close()
     first, last = stream.getvalue().splitlines()
     assert first.startswith("trial 0 complete: 0.5 in 1 s; 1/2 trials, 0/1 blocks busy, best 0.5 (trial 0)")
-    assert last.startswith("done: 1/2 trials")
+    assert last.startswith("ended: 1/2 trials")
     assert "\033" not in stream.getvalue()
+
+
+@pytest.mark.parametrize(("is_finished", "word"), [(True, "done"), (False, "ended")])
+def test_last_line_says_whether_the_study_is_finished(is_finished, word):
+    stream = io.StringIO()
+    lines = PlainProgress(ProgressCounts(2, maximize=False), stream=stream)
+    lines.ready(0)
+    lines.counts.is_finished = is_finished
+    lines.close()
+    assert stream.getvalue().startswith(f"{word}: 0/2 trials")

@@ -7,13 +7,17 @@ import io
 import json
 import math
 import pickle
+import re
+from collections.abc import Callable
 
 import pytest
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.space import Real, Space
+from mpi_opt.core.space import Categorical, Parameters, Real, Space
+from mpi_opt.core.trial import FoldOutcome, Outcome
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
+from mpi_opt.store.records import Finish
 from mpi_opt.study import trial_table
 from mpi_opt.study.study import Study
 from mpi_opt.views.text import tables
@@ -38,6 +42,45 @@ def test_colours_mark_states_only_on_request() -> None:
     rows = [(1, "failed")]
     assert "\033[31mfailed\033[0m" in tables.aligned(("number", "state"), rows, colour=True)
     assert "\033" not in tables.aligned(("number", "state"), rows)
+
+
+def test_colour_marks_the_state_and_no_other_text() -> None:
+    rows = [("lost01", "lost", "failed"), ("lost", "complete", "no")]
+    heading, first, second = tables.aligned(("host", "outcome", "error"), rows, colour=True).splitlines()
+    assert first == "lost01  \033[31mlost\033[0m      failed"
+    assert second == "lost    \033[32mcomplete\033[0m  no"
+    plain = tables.aligned(("host", "outcome", "error"), rows)
+    assert re.sub(r"\033\[\d+m", "", "\n".join((heading, first, second))) == plain
+
+
+@pytest.fixture
+def one_trial() -> Callable[..., str]:
+    """The page of a trial with given parameters, outcome and folds."""
+
+    def page(parameters: Parameters, outcome: Outcome) -> str:
+        space = Space({name: Categorical([value, "other"]) for name, value in parameters.items()})
+        with Store.open("sqlite://") as store:
+            study = store.create_study("s", strategy="random", seed=1, configuration={}, space=space)
+            store.start(study.id, [start(0, parameters)])
+            store.finish(study.id, [Finish(outcome, 1, 0)])
+            folds, read = store.folds(study.id), Study.read(store, "s")
+            return tables.trial_page(read, read.trials[0], folds, [], [])
+
+    return page
+
+
+def test_page_of_a_trial_shows_a_category_that_is_null(one_trial: Callable[..., str]) -> None:
+    page = one_trial({"penalty": None, "kind": "elu"}, Outcome(0, "complete", 0.5))
+    assert page.split("hyperparameters\n")[1].split() == ["penalty", "null", "kind", "elu"]
+
+
+@pytest.mark.parametrize(("n_folds", "note"), [(0, ""), (1, ""), (3, " (over the folds)")])
+def test_uncertainty_is_that_of_the_folds_only_if_there_are_several(
+    one_trial: Callable[..., str], n_folds: int, note: str
+) -> None:
+    folds = [FoldOutcome(fold, 0.5, 1.0) for fold in range(n_folds)]
+    page = one_trial({"kind": "elu"}, Outcome(0, "complete", 0.5, 0.1, folds=folds))
+    assert next(line for line in page.splitlines() if "±" in line).endswith(f"0.5 ± 0.1{note}")
 
 
 @pytest.mark.parametrize(
