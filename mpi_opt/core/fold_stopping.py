@@ -18,7 +18,8 @@ Here s² is the variance of the trial's own m differences. s₀² and ν₀ are 
 better half of the complete trials and the best one. The better half is used because a trial that would become the best
 must rarely be stopped, and differences of good trials have smaller variances than those of bad ones.
 
-A trial is stopped as soon as the probability is below `ERROR` / (K - 1), the Bonferroni correction for K - 1 tests.
+A trial is stopped as soon as the probability is below `MAX_WRONG_STOP_PROBABILITY` / (K - 1), the Bonferroni correction
+for K - 1 tests.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ import numpy as np
 from mpi_opt.core.arrays import Floats
 from mpi_opt.core.trial import Proposal
 
-ERROR = 0.05
+MAX_WRONG_STOP_PROBABILITY = 0.05
 """Largest probability of stopping a trial that would become the best one."""
 
-FEWEST_OTHERS = 4
+FEWEST_COMPARED_TRIALS = 4
 """Fewest complete trials besides the best one from which variances are estimated. With fewer no trial is stopped."""
 
 LEAST_SCATTER = 1e-9
@@ -50,14 +51,14 @@ class ReferenceTrial:
         figure_of_merit: Its figure of merit, in the user's direction.
         folds: The figures of merit of its K folds, in order.
         scatter: s₀, the standard deviation of a difference.
-        freedom: ν₀, the degrees of freedom of s₀.
+        degrees_of_freedom: ν₀, the degrees of freedom of s₀.
         sign: -1 if the figure of merit is maximised, else 1.
     """
 
     figure_of_merit: float
     folds: tuple[float, ...]
     scatter: float
-    freedom: float
+    degrees_of_freedom: float
     sign: float = 1.0
 
     def is_clearly_worse(self, figures: Sequence[float]) -> bool:
@@ -66,12 +67,12 @@ class ReferenceTrial:
 
         n_run, n_all = len(figures), len(self.folds)
         differences = self._differences(figures)
-        mean, freedom = float(differences.mean()), self.freedom + n_run - 1
+        mean, degrees_of_freedom = float(differences.mean()), self.degrees_of_freedom + n_run - 1
         if mean <= 0.0:
             return False
         error = math.sqrt(self._variance(differences) * (1.0 / n_run - 1.0 / n_all))
-        probability = float(stdtr(freedom, -mean / error))  # of a larger t
-        return probability < ERROR / (n_all - 1)
+        probability = float(stdtr(degrees_of_freedom, -mean / error))  # of a larger t
+        return probability < MAX_WRONG_STOP_PROBABILITY / (n_all - 1)
 
     def expected(self, figures: Sequence[float]) -> float:
         """The expected figure of merit of a trial with these folds, in the user's direction: that of the best plus d̄.
@@ -92,7 +93,7 @@ class ReferenceTrial:
     def _variance(self, differences: Floats) -> float:
         """s̃²."""
         own = float(((differences - differences.mean()) ** 2).sum())
-        return (self.freedom * self.scatter**2 + own) / (self.freedom + len(differences) - 1)
+        return (self.degrees_of_freedom * self.scatter**2 + own) / (self.degrees_of_freedom + len(differences) - 1)
 
     def _differences(self, figures: Sequence[float]) -> Floats:
         differences: Floats = self.sign * (np.asarray(figures, dtype=float) - np.asarray(self.folds[: len(figures)]))
@@ -131,7 +132,7 @@ class CompleteTrials:
         known = self._trials
         if self.lag is not None:
             known = {other: trial for other, trial in known.items() if other <= proposal.number - self.lag}
-        if len(known) <= FEWEST_OTHERS or proposal.budget is not None:
+        if len(known) <= FEWEST_COMPARED_TRIALS or proposal.budget is not None:
             return None
         if self._latest[0] != len(known):
             self._latest = len(known), self._reference(known)
@@ -140,30 +141,31 @@ class CompleteTrials:
     def _reference(self, known: dict[int, tuple[float, tuple[float, ...]]]) -> ReferenceTrial:
         ranked = sorted(known, key=lambda number: (self.sign * known[number][0], number))
         figure, folds = known[ranked[0]]
-        others = ranked[1 : 1 + max(FEWEST_OTHERS, len(ranked) // 2)]
+        others = ranked[1 : 1 + max(FEWEST_COMPARED_TRIALS, len(ranked) // 2)]
         differences = np.array([known[number][1] for number in others]) - np.array(folds)
         least = LEAST_SCATTER * max(abs(value) for value in folds) or LEAST_SCATTER
         variances = np.maximum(differences.var(axis=1, ddof=1), least**2)
-        scatter, freedom = pooled(variances, self.n_folds - 1)
-        return ReferenceTrial(figure, folds, scatter, freedom, self.sign)
+        scatter, degrees_of_freedom = pooled(variances, self.n_folds - 1)
+        return ReferenceTrial(figure, folds, scatter, degrees_of_freedom, self.sign)
 
 
-def pooled(variances: Floats, freedom: int) -> tuple[float, float]:
+def pooled(variances: Floats, degrees_of_freedom: int) -> tuple[float, float]:
     """Fits a distribution to variances that were each estimated with a few degrees of freedom.
 
     Args:
         variances: Shape (n,), n ≥ 2, all positive.
-        freedom: Degrees of freedom of each variance.
+        degrees_of_freedom: Degrees of freedom of each variance.
 
     Returns:
-        s₀ and ν₀ of the scaled inverse χ² distribution (Smyth 2004, section 6.2); ν₀ is at most n · `freedom`.
+        s₀ and ν₀ of the scaled inverse χ² distribution (Smyth 2004, section 6.2). ν₀ is at most
+        n · `degrees_of_freedom`.
     """
     from scipy.optimize import brentq
     from scipy.special import polygamma, psi
 
-    logs = np.log(variances) - psi(freedom / 2) + math.log(freedom / 2)
-    excess = float(logs.var(ddof=1) - polygamma(1, freedom / 2))
-    most = float(freedom * len(variances))
+    logs = np.log(variances) - psi(degrees_of_freedom / 2) + math.log(degrees_of_freedom / 2)
+    excess = float(logs.var(ddof=1) - polygamma(1, degrees_of_freedom / 2))
+    most = float(degrees_of_freedom * len(variances))
     prior = most
     if excess > float(polygamma(1, most / 2)):
         prior = math.exp(brentq(lambda log: float(polygamma(1, math.exp(log) / 2)) - excess, -20.0, math.log(most)))

@@ -13,9 +13,9 @@ It differs from the papers as follows:
 - New configurations may come from a Gaussian process of the costs at the highest rung with enough of them, as in BOHB
   (Falkner, Klein and Hutter, ICML 2018, section 4), which uses kernel density estimates.
 - Hyperband's brackets are interleaved: the rung at which a configuration starts is a function of its number.
-- The fraction of configurations that start at rung i (from 0) is proportional to (i + 1) / `factor`^i. In the paper
-  (algorithm 1) all brackets have equal budgets: with n rungs, it is proportional to 1 / ((n - i) `factor`^i). With three
-  rungs or more, more configurations start between the first and the last rung here.
+- The fraction of configurations that start at rung i (from 0) is proportional to (i + 1) / `factor`^i. In the Hyperband
+  paper (algorithm 1), with equal budgets of all brackets, it is proportional to 1 / ((n - i) `factor`^i) for n rungs.
+  With three or more rungs, more configurations start between the first and the last rung here.
 - With several figures of merit the best configurations are those of the first Pareto fronts, and within a front those
   with the largest crowding distance.
 """

@@ -35,7 +35,7 @@ def accuracy(trial):
 
 
 @pytest.mark.parametrize(("direction", "sign"), [("minimize", 1.0), ("maximize", -1.0)])
-def test_reports_and_outcomes_have_the_sign_that_is_minimised(direction, sign, tmp_path, monkeypatch):
+def test_reports_and_outcomes_have_the_sign_that_is_minimized(direction, sign, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / f"recorder_{direction}.py"
     path.write_text(RECORDER)

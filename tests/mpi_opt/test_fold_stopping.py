@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mpi_opt.core.fold_stopping import ERROR, CompleteTrials, ReferenceTrial, pooled
+from mpi_opt.core.fold_stopping import MAX_WRONG_STOP_PROBABILITY, CompleteTrials, ReferenceTrial, pooled
 from mpi_opt.core.trial import Proposal
 
 K = 5
@@ -30,14 +30,14 @@ def test_without_other_trials_it_is_the_paired_test_of_a_finite_population():
         n_run = int(rng.integers(2, K))
         figures = np.array(BEST[:n_run]) + rng.normal(rng.uniform(0, 1), 0.05, n_run)
         t = stats.ttest_rel(figures, BEST[:n_run]).statistic / np.sqrt(1 - n_run / K)
-        decisions.append(stats.t.sf(t, n_run - 1) < ERROR / (K - 1))
+        decisions.append(stats.t.sf(t, n_run - 1) < MAX_WRONG_STOP_PROBABILITY / (K - 1))
         assert reference.is_clearly_worse(figures) == decisions[-1]
     assert 30 < sum(decisions) < 270
 
 
 def test_with_a_known_scatter_one_fold_may_be_enough():
     reference = ReferenceTrial(0.4, BEST, 0.01, 200.0)
-    enough = 0.01 * np.sqrt(1 - 1 / K) * stats.t.isf(ERROR / (K - 1), 200)
+    enough = 0.01 * np.sqrt(1 - 1 / K) * stats.t.isf(MAX_WRONG_STOP_PROBABILITY / (K - 1), 200)
     assert not reference.is_clearly_worse([BEST[0] + 0.99 * enough])
     assert reference.is_clearly_worse([BEST[0] + 1.01 * enough])
 
@@ -54,10 +54,10 @@ def test_a_fold_that_is_hard_for_every_trial_stops_none():
 def test_the_estimate_of_a_stopped_trial_is_the_best_plus_the_mean_difference_of_its_folds():
     assert ReferenceTrial(0.4, BEST, 0.05, 20.0).expected([0.3, 1.3]) == pytest.approx(0.4 + (0.2 + 0.4) / 2)
     larger = tuple(1 - figure for figure in BEST)
-    maximising = ReferenceTrial(0.6, larger, 0.05, 20.0, sign=-1.0)
-    assert maximising.expected([larger[0] - 0.2, larger[1] - 0.4]) == pytest.approx(0.6 - 0.3)
-    assert maximising.is_clearly_worse([larger[0] - 0.9])
-    assert not maximising.is_clearly_worse([larger[0] + 0.9])
+    maximized = ReferenceTrial(0.6, larger, 0.05, 20.0, sign=-1.0)
+    assert maximized.expected([larger[0] - 0.2, larger[1] - 0.4]) == pytest.approx(0.6 - 0.3)
+    assert maximized.is_clearly_worse([larger[0] - 0.9])
+    assert not maximized.is_clearly_worse([larger[0] + 0.9])
 
 
 @pytest.mark.parametrize("prior", [2.0, 8.0])
@@ -65,9 +65,9 @@ def test_the_distribution_of_variances_is_found(prior):
     rng = np.random.default_rng(1)
     true = 0.3**2 * prior / rng.chisquare(prior, 20_000)
     measured = true * rng.chisquare(K - 1, 20_000) / (K - 1)
-    scatter, freedom = pooled(measured, K - 1)
+    scatter, degrees_of_freedom = pooled(measured, K - 1)
     assert scatter == pytest.approx(0.3, rel=0.05)
-    assert freedom == pytest.approx(prior, rel=0.1)
+    assert degrees_of_freedom == pytest.approx(prior, rel=0.1)
 
 
 def test_equal_variances_count_for_no_more_than_was_measured():
@@ -91,9 +91,9 @@ def test_few_trials_are_stopped_that_would_have_become_the_best(prior):
             n_wrong + (is_stopped and is_better),
         )
     assert n_stopped > 500
-    assert n_wrong <= ERROR * n_stopped
+    assert n_wrong <= MAX_WRONG_STOP_PROBABILITY * n_stopped
     assert n_better > 40
-    assert n_wrong <= ERROR * n_better or prior == 1.0
+    assert n_wrong <= MAX_WRONG_STOP_PROBABILITY * n_better or prior == 1.0
 
 
 def test_nothing_is_stopped_before_the_scatter_is_known():

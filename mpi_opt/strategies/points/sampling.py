@@ -14,8 +14,8 @@ from mpi_opt.core.space import Dimension, Parameters, Real, Space, Value
 from mpi_opt.errors import SearchFailed
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping
 
-BLOCK = 256
-"""Points are drawn in blocks of this size, because a block costs hardly more than a point."""
+CHUNK = 256
+"""Points are drawn in chunks of this size, because a chunk costs hardly more than a point."""
 N_ATTEMPTS = 64
 """The number of random points that are drawn before the search for a point becomes thorough."""
 LARGEST_LISTED = 200_000
@@ -30,16 +30,16 @@ class Sampler:
         self._space, self._seed = space, seed
         self._names = tuple(space)
         self._is_conditional = any(dimension.when for dimension in space.values())
-        self._block_number = -1
-        self._block: list[tuple[Value, ...]] = []
+        self._chunk_number = -1
+        self._chunk: list[tuple[Value, ...]] = []
         self._allowed: list[Parameters] | None = None
 
     def point(self, number: int) -> Parameters:
         """Point `number`."""
-        block_number, row = divmod(number, BLOCK)
-        if block_number != self._block_number:
-            self._block, self._block_number = self._drawn(block_number), block_number
-        parameters = dict(zip(self._names, self._block[row], strict=True))
+        chunk_number, row = divmod(number, CHUNK)
+        if chunk_number != self._chunk_number:
+            self._chunk, self._chunk_number = self._drawn(chunk_number), chunk_number
+        parameters = dict(zip(self._names, self._chunk[row], strict=True))
         return self._space.active(parameters) if self._is_conditional else parameters
 
     def new_point(self, bookkeeping: Bookkeeping) -> Parameters:
@@ -78,8 +78,8 @@ class Sampler:
             raise SearchFailed("no point of the search space satisfies search.options.constraints: relax them")
         return dict(remaining[int(rng.integers(len(remaining)))])
 
-    def _drawn(self, block_number: int) -> list[tuple[Value, ...]]:
-        units = np.random.default_rng([self._seed, block_number, BLOCK]).random((len(self._names), BLOCK))
+    def _drawn(self, chunk_number: int) -> list[tuple[Value, ...]]:
+        units = np.random.default_rng([self._seed, chunk_number, CHUNK]).random((len(self._names), CHUNK))
         return list(zip(*map(_decoded, self._space.values(), units), strict=True))
 
 

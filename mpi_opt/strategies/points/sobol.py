@@ -12,8 +12,8 @@ from mpi_opt.core.space import Parameters, Space
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping
 from mpi_opt.strategies.points.sampling import Sampler
 
-BLOCK = 128
-"""Points of the sequence are computed in blocks of this size, because a block costs hardly more than a point."""
+CHUNK = 128
+"""Points of the sequence are computed in chunks of this size, because a chunk costs hardly more than a point."""
 
 
 @final
@@ -26,7 +26,7 @@ class SobolDesign:
     def __init__(self, space: Space, seed: int) -> None:
         self._space, self._seed = space, seed
         self._sampler = Sampler(space, seed)
-        self._first, self._block = -1, np.empty((0, len(space)))
+        self._first, self._chunk = -1, np.empty((0, len(space)))
 
     def new_point(self, bookkeeping: Bookkeeping) -> Parameters:
         """The point with the number of the next proposal; a random point if that one is not accepted.
@@ -38,14 +38,14 @@ class SobolDesign:
         return point if bookkeeping.accepts(point) else self._sampler.new_point(bookkeeping)
 
     def _point(self, number: int) -> Parameters:
-        first = number - number % BLOCK
+        first = number - number % CHUNK
         if first != self._first:
-            engine = qmc.Sobol(len(self._space), scramble=True, rng=np.random.default_rng([self._seed, BLOCK]))
+            engine = qmc.Sobol(len(self._space), scramble=True, rng=np.random.default_rng([self._seed, CHUNK]))
             if first:
                 engine.fast_forward(first)
             with warnings.catch_warnings():
                 # SciPy warns that the balance properties need a power of two of points from the start
                 warnings.simplefilter("ignore", UserWarning)
-                self._block = engine.random(BLOCK)
+                self._chunk = engine.random(CHUNK)
             self._first = first
-        return self._space.decode(self._block[number - first])
+        return self._space.decode(self._chunk[number - first])

@@ -38,12 +38,12 @@ class Criterion(ABC):
     """An acquisition function of the predicted mean and standard deviation of a value to be minimised.
 
     Attributes:
-        has_logarithm: Whether the logarithm of the probability of success is added to the function. Otherwise the
+        adds_log_success: Whether the logarithm of the probability of success is added to the function. Otherwise the
             function is multiplied by the probability.
         resolution: The smallest difference that counts as an improvement of the acquisition function.
     """
 
-    has_logarithm = True
+    adds_log_success = True
     resolution = 1e-9
 
     @abstractmethod
@@ -89,7 +89,7 @@ class LogExpectedImprovement(Criterion):
 class ExpectedImprovement(Criterion):
     """E[max(best - margin - y, 0)] (Jones et al. 1998, eq. 15), which is flat where an improvement is unlikely."""
 
-    has_logarithm = False
+    adds_log_success = False
     resolution = 0.0
     margin: float = 0.0
 
@@ -165,7 +165,7 @@ class Acquisition:
         if self._log_success is None:
             return values
         weights = self._log_success(rows)
-        return values + weights if self._criterion.has_logarithm else values * np.exp(weights)
+        return values + weights if self._criterion.adds_log_success else values * np.exp(weights)
 
     def with_slope(self, row: Floats) -> tuple[float, Floats]:
         """The value and the gradient at one row (n_dimensions,). The probability of success is taken as constant."""
@@ -176,6 +176,6 @@ class Acquisition:
         if self._log_success is None:
             return value, slope
         weight = float(self._log_success(row[None, :])[0])
-        if self._criterion.has_logarithm:
+        if self._criterion.adds_log_success:
             return value + weight, slope
         return value * math.exp(weight), slope * math.exp(weight)

@@ -53,14 +53,14 @@ class EarlierStudyModel:
         if self._model is None or len(here.values) < FEWEST_SHARED or not np.ptp(here.values) > 0:
             return observed
         low, scale = here.values.min(), scale_of(here.values)
-        heights = np.log((here.values - low) / scale + 1.0)
+        log_values = np.log((here.values - low) / scale + 1.0)
         predictions = self._model.predict(here.rows[:, self._is_known])[0]
-        line = _line(predictions, heights)
+        line = _line(predictions, log_values)
         if line is None:
             return observed
         slope, offset, variance = line
         predicted = offset + slope * self._model.predict(self._observed.rows[:, self._is_known])[0]
-        predicted = np.clip(predicted, math.log(0.5), heights.max())
+        predicted = np.clip(predicted, math.log(0.5), log_values.max())
         values = low + scale * (np.exp(predicted) - 1.0)
         variances = CAUTION * variance * (scale * np.exp(predicted)) ** 2
         return Observations(

@@ -31,8 +31,8 @@ others are used, half of this number each."""
 
 
 @dataclass(frozen=True)
-class Choice:
-    """A transformation and hyperparameters.
+class SurrogateSettings:
+    """The settings of a model: a transformation of the values, and hyperparameters.
 
     Attributes:
         offset: One of `OFFSETS`.
@@ -57,7 +57,7 @@ class Surrogate:
 
     def __init__(self, is_category: Bools) -> None:
         self._is_category = is_category
-        self._anchor: tuple[Observations, Choice] | None = None
+        self._anchor: tuple[Observations, SurrogateSettings] | None = None
 
     def fit(self, observed: Observations) -> tuple[GaussianProcess, float]:
         """Fits a model to all observations.
@@ -77,41 +77,41 @@ class Surrogate:
         """As `fit`, for a part of the observations: without anchors, and without a logarithm of the values."""
         return self._fitted(observed, self._chosen(observed, (math.inf,)))
 
-    def _fitted(self, observed: Observations, start: Choice) -> tuple[GaussianProcess, float]:
-        y, variances = _standardised(observed, start.offset)
+    def _fitted(self, observed: Observations, start: SurrogateSettings) -> tuple[GaussianProcess, float]:
+        y, variances = _standardized(observed, start.offset)
         likelihood = Likelihood(observed.rows, self._is_category)
         found = likelihood.fit(y, variances, start.hyperparameters, N_ITERATIONS)
         model = GaussianProcess(observed.rows, y, self._is_category, found, variances)
         return model, float(model.predict(observed.rows)[0].min())
 
-    def _chosen(self, observed: Observations, offsets: tuple[float, ...] = OFFSETS) -> Choice:
-        """The choice with the largest posterior density."""
+    def _chosen(self, observed: Observations, offsets: tuple[float, ...] = OFFSETS) -> SurrogateSettings:
+        """The settings with the largest posterior density."""
         likelihood = Likelihood(observed.rows, self._is_category)
         n_dimensions = observed.rows.shape[1]
         starts = [Hyperparameters.default(n_dimensions, name) for name in CORRELATIONS]
-        found = [_best_choice(likelihood, observed, start, offsets) for start in starts]
+        found = [_best_settings(likelihood, observed, start, offsets) for start in starts]
         return min(found, key=lambda pair: pair[0])[1]
 
 
-def _best_choice(
+def _best_settings(
     likelihood: Likelihood, observed: Observations, start: Hyperparameters, offsets: tuple[float, ...]
-) -> tuple[float, Choice]:
-    """Minus the logarithm of the density of the best choice with the correlation of `start`, and this choice."""
-    cost, offset, found = math.inf, 1.0 if len(offsets) > 1 else offsets[0], start
+) -> tuple[float, SurrogateSettings]:
+    """Minus the logarithm of the density of the best settings with the correlation of `start`, and these settings."""
+    smallest, offset, found = math.inf, 1.0 if len(offsets) > 1 else offsets[0], start
     for _ in range(min(2, len(offsets))):
-        found = likelihood.fit(*_standardised(observed, offset), found, N_ANCHOR_ITERATIONS)
-        costs = [_cost(likelihood, observed, other, found) for other in offsets]
-        cost, offset = min(costs), offsets[int(np.argmin(costs))]
-    return cost, Choice(offset, found)
+        found = likelihood.fit(*_standardized(observed, offset), found, N_ANCHOR_ITERATIONS)
+        densities = [_minus_log_density(likelihood, observed, other, found) for other in offsets]
+        smallest, offset = min(densities), offsets[int(np.argmin(densities))]
+    return smallest, SurrogateSettings(offset, found)
 
 
-def _cost(likelihood: Likelihood, observed: Observations, offset: float, at: Hyperparameters) -> float:
+def _minus_log_density(likelihood: Likelihood, observed: Observations, offset: float, at: Hyperparameters) -> float:
     """Minus the logarithm of the density of the values before their transformation."""
     slopes = warped(observed.values, offset)[1]
-    return likelihood.density(*_standardised(observed, offset), at) - float(slopes.sum())
+    return likelihood.minus_log_density(*_standardized(observed, offset), at) - float(slopes.sum())
 
 
-def _standardised(observed: Observations, offset: float) -> tuple[Floats, Floats]:
+def _standardized(observed: Observations, offset: float) -> tuple[Floats, Floats]:
     """The transformed values and their variances, in units of their standard deviation; both of shape (n,)."""
     y, slopes = warped(observed.values, offset)
     relative = observed.variances / scale_of(observed.values) ** 2

@@ -105,7 +105,7 @@ class Likelihood:
         low, high = (-2.0 * math.log(length) for length in reversed(LENGTH_BOUNDS))
         bounds = [(low, high)] * self._n_dimensions + [(math.log(SMALLEST_NOISE), math.log(LARGEST_NOISE))]
         found = minimize(
-            self.cost,
+            self.minus_log_density_with_gradient,
             np.clip(np.append(start.log_weights, start.log_noise), *np.array(bounds).T),
             args=(y, variances, start.correlation),
             jac=True,
@@ -115,7 +115,9 @@ class Likelihood:
         )
         return replace(start, log_weights=found.x[:-1], log_noise=float(found.x[-1]))
 
-    def cost(self, theta: Floats, y: Floats, variances: Floats, correlation: str) -> tuple[float, Floats]:
+    def minus_log_density_with_gradient(
+        self, theta: Floats, y: Floats, variances: Floats, correlation: str
+    ) -> tuple[float, Floats]:
         """Minus the log density at `theta` = (log weights, log noise), up to a constant, and its gradient."""
         n, weights, noise = self._n, np.exp(theta[:-1]), math.exp(theta[-1])
         values, slopes = CORRELATIONS[correlation](weights @ self._squares)
@@ -125,18 +127,19 @@ class Likelihood:
         inverse = np.tril(lapack.dpotri(factor, lower=1)[0])
         alpha, scatter = _weighted_residuals(factor, y)
         degrees = n + VARIANCE_PRIOR
-        cost = 0.5 * degrees * math.log(scatter + VARIANCE_PRIOR) + np.log(np.diagonal(factor)).sum()
+        misfit = 0.5 * degrees * math.log(scatter + VARIANCE_PRIOR) + np.log(np.diagonal(factor)).sum()
         inner = inverse[self._rows, self._columns] - (degrees / (scatter + VARIANCE_PRIOR)) * (
             alpha[self._rows] * alpha[self._columns]
         )
         by_weight = (self._squares @ (inner * slopes)) * weights
         by_noise = 0.5 * noise * (np.trace(inverse) - degrees / (scatter + VARIANCE_PRIOR) * (alpha @ alpha))
         prior, prior_slope = _prior(theta, self._length_means)
-        return cost + prior, np.append(by_weight, by_noise) + prior_slope
+        return misfit + prior, np.append(by_weight, by_noise) + prior_slope
 
-    def density(self, y: Floats, variances: Floats, at: Hyperparameters) -> float:
-        """Minus the logarithm of the density, to compare different transformations of `y`."""
-        return self.cost(np.append(at.log_weights, at.log_noise), y, variances, at.correlation)[0]
+    def minus_log_density(self, y: Floats, variances: Floats, at: Hyperparameters) -> float:
+        """Minus the log density, up to a constant, to compare different transformations of `y`."""
+        theta = np.append(at.log_weights, at.log_noise)
+        return self.minus_log_density_with_gradient(theta, y, variances, at.correlation)[0]
 
     def _factor(self, values: Floats, noise: Floats) -> Floats | None:
         matrix = np.zeros((self._n, self._n), order="F")

@@ -16,7 +16,7 @@ N_ROUNDS = 4
 """The largest number of alternations of a local search."""
 
 
-def maximise(
+def maximize(
     acquisition: Acquisition,
     encoding: Encoding,
     candidates: Floats,

@@ -13,7 +13,7 @@ from mpi_opt.core.pareto import as_tuple
 from mpi_opt.core.trial import Measured, Proposal
 from mpi_opt.strategies.points.encoding import Encoding, GrowingArray
 from mpi_opt.strategies.strategy import Cost
-from mpi_opt.strategies.surrogates.scalarization import scalarised
+from mpi_opt.strategies.surrogates.scalarization import scalarized
 
 LARGEST_UNCERTAINTY = 1e100
 """The largest uncertainty in units of the largest value. Its square is finite."""
@@ -39,8 +39,8 @@ class Observations:
     variances: Floats
 
     def weighted(self, weights: Floats) -> Observations:
-        """Combines several figures of merit to one by `weights`, shape (n_figures,) (see `scalarised`)."""
-        return Observations(self.rows, *scalarised(self.values, self.variances, weights))
+        """Combines several figures of merit to one by `weights`, shape (n_figures,) (see `scalarized`)."""
+        return Observations(self.rows, *scalarized(self.values, self.variances, weights))
 
     def succeeded(self) -> Observations:
         """The observations without failed trials."""

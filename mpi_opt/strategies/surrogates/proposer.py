@@ -16,7 +16,7 @@ from mpi_opt.strategies.points.encoding import Encoding, is_near
 from mpi_opt.strategies.surrogates.acquisition import Acquisition, Criterion
 from mpi_opt.strategies.surrogates.fitting import SuccessProbability, Surrogate
 from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
-from mpi_opt.strategies.surrogates.maximize import maximise
+from mpi_opt.strategies.surrogates.maximize import maximize
 from mpi_opt.strategies.surrogates.observations import Observations
 
 N_GLOBAL, N_LOCAL, N_STARTS = 512, 256, 6
@@ -63,7 +63,7 @@ class Proposer:
         self._encoding, self._seed, self._criterion = encoding, seed, criterion
         self._surrogate = Surrogate(encoding.is_category)
         n_levels = np.array([0 if levels is None else len(levels) for levels in encoding.levels])
-        self._choices = np.flatnonzero(encoding.is_category & (n_levels > 1))
+        self._categorical_dimensions = np.flatnonzero(encoding.is_category & (n_levels > 1))
 
     def propose(
         self, observed: Observations, pending: Floats, number: int, count: int, is_allowed: Callable[[Floats], bool]
@@ -124,7 +124,7 @@ class Proposer:
         return is_enough and number % LOCAL_EVERY == 1 and not self._has_other_category(number)
 
     def _has_other_category(self, number: int) -> bool:
-        return number % OTHER_CATEGORY_EVERY == 2 and len(self._choices) > 0
+        return number % OTHER_CATEGORY_EVERY == 2 and len(self._categorical_dimensions) > 0
 
     def _excluded(self, number: int, observed: Observations) -> tuple[int, float] | None:
         """A dimension of categories and the incumbent's category there, which proposal `number` must not have.
@@ -135,7 +135,7 @@ class Proposer:
         if not self._has_other_category(number):
             return None
         best = observed.rows[int(np.argmin(observed.values))]
-        choices = self._choices[self._encoding.is_active(best)[self._choices]]
+        choices = self._categorical_dimensions[self._encoding.is_active(best)[self._categorical_dimensions]]
         if not len(choices):
             return None
         index = int(choices[number // OTHER_CATEGORY_EVERY % len(choices)])
@@ -173,7 +173,7 @@ class Proposer:
             return is_allowed(row) and (requirement is None or bool(requirement(row[None, :])[0]))
 
         n_starts = math.ceil(effort * N_STARTS)
-        return maximise(acquisition, self._encoding, candidates, region.low, region.high, may_be_proposed, n_starts)
+        return maximize(acquisition, self._encoding, candidates, region.low, region.high, may_be_proposed, n_starts)
 
     def _candidates(self, region: Region, rng: np.random.Generator, effort: float) -> Floats:
         """Random rows of the region, and rows near its best five: shape (n, n_dimensions)."""

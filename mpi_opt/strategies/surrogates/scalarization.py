@@ -23,7 +23,7 @@ def drawn_weights(n_values: int, seed: int, number: int) -> Floats:
     return np.random.default_rng([seed, number, n_values]).dirichlet(np.ones(n_values))
 
 
-def scalarised(values: Floats, variances: Floats, weights: Floats) -> tuple[Floats, Floats]:
+def scalarized(values: Floats, variances: Floats, weights: Floats) -> tuple[Floats, Floats]:
     """max(w y) + 0.05 Σ w y, where each y is relative to its minimum, in units of the front's extent.
 
     Args:

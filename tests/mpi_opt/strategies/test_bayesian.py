@@ -57,30 +57,35 @@ def test_slope_of_the_likelihood_is_the_one_of_finite_differences(correlation):
     x[:, 2] = np.arange(25) % 3
     likelihood = Likelihood(x, np.array([False, False, True]))
     theta, variances = np.array([1.0, -0.5, 0.3, -5.0]), np.linspace(0, 0.1, 25)
-    _, slope = likelihood.cost(theta, y, variances, correlation)
+    _, slope = likelihood.minus_log_density_with_gradient(theta, y, variances, correlation)
     steps = 1e-5 * np.eye(4)
-    costs = [[likelihood.cost(theta + sign * step, y, variances, correlation)[0] for step in steps] for sign in (1, -1)]
-    np.testing.assert_allclose(slope, (np.array(costs[0]) - costs[1]) / 2e-5, rtol=1e-5, atol=1e-6)
+    values = [
+        likelihood.minus_log_density_with_gradient(theta + step, y, variances, correlation)[0]
+        for step in (*steps, *-steps)
+    ]
+    np.testing.assert_allclose(slope, np.subtract(values[:4], values[4:]) / 2e-5, rtol=1e-5, atol=1e-6)
 
 
 def test_known_variances_count_as_noise_which_has_a_prior():
     """Equal known variances are noise, but the prior of the noise does not include them."""
     x, y = points(25)
     likelihood, lengths = Likelihood(x, np.zeros(3, bool)), np.array([1.0, -0.5, 0.3])
-    known, _ = likelihood.cost(np.append(lengths, math.log(0.1)), y, np.full(25, 0.2), "matern")
-    fitted, _ = likelihood.cost(np.append(lengths, math.log(0.3)), y, np.zeros(25), "matern")
+    small, large = (Hyperparameters("matern", lengths, math.log(noise)) for noise in (0.1, 0.3))
+    known = likelihood.minus_log_density(y, np.full(25, 0.2), small)
+    fitted = likelihood.minus_log_density(y, np.zeros(25), large)
     prior = norm(*NOISE_PRIOR)
     assert known - fitted == pytest.approx(prior.logpdf(math.log(0.3)) - prior.logpdf(math.log(0.1)), rel=1e-9)
 
 
 def test_the_numbers_of_categories_do_not_matter():
     x, y = points(25)
-    costs = []
+    densities = []
     for numbers in ([0, 1, 2], [0, 2, 1]):
         x[:, 2] = np.resize(numbers, 25)
         likelihood = Likelihood(x, np.array([False, False, True]))
-        costs.append(likelihood.cost(np.array([1.0, -0.5, 0.3, -5.0]), y, np.zeros(25), "matern")[0])
-    assert costs[0] == pytest.approx(costs[1], rel=1e-12)
+        at = Hyperparameters("matern", np.array([1.0, -0.5, 0.3]), -5.0)
+        densities.append(likelihood.minus_log_density(y, np.zeros(25), at))
+    assert densities[0] == pytest.approx(densities[1], rel=1e-12)
 
 
 @pytest.mark.parametrize(("correlation", "kernel"), [("gaussian", RBF), ("matern", Matern)])

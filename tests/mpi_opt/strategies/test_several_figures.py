@@ -11,7 +11,7 @@ from mpi_opt.core.space import Categorical, Real, Space
 from mpi_opt.core.trial import Failed, Measured
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import STRATEGIES, Strategy, make_strategy
-from mpi_opt.strategies.surrogates.scalarization import drawn_weights, scalarised
+from mpi_opt.strategies.surrogates.scalarization import drawn_weights, scalarized
 from tests.mpi_opt.strategies.spaces import SPACES
 from tests.mpi_opt.strategies.test_conformance import run
 
@@ -157,17 +157,17 @@ def test_every_point_of_a_front_is_best_for_some_weights_unless_it_costs_twenty_
     values = np.vstack([front, worse, [[math.nan, math.nan]]])
     best = set()
     for number in range(600):
-        one, _ = scalarised(values, np.zeros_like(values), drawn_weights(2, 0, number))
+        one, _ = scalarized(values, np.zeros_like(values), drawn_weights(2, 0, number))
         assert np.isnan(one[-1])
         best.add(int(np.nanargmin(one)))
     slope = 2 * x  # what is gained of the second value by giving up some of the first
     assert set(np.flatnonzero(slope > 1 / 3)) <= best <= set(range(21))
 
 
-def test_the_uncertainty_of_a_scalarised_value_is_that_of_its_largest_term():
+def test_the_uncertainty_of_a_scalarized_value_is_that_of_its_largest_term():
     """Its unit is the extent of the front: the dominated third point does not change it."""
     values, variances = np.array([[0.0, 4.0], [2.0, 0.0], [90.0, 4.0]]), np.array([[0.1, 0.4]] * 3)
-    one, variance = scalarised(values, variances, np.array([0.5, 0.5]))
+    one, variance = scalarized(values, variances, np.array([0.5, 0.5]))
     assert one[:2] == pytest.approx([0.5 + 0.05 * 0.5, 0.5 + 0.05 * 0.5])
     assert variance[:2] == pytest.approx([0.4 * (1.05 * 0.5 / 4) ** 2, 0.1 * (1.05 * 0.5 / 2) ** 2])
 
@@ -175,6 +175,6 @@ def test_the_uncertainty_of_a_scalarised_value_is_that_of_its_largest_term():
 def test_the_unit_of_a_front_of_one_point_is_its_distance_to_the_median():
     """One figure is a thousand times as large as the other, and counts as much."""
     values = np.array([[0.0, 0.0], [1.0, 3000.0], [2.0, 1000.0], [3.0, 2000.0]])
-    one, _ = scalarised(values, np.zeros((4, 2)), np.array([0.5, 0.5]))
+    one, _ = scalarized(values, np.zeros((4, 2)), np.array([0.5, 0.5]))
     terms = np.array([[0.0, 0.0], [1.0, 3.0], [2.0, 1.0], [3.0, 2.0]]) / 1.5
     assert one == pytest.approx(0.5 * terms.max(axis=1) + 0.05 * 0.5 * terms.sum(axis=1))
