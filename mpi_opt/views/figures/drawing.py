@@ -43,6 +43,9 @@ COLOURS = {
 }
 COLOUR_MAP = "viridis"
 
+INACTIVE = -0.14
+"""The height of inactive hyperparameters in parallel coordinates, whose axes are from 0 to 1."""
+
 
 styled = matplotlib.rc_context(STYLE)
 """Decorates a function that draws a figure: it uses the style of all figures instead of the caller's."""
@@ -79,13 +82,15 @@ def scale_axis(axes: Axes, which: str, dimension: Dimension) -> None:
         getattr(axes, f"set_{which}scale")("log")
 
 
-def label_parallel(axes: Axes, x: int, dimension: Dimension) -> None:
+def label_parallel(axes: Axes, x: int, dimension: Dimension, has_inactive: bool) -> None:
     """Draws the vertical axis at `x` of parallel coordinates, labelled with a few values of its dimension."""
-    axes.axvline(x, color=COLOURS["faint"], lw=1, zorder=0)
+    axes.vlines(x, 0, 1, color=COLOURS["faint"], lw=1, zorder=0)
     if isinstance(dimension, Categorical):
         marks = [(dimension.encode(category), label(str(category), 16)) for category in dimension.categories]
     else:
         marks = [(unit, f"{dimension.decode(unit):.3g}") for unit in (0.0, 0.5, 1.0)]
+    if has_inactive:
+        marks.append((INACTIVE, "inactive"))
     for height, text in marks:
         backing = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 1}
         axes.text(x + 0.04, height, text, fontsize=7, va="center", color=COLOURS["ink"], zorder=9, bbox=backing)

@@ -21,6 +21,7 @@ from mpi_opt.views.figures.axes import jittered, position, unit_positions
 from mpi_opt.views.figures.drawing import (
     COLOUR_MAP,
     COLOURS,
+    INACTIVE,
     label,
     label_parallel,
     new_figure,
@@ -87,30 +88,43 @@ def _draw_best_so_far(axes: Axes, trials: Sequence[TrialRecord], maximize: bool)
 
 @styled
 def parallel(study: Study) -> Figure:
-    """The best trials as lines across the hyperparameters; better trials are darker and in front."""
+    """The best trials as lines across the hyperparameters; better trials are darker and in front.
+
+    A line is below the axis of a hyperparameter that is inactive in the trial.
+    """
     trials, names = series.complete(study)[:N_LINES], list(study.space)
     figure, axes = new_figure(min(1.2 + 1.25 * (len(names) + 1), 12), 3.8)
     limits = series.sensible_range(series.main_figures(trials), study.record.maximize)
     low, high = limits or (0.0, 1.0)
     values = np.clip(series.main_figures(trials), low, high)
     x = np.arange(len(names) + 1)
-    units = np.array([study.space.encode(t.parameters) for t in trials]).reshape(len(trials), len(names))
-    lines = [np.column_stack([x, [*row, (m - low) / (high - low)]]) for row, m in zip(units, values, strict=True)]
+    heights = _heights(study, trials)
+    lines = [np.column_stack([x, [*row, (m - low) / (high - low)]]) for row, m in zip(heights, values, strict=True)]
     widths = np.where(np.arange(len(trials)) < N_CURVES, 1.6, 0.6)
     colours = shades(len(trials))
     colours[N_CURVES:, 3] = max(0.15, 0.7 * (1 - len(trials) / (1.3 * N_LINES)))
     axes.add_collection(LineCollection(lines[::-1], colors=colours[::-1], linewidths=widths[::-1]))
     for i, name in enumerate(names):
-        label_parallel(axes, i, study.space[name])
-    axes.axvline(len(names), color=COLOURS["faint"], lw=1, zorder=0)
+        label_parallel(axes, i, study.space[name], has_inactive=bool((heights[:, i] == INACTIVE).any()))
+    axes.vlines(len(names), 0, 1, color=COLOURS["faint"], lw=1, zorder=0)
     for fraction in (0.0, 0.5, 1.0):
         axes.text(len(names) + 0.04, fraction, f"{low + fraction * (high - low):.3g}", fontsize=7, va="center")
-    axes.set(xlim=(-0.2, len(names) + 0.5), ylim=(-0.04, 1.04), yticks=[], title=label(study.name))
+    axes.set(
+        xlim=(-0.2, len(names) + 0.5), ylim=(heights.min(initial=0) - 0.04, 1.04), yticks=[], title=label(study.name)
+    )
     labels = [label(name, 26) for name in (*names, series.main_figure_name(study))]
     axes.set_xticks(x, labels, rotation=20 if max(map(len, labels)) * len(labels) > 90 else 0)
     axes.grid(visible=False)
     axes.spines[["left", "bottom"]].set_visible(False)
     return figure
+
+
+def _heights(study: Study, trials: Sequence[TrialRecord]) -> np.ndarray:
+    """The heights of all hyperparameters in parallel coordinates; shape (n_trials, n_hyperparameters)."""
+    shape = len(trials), len(study.space)
+    units = np.reshape([study.space.encode(t.parameters) for t in trials], shape)
+    is_active = np.reshape([[name in t.parameters for name in study.space] for t in trials], shape)
+    return np.where(is_active, units, INACTIVE)
 
 
 @styled

@@ -197,6 +197,21 @@ def test_history_shows_the_best_so_far(digits: Study) -> None:
     assert all(np.diff(line.get_ydata()) <= 0)
 
 
+def test_inactive_hyperparameters_are_below_the_axes_of_parallel_coordinates(digits: Study) -> None:
+    """Adam has no momentum: its lines must not pass through the middle of that axis."""
+    pytest.importorskip("matplotlib")
+    from mpi_opt.views.figures import plots
+
+    axes = plots.parallel(digits).axes[0]
+    column, bottom = list(digits.space).index("momentum"), axes.get_ylim()[0]
+    heights = [line[column, 1] for line in axes.collections[0].get_segments()][::-1]
+    for trial, height in zip(series.complete(digits), heights, strict=True):
+        momentum = trial.parameters.get("momentum")
+        assert bottom < height < -0.05 if momentum is None else height == pytest.approx(momentum / 0.99)
+    (x,) = (text.get_position()[0] for text in axes.texts if text.get_text() == "inactive")
+    assert x == pytest.approx(column, abs=0.1)
+
+
 def test_figures_leave_the_users_style_alone(digits: Study) -> None:
     matplotlib = pytest.importorskip("matplotlib")
     from mpi_opt.views.figures import plots
