@@ -71,8 +71,8 @@ class Mlflow(Tracker):
         from mlflow.entities import Metric, Param, RunTag
 
         run = self._client.create_run(self._experiment, run_name=f"trial {outcome.number}").info.run_id
-        end_ms = self._client.get_run(run).info.start_time
-        metrics = [Metric(name, value, end_ms, epoch) for name, value, epoch in _metrics(outcome)]
+        start_ms = self._client.get_run(run).info.start_time
+        metrics = [Metric(name, value, start_ms, epoch) for name, value, epoch in _metrics(outcome)]
         tags = [RunTag("state", outcome.state)]
         if outcome.error:
             tags.append(RunTag("error", without_passwords(outcome.error)[:5000]))
@@ -85,7 +85,7 @@ class Mlflow(Tracker):
 KINDS: dict[str, Callable[[str, str], Tracker]] = {"tensorboard": TensorBoard, "mlflow": Mlflow}
 
 
-class Guarded(Tracker):
+class FailSafeTracker(Tracker):
     """Wraps a tracker whose errors must not end a search: it is not used any more after its first error."""
 
     def __init__(self, tracker: Tracker) -> None:
@@ -124,7 +124,7 @@ def make_tracker(specification: str, study: str) -> Tracker:
     except _errors() as error:
         problem = without_passwords(f"{specification}: {error}")
         raise ConfigurationError(problem, where="track", cure="check the address, and that the server runs") from None
-    return Guarded(tracker)
+    return FailSafeTracker(tracker)
 
 
 def _errors() -> tuple[type[Exception], ...]:

@@ -18,7 +18,7 @@ from mpi_opt.study.study import Study
 from mpi_opt.views.page.report import report
 from mpi_opt.views.text.progress_counts import ProgressCounts
 from mpi_opt.views.text.progress_display import PlainProgress
-from mpi_opt.views.trackers import Guarded, Tracker, make_tracker
+from mpi_opt.views.trackers import FailSafeTracker, Tracker, make_tracker
 from tests.mpi_opt.store.made_up import make_study, start
 
 
@@ -132,7 +132,7 @@ def test_trackers_and_progress_show_no_password(capsys):
         def record(self, outcome, parameters):
             raise OSError(f"no answer from {URL}")
 
-    Guarded(Broken()).record(Outcome(0, "complete", 1.0, None, 0.1), {})
+    FailSafeTracker(Broken()).record(Outcome(0, "complete", 1.0, None, 0.1), {})
     progress = PlainProgress(ProgressCounts(2, maximize=False))
     progress.note(URL)
     progress.finished(0, Outcome(0, "failed", None, None, 0.1, error=URL), {})

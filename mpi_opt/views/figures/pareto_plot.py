@@ -15,7 +15,7 @@ from mpi_opt.study.study import Study
 from mpi_opt.views import series
 from mpi_opt.views.figures.drawing import COLOURS, label, new_figure, styled
 
-FEW = 12
+MAX_LABELLED = 12
 """The trials of a front are labelled with their numbers if they are at most this many."""
 
 
@@ -72,7 +72,7 @@ def _draw_front(axes: Axes, front: list[TrialRecord], x: str, y: str) -> None:
         elinewidth=0.8,
         label="Pareto front",
     )
-    for trial, *place in zip(front, *places, strict=True) if len(front) <= FEW else ():
+    for trial, *place in zip(front, *places, strict=True) if len(front) <= MAX_LABELLED else ():
         axes.annotate(str(trial.number), (place[0], place[1]), xytext=(4, 4), textcoords="offset points", fontsize=7)
 
 

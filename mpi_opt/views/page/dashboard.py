@@ -143,13 +143,13 @@ def distribution(dimension: Dimension) -> BaseDistribution:
     return FloatDistribution(dimension.low, dimension.high, log=is_log)
 
 
-def guarded(application: Application, token: str, cookie: str, first_page: str) -> Application:
+def token_protected(application: Application, token: str, cookie: str, first_page: str) -> Application:
     """Restricts a WSGI application to reading, and to visitors with the token.
 
     A visitor whose URL has the token gets it as a cookie and is redirected to `first_page`.
     """
 
-    def guard(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    def protected(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         given = parse_qs(environ.get("QUERY_STRING", "")).get("token", [""])[0]
         if secrets.compare_digest(given.encode(), token.encode()):
             kept = f"{cookie}={token}; Path=/; HttpOnly; SameSite=Strict"
@@ -162,7 +162,7 @@ def guarded(application: Application, token: str, cookie: str, first_page: str) 
             return _refuse("405 Method Not Allowed", "this page cannot be changed", start_response)
         return application(environ, start_response)
 
-    return guard
+    return protected
 
 
 def _refuse(status: str, reason: str, start_response: Callable[..., Any]) -> list[bytes]:
@@ -205,7 +205,7 @@ class Dashboard:
         self.copy = LiveCopy(Store.open(store, read_only=True), name)
         self.token = secrets.token_urlsafe(16)
         page = f"/dashboard/studies/{self.copy.study_id}"
-        application = guarded(wsgi(self.copy.storage), self.token, f"mpi-opt-{secrets.token_hex(4)}", page)
+        application = token_protected(wsgi(self.copy.storage), self.token, f"mpi-opt-{secrets.token_hex(4)}", page)
         try:
             self._server = make_server(HOST, port, application, _Server, _Quiet)
         except OSError as error:

@@ -10,7 +10,7 @@ import pytest
 from mpi_opt.core.trial import FoldOutcome, Outcome
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.views import trackers
-from mpi_opt.views.trackers import Guarded, Tracker, make_tracker
+from mpi_opt.views.trackers import FailSafeTracker, Tracker, make_tracker
 
 FOLDS = [FoldOutcome(fold, 0.5, 1.0, {"val_loss": [1.0 + fold, 0.5]}) for fold in (0, 1)]
 GOOD = Outcome(7, "complete", 0.5, 0.1, 2.0, FOLDS)
@@ -74,7 +74,7 @@ def test_tracker_that_fails_is_reported_once_and_not_used_again(capsys: pytest.C
             raise OSError("disk full")
 
     broken = Broken()
-    tracker = Guarded(broken)
+    tracker = FailSafeTracker(broken)
     for _ in range(3):
         tracker.record(GOOD, POINT)
     assert broken.n_calls == 1
