@@ -41,7 +41,7 @@ OfTrial = TypeVar("OfTrial", AttemptRecord, CurveRecord, FoldRecord)
 """Records in the store with the number of a trial."""
 
 SCRIPTS = ("charts.js", "page_data.js", "figures_of_trials.js", "figures_of_hyperparameters.js", "report.js")
-N_BEST, N_REASONS = 20, 30
+N_BEST, N_REASONS, N_EVENTS = 20, 30, 200
 OTHER_STATES: tuple[State, ...] = ("pruned", "failed", "running", "queued")
 PACKAGES = ("mpi-opt", "numpy", "scikit-optimize", "mpi4py", "keras", "tensorflow", "tensorflow-cpu", "torch")
 
@@ -121,7 +121,7 @@ def _tiles(study: Study, spans: Timeline | None) -> str:
     if spans:
         pace, n_blocks = 3600 * study.record.n_ended / spans.span_s if spans.span_s else 0.0, len(spans.blocks)
         tiles += [
-            (duration(spans.span_s), "from first to last"),
+            (duration(spans.span_s), "from the first start to the last end"),
             (f"{pace:,.0f}" if pace > 100 else f"{pace:.3g}", "trials per hour"),
             (f"{spans.utilisation:.1%}", f"of the time busy, {n_blocks} block{'' if n_blocks == 1 else 's'}"),
         ]
@@ -172,7 +172,7 @@ def _best_ranges(study: Study) -> str:
 
 
 def _failures(study: Study, attempts: Sequence[AttemptRecord], events: Sequence[EventRecord]) -> str:
-    """The failed trials by reason, then the latest 200 events and lost attempts."""
+    """The failed trials by reason, then the latest `N_EVENTS` events and lost attempts."""
     reasons = _by_reason(study.trials)
     parts = [_reason(trials) for trials in reasons[:N_REASONS]] or ['<p class="good">No trial failed.</p>']
     if len(reasons) > N_REASONS:
@@ -187,7 +187,7 @@ def _failures(study: Study, attempts: Sequence[AttemptRecord], events: Sequence[
         for attempt in attempts
         if attempt.is_given_up
     ]
-    return "".join([*parts, _events(sorted(rows)[-200:]) if rows else ""])
+    return "".join([*parts, _events(sorted(rows)) if rows else ""])
 
 
 def _by_reason(trials: Sequence[TrialRecord]) -> list[list[TrialRecord]]:
@@ -207,8 +207,10 @@ def _reason(trials: Sequence[TrialRecord]) -> str:
 
 
 def _events(rows: Sequence[tuple[str, str, str]]) -> str:
-    lines = "\n".join(f"{readable(at)}  {kind:<16} {detail}" for at, kind, detail in rows)
+    lines = "\n".join(f"{readable(at)}  {kind:<16} {detail}" for at, kind, detail in rows[-N_EVENTS:])
     head = f"{len(rows)} events of the search"
+    if len(rows) > N_EVENTS:
+        head += f"; the latest {N_EVENTS} are shown"
     return f"<details><summary>{head}</summary><pre>{escaped(lines)}</pre></details>"
 
 
@@ -237,16 +239,15 @@ def _reproduce(study: Study, attempts: Sequence[AttemptRecord]) -> str:
 
 
 def _how_to_run(study: Study, attempts: Sequence[AttemptRecord]) -> dict[str, Any]:
-    """The command that runs the study, and for a search its number of ranks."""
+    """The command that runs the study. The store does not contain the number of ranks, only those that ran trials."""
     if study.configuration.get("objective") == EXTERNAL:
         return {"command": "mpi-opt ask space.yaml"}
-    n = max((int(number) for attempt in attempts for number in re.findall(r"\d+", attempt.ranks)), default=0) + 1
-    if n == 1:
-        return {"command": "python -m mpi_opt search space.yaml", "ranks": "1"}
-    return {
-        "command": f"mpirun -np {n} python -m mpi_opt search space.yaml",
-        "ranks": f"{n}: one coordinates, {n - 1} train",
-    }
+    command = "python -m mpi_opt search space.yaml"
+    largest = max((int(number) for attempt in attempts for number in re.findall(r"\d+", attempt.ranks)), default=0)
+    if largest == 0:
+        return {"command": command}
+    ranks = f"N as before, at least {largest + 1}; rank 0 coordinates"
+    return {"command": f"mpirun -np N {command}", "ranks": ranks}
 
 
 def _version(package: str) -> str | None:

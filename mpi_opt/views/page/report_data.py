@@ -1,4 +1,7 @@
-"""The data of the report as one JSON value, in columns; numbers have five significant digits."""
+"""The data of the report as one JSON value, in columns.
+
+Figures of merit have all digits, other numbers nine, which is the precision of float32.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from mpi_opt.store.records import CurveRecord, FoldRecord, readable
 from mpi_opt.study.study import Study
 from mpi_opt.views import series
 from mpi_opt.views.figures.axes import position, unit_positions
-from mpi_opt.views.figures.importance import Forest
+from mpi_opt.views.figures.importance import MIN_TRIALS, Forest
 from mpi_opt.views.figures.timeline import Timeline
 from mpi_opt.views.text.tables import error_line
 
@@ -45,10 +48,11 @@ def report_data(
         "trials": _trials(study.trials),
         "values": [_values(name, dimension, study.trials) for name, dimension in study.space.items()],
         "ended": [index[trial.number] for trial in series.by_end_time(study)],
-        "limits": limits and _shortened(limits),
+        "limits": limits and _finite(limits),
         "folds": _folds(folds, index),
         "curves": _curves(study, curves, index),
         "forest": _forest(study, forest) if forest else None,
+        "min_trials": MIN_TRIALS,
         "front": _front(study) if study.figures_of_merit.are_several else None,
         "blocks": _blocks(spans, index) if spans else None,
     }
@@ -60,11 +64,21 @@ def as_script(data: Any) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
+def finite(value: float | None) -> float | None:
+    """`value`; None in place of NaN and infinity, which JSON does not have."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _finite(values: Iterable[float | None]) -> list[float | None]:
+    return [finite(value) for value in values]
+
+
 def short(value: float | None) -> float | int | None:
-    """`value` with five digits; None in place of NaN and infinity, which JSON does not have."""
-    if value is None or not math.isfinite(value):
+    """`value` with nine significant digits; None in place of NaN and infinity."""
+    known = finite(value)
+    if known is None:
         return None
-    rounded = float(f"{value:.5g}")
+    rounded = float(f"{known:.9g}")
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 
 
@@ -76,7 +90,7 @@ def _trials(trials: Sequence[TrialRecord]) -> dict[str, Any]:
     return {
         "number": [trial.number for trial in trials],
         "state": [trial.state for trial in trials],
-        "figure_of_merit": _shortened(trial.figure_of_merit for trial in trials),
+        "figure_of_merit": _finite(trial.figure_of_merit for trial in trials),
         "uncertainty": _shortened(trial.uncertainty for trial in trials),
         "duration": _shortened(trial.duration_s for trial in trials),
         "attempts": [trial.attempts for trial in trials],
@@ -88,7 +102,7 @@ def _front(study: Study) -> dict[str, Any]:
     """The figures of merit of every trial, None if it has none, and whether it is on the Pareto front."""
     names = study.figures_of_merit.names
     known = [trial.figures_of_merit for trial in study.trials]
-    figures = [_shortened(by_name[name] for name in names) if by_name else None for by_name in known]
+    figures = [_finite(by_name[name] for name in names) if by_name else None for by_name in known]
     pareto = [int(bool(trial.pareto)) for trial in study.trials]
     return {"names": names, "directions": study.figures_of_merit.directions, "values": figures, "pareto": pareto}
 
@@ -109,11 +123,11 @@ def _values(name: str, dimension: Dimension, trials: Sequence[TrialRecord]) -> l
     return [short(position(dimension, t.parameters[name])) if name in t.parameters else None for t in trials]
 
 
-def _folds(folds: Iterable[FoldRecord], index: dict[int, int]) -> list[list[float | int | None]]:
-    by_trial: list[list[float | int | None]] = [[] for _ in index]
+def _folds(folds: Iterable[FoldRecord], index: dict[int, int]) -> list[list[float | None]]:
+    by_trial: list[list[float | None]] = [[] for _ in index]
     for fold in folds:
         if fold.figure_of_merit is not None:
-            by_trial[index[fold.number]].append(short(fold.figure_of_merit))
+            by_trial[index[fold.number]].append(finite(fold.figure_of_merit))
     return by_trial
 
 
@@ -153,13 +167,13 @@ def _forest(study: Study, forest: Forest) -> dict[str, Any]:
 
 def _mean_curve(forest: Forest, name: str, dimension: Dimension) -> dict[str, Any]:
     units, places = unit_positions(dimension)
-    return {"x": _shortened(places), "y": _shortened(forest.curve(name, units))}
+    return {"x": _shortened(places), "y": _finite(forest.curve(name, units))}
 
 
 def _contour(forest: Forest, x: str, y: str, space: Space) -> dict[str, Any]:
     (units_x, places_x), (units_y, places_y) = unit_positions(space[x]), unit_positions(space[y])
     means = forest.surface(x, y, units_x, units_y)
-    return {"px": _shortened(places_x), "py": _shortened(places_y), "z": [_shortened(row) for row in means]}
+    return {"px": _shortened(places_x), "py": _shortened(places_y), "z": [_finite(row) for row in means]}
 
 
 def _blocks(spans: Timeline, index: dict[int, int]) -> dict[str, Any]:

@@ -7,8 +7,10 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Real, Space
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.store import Store
@@ -44,6 +46,29 @@ def test_report_contains_all_data_that_it_draws(page: str, digits: Study) -> Non
     assert page.count(f'<tr data-trial="{digits.best.number}" class=is-best>') == 1
 
 
+def test_figures_of_merit_of_a_report_have_all_digits(tmp_path: Path) -> None:
+    """Five digits would make 123455.1 and 123456.9 equal."""
+    figures = FiguresOfMerit(("loss", "seconds"), ("minimize", "minimize"))
+    options = {"strategy": "random", "seed": 1, "configuration": {"folds": 2}, "figures_of_merit": figures}
+    values = [123455.1 + 0.15 * number for number in range(12)]
+    with Store.open(str(tmp_path / "a.db")) as store:
+        study = store.create_study("large offset", **options, space=Space({"x": Real(0, 1)}))
+        for number, value in enumerate(values):
+            store.start(study.id, [Start(Proposal(number, {"x": number / 12}), 1, 0, "1", "node1")])
+            folds = [FoldOutcome(fold, value + fold - 0.5, 1.0, {"loss": [value]}) for fold in range(2)]
+            both = {"loss": value, "seconds": 1e6 + value}
+            store.finish(study.id, [Finish(Outcome(number, "complete", value, 0.5, 1.0, folds, None, both), 1, 0)])
+        data = data_of(report(Study.read(store, "large offset")))
+    assert data["trials"]["figure_of_merit"] == values
+    assert data["folds"] == [[value - 0.5, value + 0.5] for value in values]
+    assert data["front"]["values"] == [[value, 1e6 + value] for value in values]
+    assert data["limits"] == pytest.approx((values[0] - 0.099, values[-1] + 0.099), abs=1e-6)
+    assert [line["values"] for line in data["curves"]["loss"]["lines"]] == [
+        [pytest.approx(v, abs=1e-3)] for v in values
+    ]
+    assert np.ptp(data["forest"]["curves"][0]["y"]) > 0.5
+
+
 def test_report_leaves_out_trials_that_began_after_the_study_was_read(tmp_path: Path) -> None:
     with Store.open(str(tmp_path / "results.db")) as store:
         make_study(store, n_trials=20)
@@ -69,8 +94,16 @@ def test_report_shows_best_trial_failures_and_how_to_reproduce(page: str, digits
     assert "digits.py:build_model" in page
     assert "ValueError: loss is nan &lt;b&gt;at epoch 3&lt;/b&gt;" in page
     assert "rank_lost" in page
-    assert "mpirun -np 13 python -m mpi_opt search space.yaml" in page
+    assert "mpirun -np N python -m mpi_opt search space.yaml" in page
     assert re.search(r"numpy \d", page)
+
+
+def test_report_claims_no_number_of_ranks_because_some_may_have_run_no_trial(page: str, tmp_path: Path) -> None:
+    """The store has the ranks of the trials only: spare ranks and unused blocks are unknown."""
+    assert "<dd>N as before, at least 13; rank 0 coordinates</dd>" in page
+    with Store.open(str(tmp_path / "a.db")) as store:
+        make_study(store, n_trials=0)
+        assert "<dt>ranks</dt>" not in report(Study.read(store, "digits"))
 
 
 def test_report_of_a_workload_system_says_how_to_continue(tmp_path: Path) -> None:
@@ -111,6 +144,25 @@ def test_report_on_a_telephone_is_not_wider_than_it(digits: Study, tmp_path: Pat
     )
     (tmp_path / "report.html").write_text(text)
     assert 'data-wide="false"' in browser(f"file://{tmp_path / 'report.html'}", width=500)
+
+
+def test_report_says_how_many_events_there_are_and_how_many_it_shows(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "a.db")) as store:
+        study = make_study(store, n_trials=1)
+        for number in range(200):
+            store.event(study.id, "rank_lost", f"event number {number}")
+        assert "200 events of the search<" in report(Study.read(store, "digits"))
+        store.event(study.id, "rank_lost", "event number 200")
+        page = report(Study.read(store, "digits"))
+    assert "201 events of the search; the latest 200 are shown<" in page
+    assert "event number 0\n" not in page and "event number 1\n" in page
+
+
+def test_texts_of_a_report_name_what_its_figures_show(page: str) -> None:
+    assert "a bar for the figure of merit of the trial, which aggregates them" in page  # also a median, or mean+std
+    assert "The remainder to 100 % is due to interactions." in page
+    assert "each bar an attempt to run a trial" in page  # a trial that was lost and run again has two bars
+    assert "from the first start to the last end" in page
 
 
 def test_text_of_a_study_is_escaped(tmp_path: Path, browser) -> None:
@@ -169,7 +221,8 @@ def test_report_of_10000_trials_is_quick_small_and_drawn(tmp_path: Path, browser
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.123456789, 0.12346), (3.0, 3), (float("nan"), None), (float("inf"), None), (None, None)]
+    ("value", "text"),
+    [(0.12345678912, 0.123456789), (3.0, 3), (float("nan"), None), (float("inf"), None), (None, None)],
 )
 def test_numbers_are_short(value: float | None, text: float | None) -> None:
     assert short(value) == text
@@ -178,36 +231,3 @@ def test_numbers_are_short(value: float | None, text: float | None) -> None:
 def test_data_cannot_end_its_element() -> None:
     assert "<" not in as_script({"a": "</script><!--"})
     assert json.loads(as_script({"a": "</script><!--\u2028"})) == {"a": "</script><!--\u2028"}
-
-
-LOOK = """
-const figure = page.figures[0], mark = figure.marks.find((m) => m.trial === RANKED[0]);
-const frame = figure.base.getBoundingClientRect();
-const at = { clientX: frame.left + mark.x, clientY: frame.top + mark.y, bubbles: true };
-figure.base.dispatchEvent(new PointerEvent("pointermove", at));
-document.documentElement.dataset.pointed = element("tip").hidden ? "nothing" : element("tip").textContent;
-figure.base.dispatchEvent(new MouseEvent("click", at));
-figure.base.dispatchEvent(new PointerEvent("pointerleave", at));
-document.documentElement.dataset.held = String(page.trial);
-document.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
-figure.base.dispatchEvent(new PointerEvent("pointerleave", at));
-document.documentElement.dataset.left = String(page.trial);
-element("contour-pair").value = "1";
-element("contour-pair").dispatchEvent(new Event("change"));
-element("history-all").click();
-"""
-
-
-def test_pointing_at_a_trial_shows_its_values(digits: Study, tmp_path: Path, browser) -> None:
-    (tmp_path / "report.html").write_text(
-        report(digits).replace(
-            "document.documentElement.dataset.drawn", LOOK + "document.documentElement.dataset.drawn", 1
-        )
-    )
-    shown = browser(f"file://{tmp_path / 'report.html'}")
-    assert "CONSOLE" not in shown, shown[-2000:]
-    pointed = re.search(r'data-pointed="([^"]*)"', shown)[1]
-    assert pointed.startswith(f"Trial {digits.best.number} · complete · 1. of {digits.record.counts['complete']}")
-    assert "learning_rate" in pointed and digits.best.parameters["activation"] in pointed
-    assert f'data-held="{digits.best.number}"' in shown
-    assert 'data-left="null"' in shown

@@ -2,7 +2,7 @@
 
 const COLOURS = { complete: "#2f6fde", pruned: "#9aa3b2", failed: "#d1453b", running: "#e0a100", queued: "#c3c9d4",
   lost: "#f0a59f", killed: "#f0a59f", best: "#0b8a5c", ink: "#1d2433", soft: "#5c667a", line: "#e8ebf1",
-  faint: "#c9cfda", held: "#e8453c" };
+  faint: "#c9cfda", highlight: "#e8453c" };
 const VIRIDIS = [[68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141], [39, 173, 129], [92, 200, 99],
   [170, 220, 50], [253, 231, 37]];
 
@@ -13,13 +13,22 @@ function viridis(fraction, alpha = 1) {
   return `rgba(${mixed.join(",")},${alpha})`;
 }
 
-function format(value) {
+function format(value, digits = 4) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (typeof value !== "number") return String(value);
   const size = Math.abs(value);
-  if (size !== 0 && (size >= 1e6 || size < 1e-3)) return value.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
-  return String(parseFloat(value.toPrecision(4)));
+  if (size !== 0 && (size >= 1e6 || size < 1e-3)) return value.toExponential(digits - 2).replace(/\.?0+e/, "e").replace("e+", "e");
+  return String(parseFloat(value.toPrecision(digits)));
 }
+
+// The number of digits, at least 4, with which `format` distinguishes values up to `size` in steps of `step`.
+function digitsFor(size, step) {
+  return Math.min(15, Math.max(4, Math.ceil(Math.log10(size / step)) + 2));
+}
+
+// Math.min(...values) would fail for more than about 100,000 values.
+const smallest = (values) => values.reduce((a, b) => Math.min(a, b), Infinity);
+const largest = (values) => values.reduce((a, b) => Math.max(a, b), -Infinity);
 
 function seconds(value) {
   if (value === null) return "–";
@@ -29,31 +38,32 @@ function seconds(value) {
 
 // An axis is {kind: "linear" | "log" | "category", low, high, labels, title}. Its scale maps it to the pixels `from` to `to`.
 function makeScale(axis, from, to) {
-  const turn = axis.kind === "log" ? Math.log10 : (value) => value;
-  const [low, high] = axis.kind === "category" ? [-0.5, axis.labels.length - 0.5] : [turn(axis.low), turn(axis.high)];
+  const transform = axis.kind === "log" ? Math.log10 : (value) => value;
+  const [low, high] = axis.kind === "category" ? [-0.5, axis.labels.length - 0.5] : [transform(axis.low), transform(axis.high)];
   const width = high - low || 1;
   return {
-    at: (value) => from + ((turn(value) - low) / width) * (to - from),
-    fraction: (value) => (turn(value) - low) / width,
+    at: (value) => from + ((transform(value) - low) / width) * (to - from),
+    fraction: (value) => (transform(value) - low) / width,
     ticks: makeTicks(axis, low, high, Math.abs(to - from), from > to ? 48 : 75),
   };
 }
 
-function makeTicks(axis, low, high, length, apart) {
+function makeTicks(axis, low, high, length, spacing) {
   if (axis.kind === "category") return axis.labels.map((text, i) => ({ value: i, text }));
   if (axis.kind === "log" && high - low > 0.9) {
-    const every = Math.max(1, Math.ceil((high - low) / Math.max(2, length / apart)));
+    const every = Math.max(1, Math.ceil((high - low) / Math.max(2, length / spacing)));
     const decades = [];
     for (let e = Math.ceil(low - 1e-9); e <= high + 1e-9; e += every) decades.push({ value: 10 ** e, text: decade(e) });
     return decades;
   }
   const [first, last] = axis.kind === "log" ? [10 ** low, 10 ** high] : [low, high];
-  const rough = (last - first) / Math.max(2, length / apart);
+  const size = Math.max(Math.abs(first), Math.abs(last));
+  const rough = Math.max((last - first) / Math.max(2, length / spacing), size * 1e-11); // not below rounding errors
   const power = 10 ** Math.floor(Math.log10(rough || 1));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough * 0.999);
-  const ticks = [];
+  const ticks = [], digits = digitsFor(size, step);
   for (let i = Math.ceil(first / step - 1e-9); i * step <= last + step * 1e-9; i++) {
-    ticks.push({ value: i * step, text: format(parseFloat((i * step).toPrecision(12))) });
+    ticks.push({ value: i * step, text: format(parseFloat((i * step).toPrecision(12)), digits) });
   }
   return axis.whole ? ticks.filter((tick) => Number.isInteger(tick.value)) : ticks;
 }
@@ -77,7 +87,7 @@ class Figure {
     this.over.className = "over";
     this.base.addEventListener("pointermove", (event) => page.point(this.nearest(...this.pointer(event)), event));
     this.base.addEventListener("pointerleave", (event) => page.point(null, event));
-    this.base.addEventListener("click", (event) => page.hold(this.nearest(...this.pointer(event)), event));
+    this.base.addEventListener("click", (event) => page.select(this.nearest(...this.pointer(event)), event));
     page.figures.push(this);
     this.render();
   }
@@ -181,7 +191,7 @@ function dot(context, colour, x, y, radius) {
 }
 
 function ring(context, x, y) {
-  context.strokeStyle = COLOURS.held;
+  context.strokeStyle = COLOURS.highlight;
   context.lineWidth = 2.5;
   context.beginPath();
   context.arc(x, y, 6.5, 0, 2 * Math.PI);
@@ -195,7 +205,7 @@ function star(context, x, y, radius) {
     context.lineTo(x + r * Math.cos(angle), y + r * Math.sin(angle));
   }
   context.closePath();
-  context.fillStyle = COLOURS.held;
+  context.fillStyle = COLOURS.highlight;
   context.strokeStyle = "#fff";
   context.lineWidth = 1.5;
   context.fill();

@@ -8,7 +8,7 @@ function axisOf(dimension) {
 }
 
 // A small shift, fixed for each trial, so that points of a hyperparameter with few values do not overlap.
-function beside(dimension, trial) {
+function jitter(dimension, trial) {
   if (!dimension.width) return 0;
   return dimension.width * 0.5 * (((Math.sin(trial * 12.9898 + dimension.index) * 43758.5453) % 1 + 1) % 1 - 0.5);
 }
@@ -16,7 +16,7 @@ function beside(dimension, trial) {
 // The share of each hyperparameter in the variance of the figure of merit.
 function importance() {
   const holder = element("importance-plot");
-  if (!DATA.forest) return empty(holder, "too few complete trials to say");
+  if (!DATA.forest) return empty(holder, NO_FOREST);
   for (const { name, share } of DATA.forest.shares) {
     const row = holder.appendChild(document.createElement("div"));
     row.className = "bar";
@@ -37,9 +37,9 @@ function importance() {
 function contour() {
   const holder = element("contour-plot"), choice = element("contour-pair"), pairs = DATA.forest ? DATA.forest.pairs : [];
   choice.parentElement.hidden = !pairs.length;
-  if (!pairs.length) return empty(holder, "too few complete trials, or a single hyperparameter");
+  if (!pairs.length) return empty(holder, DATA.forest ? "the study has one hyperparameter" : NO_FOREST);
   pairs.forEach((pair, i) => choice.add(new Option(`${DATA.space[pair.x].name} × ${DATA.space[pair.y].name}`, i)));
-  const figure = new Figure(holder, { height: 350, right: 78, draw: drawContour });
+  const figure = new Figure(holder, { height: 350, right: 88, draw: drawContour });
   const show = () => {
     figure.pair = pairs[choice.value];
     [figure.x, figure.y] = [axisOf(DATA.space[figure.pair.x]), axisOf(DATA.space[figure.pair.y])];
@@ -52,7 +52,7 @@ function contour() {
 function drawContour(f) {
   if (!f.pair) return;
   const c = f.context, { x, y, px, py, z } = f.pair, values = z.flat();
-  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const [low, high] = [smallest(values), largest(values)];
   const tone = (value) => (DATA.study.sign > 0 ? value - low : high - value) / (high - low || 1);
   const floor = f.height - f.bottom, end = f.width - f.right;
   const [ex, ey] = [edges(px, f.sx, f.left, end), edges(py, f.sy, floor, f.top)];
@@ -61,7 +61,7 @@ function drawContour(f) {
     c.fillRect(ex[i] - 0.3, ey[j + 1] - 0.3, ex[i + 1] - ex[i] + 0.6, ey[j] - ey[j + 1] + 0.6);
   }));
   const chosen = RANKED.slice(0, 400).filter((t) => DATA.values[x][t] !== null && DATA.values[y][t] !== null);
-  const at = (t) => [f.sx.at(DATA.values[x][t] + beside(DATA.space[x], t)), f.sy.at(DATA.values[y][t] + beside(DATA.space[y], t))];
+  const at = (t) => [f.sx.at(DATA.values[x][t] + jitter(DATA.space[x], t)), f.sy.at(DATA.values[y][t] + jitter(DATA.space[y], t))];
   for (const trial of chosen.slice().reverse()) {
     const [px_, py_] = at(trial);
     dot(c, COLOURS.ink, px_, py_, chosen.length > 150 ? 2.2 : 3.6);
@@ -75,8 +75,9 @@ function drawContour(f) {
     c.fillStyle = viridis(tone(low + ((i + 0.5) / 100) * (high - low)));
     c.fillRect(end + 14, floor - ((i + 1) * (floor - f.top)) / 100 - 0.3, 12, (floor - f.top) / 100 + 0.6);
   }
+  const digits = digitsFor(Math.max(Math.abs(low), Math.abs(high)), (high - low) / 4 || 1);
   for (const part of [0, 0.25, 0.5, 0.75, 1]) {
-    write(c, format(low + part * (high - low)), end + 31, floor - part * (floor - f.top), "left", COLOURS.soft);
+    write(c, format(low + part * (high - low), digits), end + 31, floor - part * (floor - f.top), "left", COLOURS.soft);
   }
 }
 
@@ -97,7 +98,7 @@ function slices() {
         for (const trial of RANKED.slice().reverse()) {
           const value = DATA.values[index][trial];
           if (value === null) continue;
-          const [x, y] = [f.sx.at(value + beside(dimension, trial)), f.sy.at(T.figure_of_merit[trial])];
+          const [x, y] = [f.sx.at(value + jitter(dimension, trial)), f.sy.at(T.figure_of_merit[trial])];
           dot(f.context, shade(trial, 0.85), x, y, RANKED.length > 2000 ? 1.5 : 2.8);
           f.mark(x, y, trial);
         }
@@ -137,7 +138,7 @@ function parallel() {
       f.lines.slice().reverse().forEach((t) => stroke(f.context, shade(t, RANK.get(t) < 10 ? 0.95 : alpha), path(f, t), RANK.get(t) < 10 ? 2 : 1));
       columns.forEach((column, i) => drawColumn(f, column, f.column(i), kept[i]));
     },
-    highlight(f, context, trial) { if (RANK.has(trial)) stroke(context, COLOURS.held, path(f, trial), 3); },
+    highlight(f, context, trial) { if (RANK.has(trial)) stroke(context, COLOURS.highlight, path(f, trial), 3); },
     nearest(x, y) {
       const i = Math.min(columns.length - 2, Math.max(0, Math.floor(((x - this.left) / (this.width - this.left - this.right)) * (columns.length - 1))));
       const part = (x - this.column(i)) / (this.column(i + 1) - this.column(i));
@@ -171,28 +172,37 @@ function drawColumn(f, column, x, kept) {
   c.fillRect(x - 7, top, 14, bottom - top);
 }
 
-// Dragging along an axis selects the trials with values in this part of it; a very short drag selects all trials again.
+// Dragging along an axis selects the trials with values in this part of it; a click on the axis ends this selection.
+// The click that ends such a change selects no trial.
 function brush(figure, columns, kept, clear) {
-  let active = null, from = 0;
+  let active = null, from = 0, hasChanged = false;
   const fraction = (y) => Math.min(1, Math.max(0, (figure.height - figure.bottom - y) / (figure.height - figure.bottom - figure.top)));
   const update = () => {
     clear.hidden = !kept.some(Boolean);
     figure.render();
   };
+  const keep = (part) => {
+    if (!part && !kept[active]) return;
+    kept[active] = part;
+    hasChanged = true;
+    update();
+  };
   figure.base.addEventListener("pointerdown", (event) => {
     const [x, y] = figure.pointer(event);
+    hasChanged = false;
     active = columns.findIndex((_, i) => Math.abs(figure.column(i) - x) < 12);
     if (active < 0) return (active = null);
     from = fraction(y);
     figure.base.setPointerCapture(event.pointerId);
+    keep(null);
   });
   figure.base.addEventListener("pointermove", (event) => {
     if (active === null) return;
     const to = fraction(figure.pointer(event)[1]);
-    kept[active] = Math.abs(to - from) < 0.01 ? null : [Math.min(from, to), Math.max(from, to)];
-    update();
+    keep(Math.abs(to - from) < 0.01 ? null : [Math.min(from, to), Math.max(from, to)]);
   });
   figure.base.addEventListener("pointerup", () => (active = null));
+  figure.base.addEventListener("click", (event) => hasChanged && event.stopImmediatePropagation(), { capture: true });
   clear.addEventListener("click", () => {
     kept.fill(null);
     update();

@@ -48,14 +48,14 @@ function history() {
 // Two figures of merit against each other; trials of the Pareto front are green.
 function front() {
   if (!DATA.front) return;
-  element("front").hidden = false;
+  element("front").hidden = element("front-link").hidden = false;
   const { names, values, pareto, directions } = DATA.front;
   const pairs = names.flatMap((_, x) => names.map((_, y) => [x, y])).filter(([x, y]) => x < y);
   const choice = element("front-pair");
   for (const [x, y] of pairs) choice.add(new Option(`${names[x]} and ${names[y]}`));
   const shown = values.map((_, i) => i).filter((i) => T.state[i] === "complete" && values[i]);
   const axis = (which) => {
-    const all = shown.map((i) => values[i][which]), low = Math.min(...all), high = Math.max(...all), margin = 0.05 * (high - low) || 1;
+    const all = shown.map((i) => values[i][which]), low = smallest(all), high = largest(all), margin = 0.05 * (high - low) || 1;
     return { kind: "linear", low: low - margin, high: high + margin, title: `${names[which]} (${directions[which]})` };
   };
   if (!shown.length) return empty(element("front-plot"), "no trial is complete yet");
@@ -97,7 +97,7 @@ function curves() {
       for (const line of top) stroke(f.context, viridis(RANK.get(line.trial) / 11), f.path(line), RANK.get(line.trial) ? 1.6 : 3);
     },
     highlight(f, context, trial) {
-      for (const line of f.set.lines) if (line.trial === trial) stroke(context, COLOURS.held, f.path(line), 3);
+      for (const line of f.set.lines) if (line.trial === trial) stroke(context, COLOURS.highlight, f.path(line), 3);
     },
     nearest(x, y) {
       let found = null, least = 16;
@@ -112,7 +112,7 @@ function curves() {
   });
   const show = () => {
     figure.set = DATA.curves[choice.value];
-    const longest = Math.max(...figure.set.lines.map((line) => line.values.length));
+    const longest = largest(figure.set.lines.map((line) => line.values.length));
     figure.x = { kind: "linear", low: 0, high: Math.max(1, (longest - 1) * figure.set.stride), title: "epoch" };
     figure.y = { kind: "linear", low: figure.set.limits[0], high: figure.set.limits[1], title: choice.value };
     figure.render();
@@ -125,18 +125,18 @@ function curves() {
 function folds() {
   const holder = element("folds-plot"), n = T.number.at(-1) > 999 ? 12 : 20;
   const chosen = RANKED.filter((t) => DATA.folds[t] && DATA.folds[t].length > 1).slice(0, n);
-  if (!chosen.length) return empty(holder, "the trials have one fold each");
-  const all = chosen.flatMap((t) => DATA.folds[t]), margin = 0.08 * (Math.max(...all) - Math.min(...all) || 1);
+  if (!chosen.length) return empty(holder, RANKED.length ? "no complete trial has results of several folds" : "no complete trial yet");
+  const all = chosen.flatMap((t) => DATA.folds[t]), low = smallest(all), high = largest(all), margin = 0.08 * (high - low || 1);
   new Figure(holder, {
     height: 330, x: { kind: "category", labels: chosen.map((t) => String(T.number[t])), title: "trial" },
-    y: { kind: "linear", low: Math.min(...all) - margin, high: Math.max(...all) + margin, title: FIGURE_OF_MERIT },
+    y: { kind: "linear", low: low - margin, high: high + margin, title: FIGURE_OF_MERIT },
     draw(f) {
       chosen.forEach((t, i) => {
-        const x = f.sx.at(i), mean = f.sy.at(T.figure_of_merit[t]), ys = DATA.folds[t].map(f.sy.at);
-        stroke(f.context, COLOURS.faint, [[x, Math.min(...ys)], [x, Math.max(...ys)]], 2);
+        const x = f.sx.at(i), aggregate = f.sy.at(T.figure_of_merit[t]), ys = DATA.folds[t].map(f.sy.at);
+        stroke(f.context, COLOURS.faint, [[x, smallest(ys)], [x, largest(ys)]], 2);
         ys.forEach((y) => dot(f.context, shade(t, 0.8), x, y, 3.6));
-        stroke(f.context, COLOURS.ink, [[x - 8, mean], [x + 8, mean]], 2.4);
-        [...ys, mean].forEach((y) => f.mark(x, y, t));
+        stroke(f.context, COLOURS.ink, [[x - 8, aggregate], [x + 8, aggregate]], 2.4);
+        [...ys, aggregate].forEach((y) => f.mark(x, y, t));
       });
     },
   });

@@ -10,10 +10,13 @@ const RANKED = T.figure_of_merit.map((_, i) => i).filter((i) => T.state[i] === "
 const RANK = new Map(RANKED.map((trial, rank) => [trial, rank]));
 const shade = (trial, alpha) => viridis((0.92 * RANK.get(trial)) / Math.max(1, RANKED.length - 1), alpha);
 
+// Why there is no random forest, if there is none.
+const NO_FOREST = RANKED.length < DATA.min_trials ? `fewer than ${DATA.min_trials} complete trials` : "all figures of merit are equal";
+
 // An axis for the figure of merit. Without `all`, outliers are outside of its range.
 function figureOfMeritAxis(all = false) {
   const known = T.figure_of_merit.filter((value) => value !== null);
-  const [low, high] = all || !DATA.limits ? [Math.min(...known), Math.max(...known)] : DATA.limits;
+  const [low, high] = all || !DATA.limits ? [smallest(known), largest(known)] : DATA.limits;
   return { kind: "linear", low, high: high > low ? high : low + 1, title: FIGURE_OF_MERIT };
 }
 

@@ -3,16 +3,16 @@
 const page = {
   figures: [],
   trial: null,
-  held: null,
+  selected: null,
 
   point(trial, event) {
-    if (this.held !== null) return;
+    if (this.selected !== null) return;
     this.show(trial, event);
   },
 
-  hold(trial, event) {
-    this.held = trial === this.held ? null : trial;
-    element("tip").classList.toggle("is-held", this.held !== null);
+  select(trial, event) {
+    this.selected = trial === this.selected ? null : trial;
+    element("tip").classList.toggle("is-selected", this.selected !== null);
     this.show(trial, event);
   },
 
@@ -34,11 +34,11 @@ const page = {
 function describe(trial) {
   const tip = element("tip");
   tip.replaceChildren();
-  const rank = RANK.has(trial) ? ` · ${RANK.get(trial) + 1}. of ${RANKED.length}` : "";
+  const rank = RANK.has(trial) ? ` · rank ${RANK.get(trial) + 1} of ${RANKED.length}` : "";
   tip.appendChild(document.createElement("b")).textContent = `Trial ${T.number[trial]} · ${T.state[trial]}${rank}`;
   const values = DATA.front ? DATA.front.values[trial] : null;
   const figuresOfMerit = DATA.front
-    ? DATA.front.names.map((name, i) => [name, values ? format(values[i]) : null])
+    ? DATA.front.names.map((name, i) => [name, values ? format(values[i], 6) : null])
     : [[FIGURE_OF_MERIT, figureOfMerit(trial)]];
   const rows = [...figuresOfMerit, ...DATA.space.map((d, i) => [d.name, shown(d, DATA.values[i][trial])]), ["duration", seconds(T.duration[trial])]];
   if (T.attempts[trial] > 1) rows.push(["attempts", T.attempts[trial]]);
@@ -54,7 +54,7 @@ function describe(trial) {
 
 function figureOfMerit(trial) {
   if (T.figure_of_merit[trial] === null) return "none";
-  return format(T.figure_of_merit[trial]) + (T.uncertainty[trial] === null ? "" : ` ± ${format(T.uncertainty[trial])}`);
+  return format(T.figure_of_merit[trial], 6) + (T.uncertainty[trial] === null ? "" : ` ± ${format(T.uncertainty[trial])}`);
 }
 
 function shown(dimension, value) {
@@ -68,13 +68,13 @@ for (const row of document.querySelectorAll("tr[data-trial]")) {
   const trial = Number(row.dataset.trial);
   row.addEventListener("pointermove", (event) => page.point(trial, event));
   row.addEventListener("pointerleave", (event) => page.point(null, event));
-  row.addEventListener("click", (event) => page.hold(trial, event));
+  row.addEventListener("click", (event) => page.select(trial, event));
 }
-document.addEventListener("keydown", (event) => event.key === "Escape" && page.held !== null && page.hold(page.held, event));
+document.addEventListener("keydown", (event) => event.key === "Escape" && page.selected !== null && page.select(page.selected, event));
 
-let settling = 0;
+let resizeTimer = 0;
 addEventListener("resize", () => {
-  clearTimeout(settling);
-  settling = setTimeout(() => page.figures.forEach((figure) => figure.render()), 120);
+  clearTimeout(resizeTimer);
+  resizeTimer = setTimeout(() => page.figures.forEach((figure) => figure.render()), 120);
 });
 document.documentElement.dataset.drawn = page.figures.length;
