@@ -87,13 +87,16 @@ class FlatLayout:
         return counts != 0 if counts.size else np.ones(len(self.shapes), bool)
 
     def places(self) -> list[tuple[slice, FlatLayout]]:
-        """For each of `models`, the slice of its weights and their layout; its number of samples follows the slice."""
+        """The slice of each model's weights, and their layout: of each of `models`, or of the only one.
+
+        The number of samples of each of `models` follows its slice.
+        """
         found, first = [], 0
         for n in self.models:
             last = first + n - 1
             found.append((slice(int(self.bounds[first]), int(self.bounds[last])), FlatLayout(self.shapes[first:last])))
             first += n
-        return found
+        return found or [(slice(0, self.arrays.size), self.arrays)]
 
     def views(self, vector: np.ndarray) -> list[np.ndarray]:
         """The arrays as views of `vector`, which may be longer."""

@@ -85,7 +85,8 @@ class WeightsOnly(Model):
         """Does nothing, because the workers check the labels."""
 
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
-        return self.whole().predict(x)
+        with closing(self.whole()) as model:
+            return model.predict(x)
 
     def whole(self) -> Model:
         """The model with these weights, which loads the framework."""

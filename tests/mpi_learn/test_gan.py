@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 from dataclasses import replace
 from functools import cache
@@ -27,6 +28,7 @@ from mpi_learn.models.configuration import Gan, Turn
 from mpi_learn.optimizers.configuration import Adam, Sgd
 from mpi_learn.optimizers.make_optimizer import make_optimizer
 from mpi_learn.optimizers.separate_optimizers import SeparateOptimizers
+from mpi_learn.training.check import check
 from mpi_learn.training.configuration import read_configuration
 from tests.mpi_learn.models_for_tests import digits
 from tests.world import in_world
@@ -204,6 +206,20 @@ def test_training_equals_a_plain_loop(file, exchange):
     history = result.history
     assert set(history) == {f"{v}{name}" for v in ("", "val_") for name in ("loss", *NAMES)}
     np.testing.assert_allclose(np.array(history["loss"]), np.sum([history[name] for name in NAMES], 0), rtol=1e-6)
+
+
+def test_check_counts_the_parameters_of_both_models_and_prints_the_norm_of_their_gradients():
+    """Steps of SGD with the learning rates 1 and 2 differ by the gradient."""
+    common = {"gan": {"exchange": "batch"}, "batch_size": 600, "epochs": 1}
+    ends = []
+    for rate in (1, 2):
+        optimizer = {"name": "sgd", "learning_rate": rate, "momentum": 0, "schedule": {"name": "constant"}}
+        models = train(configuration(TORCH, **common, optimizer=optimizer), MPI.COMM_SELF, data=unlabelled()).model
+        arrays = [parameter.detach().numpy().ravel() for model in models.values() for parameter in model.parameters()]
+        ends.append(np.concatenate(arrays))
+    said = check(read_configuration(configuration(TORCH, **common)), MPI.COMM_SELF, data=unlabelled())
+    assert f"{ends[0].size:,} in {len(arrays)} trainable arrays" in said
+    assert float(re.search(r"norm (\S+),", said)[1]) == pytest.approx(np.linalg.norm(ends[1] - ends[0]), rel=1e-3)
 
 
 @FRAMEWORKS

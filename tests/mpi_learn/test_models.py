@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from mpi_learn.errors import ConfigurationError, DataError, ModelError
-from mpi_learn.flat_layout import LOSS, N_SAMPLES, WEIGHT
+from mpi_learn.flat_layout import LOSS, N_SAMPLES, WEIGHT, FlatLayout
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
 from mpi_learn.models.model import Model
+from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.settings.component import Component
 from tests.mpi_learn.models_for_tests import digits
 
@@ -353,3 +354,37 @@ def test_sum_as_a_loss_of_pytorch_is_refused_with_sample_weights():
     make_model(settings, Example((X3,), (X3[:, 0],)))
     with pytest.raises(ConfigurationError, match="must not be a sum over the batch"):
         make_model(settings, Example((X3,), (X3[:, 0],), (np.ones(len(X3), np.float32),)))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32"])
+def test_small_integers_as_labels_of_a_weighted_loss_are_class_numbers(dtype):
+    steps = [
+        made(f"{TORCH}:build_classes", {}, FACTORS, ["accuracy"], (X64,), (labels,)).gradient((X64,), (labels,))
+        for labels in (CLASSES, CLASSES.astype(dtype))
+    ]
+    np.testing.assert_array_equal(steps[1], steps[0])
+
+
+@pytest.mark.parametrize("model", [f"{KERAS}:build_regression", f"{TORCH}:build_regression"])
+def test_models_are_built_on_thousands_of_ranks_with_any_seed(model):
+    x, y = (X3,), (X3[:, 0],)
+    assert made(model, {}, "mse", [], x, y, seed=2**31 - 1, stream=100_000).gradient(x, y).any()
+
+
+def test_the_model_that_a_master_builds_for_a_prediction_is_closed():
+    class Scaling(WeightsOnly):
+        is_closed = False
+
+        def predict(self, x):
+            assert not self.is_closed
+            return (x[0] * self.weights,)
+
+        def close(self):
+            self.is_closed = True
+
+    sizes = ModelSizes(FlatLayout(((3,),)), "numpy", 5, 0, 0)
+    built = Scaling(sizes, build=None)
+    master = WeightsOnly(sizes, lambda: built)
+    master.weights[:] = 1, 2, 3
+    assert master.predict((np.ones(3),))[0].tolist() == [1, 2, 3]
+    assert built.is_closed

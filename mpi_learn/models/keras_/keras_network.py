@@ -87,7 +87,7 @@ class KerasNetwork:
 
     def reseed(self) -> None:
         """Global random numbers start again, from another seed on each rank."""
-        keras.utils.set_random_seed(self.settings.seed + RANK_SEED * self.settings.stream)
+        keras.utils.set_random_seed((self.settings.seed + RANK_SEED * self.settings.stream) % 2**32)
 
     def move_into(self, weights: np.ndarray) -> None:
         self.weights = weights[: self.layout.size]

@@ -129,7 +129,7 @@ class Loss:
         is_kept = labels != self.rule.ignored
         if factors is None:
             return float(n * np.count_nonzero(is_kept) / max(labels.size, 1))
-        return float(factors[targets[torch.from_numpy(is_kept)]].sum())
+        return float(factors[targets[torch.from_numpy(is_kept)].long()].sum())
 
     def buffers(self) -> list[torch.Tensor]:
         """The buffers of a loss that is a module."""
