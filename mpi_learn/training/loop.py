@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from types import TracebackType
 from typing import Self
 
@@ -59,26 +59,31 @@ class Training:
         workers = self.layout.workers
         self.worker = workers.index(comm.rank) if comm.rank in workers else None
         self.timeline = open_timeline(configuration, comm, self.layout)
-        self.validator = make_validator(configuration, comm, dataset, model)
-        with agreed_errors(comm):
-            self.batches = make_training_batches(configuration, dataset, len(workers), self.worker or 0)
-            check_settings(configuration, model, self.batches)
-            self.state = State(Stopping(configuration.early_stopping, configuration.target))
-            self.rate = LearningRate(
-                configuration.optimizer,
-                configuration.epochs,
-                n_workers=len(self.layout.groups),
-                history=lambda: self.state.history.columns,
-                delay=1 if self.validator.is_threaded else 0,
-                fixed_by="a GAN has two optimizers" if configuration.gan is not None else "",
+        with ExitStack() as opened:  # they are closed if the training cannot begin
+            self.validator = opened.enter_context(closing(make_validator(configuration, comm, dataset, model)))
+            with agreed_errors(comm):
+                batches = make_training_batches(configuration, dataset, len(workers), self.worker or 0)
+                self.batches = opened.enter_context(closing(batches))
+                check_settings(configuration, model, self.batches)
+                self.state = State(Stopping(configuration.early_stopping, configuration.target))
+                self.rate = LearningRate(
+                    configuration.optimizer,
+                    configuration.epochs,
+                    n_workers=len(self.layout.groups),
+                    history=lambda: self.state.history.columns,
+                    delay=1 if self.validator.is_threaded else 0,
+                    fixed_by="a GAN has two optimizers" if configuration.gan is not None else "",
+                )
+                setup = self._algorithm_setup()
+            self.callbacks = Callbacks(
+                configuration.callbacks, comm, workers[0], model, configuration.epochs, self.rate
             )
-            setup = self._algorithm_setup()
-        self.callbacks = Callbacks(configuration.callbacks, comm, workers[0], model, configuration.epochs, self.rate)
-        with agreed_errors(comm):  # the collectives of `make_algorithm` come before code that may raise
-            self.algorithm = make_algorithm(configuration.algorithm, setup)
-        self.checkpointing = Checkpointing(configuration, comm, model, self.algorithm, self.state, self.rate)
-        self.stopped_by = "epochs"
-        self.monitor, self._n_samples = Monitor(), 0  # samples of this rank in the current epoch
+            with agreed_errors(comm):  # the collectives of `make_algorithm` come before code that may raise
+                self.algorithm = make_algorithm(configuration.algorithm, setup)
+            self.checkpointing = Checkpointing(configuration, comm, model, self.algorithm, self.state, self.rate)
+            self.stopped_by = "epochs"
+            self.monitor, self._n_samples = Monitor(), 0  # samples of this rank in the current epoch
+            self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:
         return self
@@ -88,8 +93,7 @@ class Training:
             if kind is None or issubclass(kind, MPILearnError):  # all ranks are here
                 self.algorithm.close()
         finally:
-            self.validator.close()
-            self.batches.close()
+            self._opened.close()
             with suppress(OSError):  # the error that ended the training is more important
                 self.timeline.write()
 

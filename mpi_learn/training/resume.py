@@ -118,14 +118,14 @@ class Checkpointing:
 
     def _restore(self, checkpoint: Checkpoint, where: str) -> None:
         """Fills model, algorithm and history from a checkpoint of any training of the same model."""
-        shapes = tuple(tuple(shape) for shape in checkpoint.metadata["shapes"])
-        if shapes != self.model.layout.shapes:
+        arrays, shapes = checkpoint.arrays, tuple(tuple(shape) for shape in checkpoint.metadata["shapes"])
+        has_same_weights = shapes == self.model.layout.shapes
+        if not has_same_weights or arrays["moving"].shape != self.model.state.floats().shape:
             raise ConfigurationError(
-                "weight shapes differ from the checkpoint's",
+                f"{'batch statistics' if has_same_weights else 'weight shapes'} differ from the checkpoint's",
                 where=where,
                 cure="give the path of a checkpoint of this model, or of an empty folder",
             )
-        arrays = checkpoint.arrays
         self.model.weights[:] = arrays["weights"]
         self.model.state.set_floats(arrays["moving"])
         if arrays["counters"].shape == (self.comm.size, len(self.model.state.integers())):

@@ -210,8 +210,8 @@ class Monitor:
         wall, cpu = time.perf_counter(), time.process_time()
         used = 100 * (cpu - self._cpu) / max(wall - self._wall, 1e-9)
         self._wall, self._cpu = wall, cpu
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        return {"cpu_percent": used, "memory_mb": resident_bytes() / MEGABYTE, "peak_memory_mb": peak} | gpu_memory()
+        memory = {"memory_mb": resident_bytes() / MEGABYTE, "peak_memory_mb": peak_bytes() / MEGABYTE}
+        return {"cpu_percent": used} | memory | gpu_memory()
 
 
 def resident_bytes() -> int:
@@ -219,7 +219,13 @@ def resident_bytes() -> int:
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:  # not Linux
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return peak_bytes()
+
+
+def peak_bytes() -> int:
+    """The maximum of the resident memory of this process, in bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def gpu_memory() -> dict[str, float]:

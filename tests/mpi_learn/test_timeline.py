@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import types
 
 import pytest
 from typer.testing import CliRunner
 
 from mpi_learn.cli.commands import app
 from mpi_learn.errors import DataError
-from mpi_learn.training.tracing import COMMUNICATION, COMPUTE, RankTrace, chrome_trace, read_traces, summary
+from mpi_learn.training import tracing
+from mpi_learn.training.tracing import COMMUNICATION, COMPUTE, Monitor, RankTrace, chrome_trace, read_traces, summary
 from tests.mpi_learn.test_training import NUMBERS, line
 
 
@@ -68,3 +70,12 @@ def test_folder_without_timelines_is_refused(tmp_path):
     with pytest.raises(DataError, match="no timelines"):
         read_traces(tmp_path)
     assert CliRunner().invoke(app, ["trace", str(tmp_path), "--summary"]).exit_code == 2
+
+
+@pytest.mark.parametrize(("platform", "unit"), [("linux", 1024), ("darwin", 1)])
+def test_peak_memory_has_the_unit_of_the_operating_system(monkeypatch, platform, unit):
+    """`getrusage` counts KiB on Linux and bytes on macOS."""
+    monkeypatch.setattr(tracing.sys, "platform", platform)
+    usage = types.SimpleNamespace(ru_maxrss=5 * 2**20)
+    monkeypatch.setattr(tracing.resource, "getrusage", lambda who: usage)
+    assert Monitor().measure()["peak_memory_mb"] == 5 * unit

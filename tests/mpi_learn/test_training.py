@@ -240,6 +240,34 @@ def test_an_optimizer_that_starts_from_the_checkpoint_of_another_one_begins_with
     assert np.abs(two - one).max() == pytest.approx(0.5, rel=1e-3)
 
 
+@pytest.mark.parametrize(("saved", "built"), [("build_centred", "build_named"), ("build_named", "build_centred")])
+def test_a_checkpoint_with_other_batch_statistics_than_the_model_is_refused(comm, saved, built, tmp_path):
+    """Both models have the same weights; `build_centred` also has a moving mean."""
+    common = {"loss": "mse", "epochs": 2}
+    torch_models = HERE / "torch_models_for_tests.py"
+    first = common | {"model": f"{torch_models}:{saved}", "checkpoint": {"path": str(tmp_path / "a")}}
+    train(first, comm, data=line(n=20))
+    start = {"path": str(tmp_path / "b"), "start_from": str(tmp_path / "a")}
+    with pytest.raises(ConfigurationError, match="batch statistics differ from the checkpoint's") as caught:
+        train(common | {"model": f"{torch_models}:{built}", "checkpoint": start}, comm, data=line(n=20))
+    assert str(tmp_path / "a") in str(caught.value)
+
+
+def test_both_models_of_a_validation_in_a_thread_are_closed_if_the_training_cannot_begin(comm, monkeypatch):
+    from mpi_learn.models.torch_.torch_model import TorchModel
+
+    closed = []
+    monkeypatch.setattr(TorchModel, "close", lambda model: closed.append(id(model)))
+    configuration = {
+        "model": f"{HERE}/torch_models_for_tests.py:build_regression", "loss": "mse", "batch_size": 300,
+        "data": {"train": "unused.h5", "features": "X", "labels": "y", "drop_last": True},
+        "validation": {"mode": "thread"},
+    }  # fmt: skip
+    with pytest.raises(ConfigurationError, match="do not fill one batch"):
+        train(configuration, comm, data=line())
+    assert len(set(closed)) == 2
+
+
 WRONG = {
     "model of another input shape": (CLASSES, line(), ModelError, r"of shape \(64,\), the data have \(3,\)"),
     "labels outside of the classes": (
