@@ -83,7 +83,7 @@ def _train(
     from mpi_learn.training.train import train as train_model
 
     interruption = Interruption(request, world, has_checkpoint=configuration.checkpoint is not None)
-    unsavable = _Unsavable()
+    unsavable = _SavingWarning()
     with make_view(configuration.epochs, is_first=world.rank == 0) as view:
         result = train_model(
             configuration,
@@ -223,7 +223,7 @@ def _configuration(
     return result_of_rank(world, read)
 
 
-class _Unsavable:
+class _SavingWarning:
     """Prints before the first step that only the weights of the model will be saved."""
 
     reason = ""

@@ -65,12 +65,12 @@ def split(n: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def _in_memory(plan: DataPlan, configuration: DataConfiguration, comm: Communicator, opened: OpenSource) -> Samples:
     """The samples of a plan in memory, once for each host. Collective over `comm`."""
     kinds = plan.kinds
-    sizes = [plan.n_samples * kind.held_bytes for kind in kinds]
+    sizes = [plan.n_samples * kind.memory_bytes for kind in kinds]
     starts = [0, *accumulate(-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for size in sizes)]
 
     def samples(memory: np.ndarray) -> Samples:
         arrays = [
-            memory[start : start + size].view(kind.held_dtype).reshape(plan.n_samples, *kind.shape)
+            memory[start : start + size].view(kind.memory_dtype).reshape(plan.n_samples, *kind.shape)
             for start, size, kind in zip(starts, sizes, kinds, strict=False)
         ]
         return samples_of(plan, arrays)

@@ -16,7 +16,7 @@ from mpi_learn.mpi.collectives import sum_in_place
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.training.configuration import TrainingConfiguration
 
-VALIDATION_WIDTH = 4
+BATCH_SIZE_FACTOR = 4
 """Size of a validation batch in training batches: validation needs no memory for gradients."""
 
 Finish = Callable[[], dict[str, float]]
@@ -40,7 +40,7 @@ class Validator:
         copy: Model | None,
     ) -> None:
         self.comm, self.dataset, self.model, self.copy = comm, dataset, model, copy
-        self.batch_size = configuration.validation.batch_size or VALIDATION_WIDTH * configuration.batch_size
+        self.batch_size = configuration.validation.batch_size or BATCH_SIZE_FACTOR * configuration.batch_size
         self.is_threaded = configuration.validation.mode == "thread"
         workers = layout.workers if configuration.validation.mode != "master" else layout.workers[:1]
         self.n_workers = len(workers)

@@ -58,7 +58,7 @@ class Checkpointing:
         with agreed_errors(self.comm):
             integers, own = self.model.state.integers(), self.algorithm.rank_state()
         of_ranks = self.comm.gather(integers, root=0)
-        with agreed_errors(self.comm), collected(self.comm, own) as rank_arrays:
+        with agreed_errors(self.comm), gather_arrays(self.comm, own) as rank_arrays:
             if of_ranks is not None:
                 save_checkpoint(section.path, self._snapshot(np.stack(of_ranks)), rank_arrays)
 
@@ -76,13 +76,13 @@ class Checkpointing:
             if self.comm.rank == 0:
                 loaded, is_same = _load(section)
         is_same = self.comm.bcast(is_same, root=0)
-        found = broadcast(self.comm, loaded)
+        found = broadcast_checkpoint(self.comm, loaded)
         if found is None:
             return
         with agreed_errors(self.comm):
             if is_same:
                 where = f"checkpoint {section.path}"
-                rank_arrays = distributed(self.comm, section.path, len(found.arrays["counters"]))
+                rank_arrays = scatter_arrays(self.comm, section.path, len(found.arrays["counters"]))
                 check_same(found.metadata["training"], self.configuration.model_dump(mode="json"), where)
                 self._restore(found, where)
                 self._restore_same(found, rank_arrays, where)
@@ -175,7 +175,7 @@ def _load(section: CheckpointSection) -> tuple[Checkpoint | None, bool]:
     return found, False
 
 
-def broadcast(comm: Communicator, checkpoint: Checkpoint | None) -> Checkpoint | None:
+def broadcast_checkpoint(comm: Communicator, checkpoint: Checkpoint | None) -> Checkpoint | None:
     """Rank 0's `checkpoint`, on every rank. Collective over `comm`.
 
     The arrays are separate messages, because MPI does not send a Python object of 2 GiB or more.
@@ -196,7 +196,7 @@ def broadcast(comm: Communicator, checkpoint: Checkpoint | None) -> Checkpoint |
 
 
 def send_arrays(comm: Communicator, arrays: Arrays, to: int) -> None:
-    """Sends the arrays of one rank, each as a message: see `broadcast`."""
+    """Sends the arrays of one rank, each as a message: see `broadcast_checkpoint`."""
     comm.send(list(arrays), to, RANK_ARRAYS)
     for array in arrays.values():
         comm.send(array, to, RANK_ARRAYS)
@@ -209,7 +209,7 @@ def receive_arrays(comm: Communicator, source: int) -> Arrays:
 
 
 @contextmanager
-def collected(comm: Communicator, own: Arrays) -> Iterator[Iterator[tuple[int, Arrays]]]:
+def gather_arrays(comm: Communicator, own: Arrays) -> Iterator[Iterator[tuple[int, Arrays]]]:
     """An iterator over (rank, arrays `own` of that rank) on rank 0; an empty iterator on the other ranks.
 
     Collective over `comm`.
@@ -228,7 +228,7 @@ def collected(comm: Communicator, own: Arrays) -> Iterator[Iterator[tuple[int, A
             pass
 
 
-def distributed(comm: Communicator, folder: Path, n_ranks: int) -> Arrays:
+def scatter_arrays(comm: Communicator, folder: Path, n_ranks: int) -> Arrays:
     """This rank's own arrays in the checkpoint in `folder`; empty if the number of ranks differs.
 
     Collective over `comm`.

@@ -43,7 +43,7 @@ def test_an_unreadable_part_of_a_checkpoint_blocks_no_rank():
         "    return {}\n"
         "resume.load_rank_arrays = load_own\n"
         "try:\n"
-        "    with agreement.agreed_errors(world): resume.distributed(world, None, world.size)\n"
+        "    with agreement.agreed_errors(world): resume.scatter_arrays(world, None, world.size)\n"
         "except TrainingError as error: print(error.rank, flush=True)\n"
     )
     done = in_world(3, "-c", IMPORTS + program, timeout=TIMEOUT_S)

@@ -25,7 +25,7 @@ class ArrayKind:
         dtype: The stored dtype, or that of the user's function.
         role: Whether it is an input, a label or a weight.
         key: Its name for the model; empty without a name.
-        wanted: The configured dtype; None applies the rules of `dtype_for_model`.
+        configured_dtype: The dtype in the configuration; None applies the rules of `dtype_for_model`.
     """
 
     name: str
@@ -33,28 +33,28 @@ class ArrayKind:
     dtype: np.dtype
     role: Role
     key: str = ""
-    wanted: np.dtype | None = None
+    configured_dtype: np.dtype | None = None
 
     @property
-    def taken_dtype(self) -> np.dtype:
+    def model_dtype(self) -> np.dtype:
         """The dtype for the model."""
-        return self.wanted or dtype_for_model(self.dtype, self.role)
+        return self.configured_dtype or dtype_for_model(self.dtype, self.role)
 
     @property
-    def held_dtype(self) -> np.dtype:
+    def memory_dtype(self) -> np.dtype:
         """The dtype in memory: the stored dtype if it is smaller and the dtype for the model has all of its values.
 
         Booleans that the model receives as numbers are uint8.
         """
-        if self.dtype.kind == "b" and self.taken_dtype.kind != "b":
+        if self.dtype.kind == "b" and self.model_dtype.kind != "b":
             return np.dtype(np.uint8)
-        is_smaller = self.dtype.itemsize < self.taken_dtype.itemsize and np.can_cast(self.dtype, self.taken_dtype)
-        return self.dtype.newbyteorder("=") if is_smaller else self.taken_dtype
+        is_smaller = self.dtype.itemsize < self.model_dtype.itemsize and np.can_cast(self.dtype, self.model_dtype)
+        return self.dtype.newbyteorder("=") if is_smaller else self.model_dtype
 
     @property
-    def held_bytes(self) -> int:
+    def memory_bytes(self) -> int:
         """Memory of one sample, in bytes."""
-        return self.held_dtype.itemsize * math.prod(self.shape)
+        return self.memory_dtype.itemsize * math.prod(self.shape)
 
 
 def other_than_real(dtype: np.dtype) -> str:

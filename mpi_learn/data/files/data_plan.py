@@ -73,7 +73,7 @@ class DataPlan:
     @property
     def sample_bytes(self) -> int:
         """The memory of one sample, in bytes."""
-        return max(1, sum(kind.held_bytes for kind in self.kinds))
+        return max(1, sum(kind.memory_bytes for kind in self.kinds))
 
     @property
     def n_bytes(self) -> int:
@@ -101,8 +101,8 @@ def make_plans(configuration: DataConfiguration, opened: OpenSource) -> tuple[Da
     if configuration.validation is None:
         return training, None
     validation, _ = _make_plan(configuration, "validation", opened, first)
-    x, y = _united([training.x, validation.x]), _united([training.y, validation.y])
-    weights = _united([training.weights, validation.weights])
+    x, y = _promote_kinds([training.x, validation.x]), _promote_kinds([training.y, validation.y])
+    weights = _promote_kinds([training.weights, validation.weights])
     return replace(training, x=x, y=y, weights=weights), replace(validation, x=x, y=y, weights=weights)
 
 
@@ -143,7 +143,7 @@ def _make_plan(
     if not parts or first is None:
         places = ", ".join(getattr(configuration, key))
         raise DataError("there is no sample in any file", where=f"data.{key}: {places}", cure="name files with samples")
-    plan = DataPlan(tuple(parts), *map(_united, kinds))
+    plan = DataPlan(tuple(parts), *map(_promote_kinds, kinds))
     _check_weights(plan, configuration)
     return plan, first
 
@@ -210,7 +210,7 @@ def n_validation(n: int, fraction: float) -> int:
     return count
 
 
-def _united(kinds: Sequence[tuple[ArrayKind, ...]]) -> tuple[ArrayKind, ...]:
+def _promote_kinds(kinds: Sequence[tuple[ArrayKind, ...]]) -> tuple[ArrayKind, ...]:
     """The common kind of the arrays of all files: the dtype is the promoted dtype of all."""
     return tuple(
         replace(same[0], dtype=np.result_type(*(kind.dtype for kind in same))) for same in zip(*kinds, strict=True)

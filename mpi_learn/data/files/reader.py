@@ -53,7 +53,7 @@ class Reader:
         self.n_samples = self._agreed_length()
         for request in self.requests:
             self._check_columns(request)
-        self.kinds = tuple(map(self._kind, self.requests) if self.function is None else self._tried())
+        self.kinds = tuple(map(self._kind, self.requests) if self.function is None else self._try_function())
 
     @property
     def n_together(self) -> int:
@@ -127,7 +127,7 @@ class Reader:
             shape = (sum(sum(shape) if shape else 1 for shape in shapes),)
         return self._kind_of(str(request), shape, np.result_type(*dtypes), request.key)
 
-    def _tried(self) -> list[ArrayKind]:
+    def _try_function(self) -> list[ArrayKind]:
         """The kinds of the arrays that the user's function returns for the first samples; none without samples."""
         if self.n_samples == 0:
             return []
@@ -139,8 +139,8 @@ class Reader:
         return [self._kind_of(name, array.shape[1:], array.dtype, key) for array, key in zip(arrays, keys, strict=True)]
 
     def _kind_of(self, name: str, shape: tuple[int, ...], dtype: np.dtype, key: str) -> ArrayKind:
-        wanted = self._dtypes.get(key) or self._dtypes.get(name) or self._dtypes.get(self.role)
-        return ArrayKind(name, shape, dtype, self.role, key, wanted)
+        configured_dtype = self._dtypes.get(key) or self._dtypes.get(name) or self._dtypes.get(self.role)
+        return ArrayKind(name, shape, dtype, self.role, key, configured_dtype)
 
     def _is_record(self, request: Request) -> bool:
         """Whether the columns are fields of one compound array: then they become its last axis."""

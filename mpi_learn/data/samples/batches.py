@@ -39,18 +39,18 @@ class BatchOptions:
         """Samples per step, of all workers together."""
         return self.batch_size * self.n_workers
 
-    def n_parts(self, dataset: Dataset) -> int:
-        """Batches per epoch. With noise, each batch is used in several steps."""
+    def n_batches(self, dataset: Dataset) -> int:
+        """Batches of each worker per epoch. With noise, each batch is used in several steps."""
         n = dataset.n_training
         return n // self.step_samples if self.drop_last else -(-n // self.step_samples)
 
     def n_steps(self, dataset: Dataset) -> int:
         """Steps per epoch, the same for all workers."""
-        return self.n_parts(dataset) * (dataset.noise.turns if dataset.noise is not None else 1)
+        return self.n_batches(dataset) * (dataset.noise.turns if dataset.noise is not None else 1)
 
     def n_samples(self, dataset: Dataset) -> int:
         """Samples per epoch, of all workers together."""
-        return min(dataset.n_training, self.n_parts(dataset) * self.step_samples)
+        return min(dataset.n_training, self.n_batches(dataset) * self.step_samples)
 
     def order(self, n: int, *keys: int) -> np.ndarray:
         """0, …, n - 1 in a random order that depends on the seed and `keys`; in ascending order without shuffling."""
@@ -81,12 +81,12 @@ class Batches:
     def least_samples(self) -> int:
         """The size of the smallest batch of any worker that is not empty."""
         n, width = self.dataset.n_training, self.options.step_samples
-        rest = n - (self.options.n_parts(self.dataset) - 1) * width
+        rest = n - (self.options.n_batches(self.dataset) - 1) * width
         return min(rest, width) // self.options.n_workers or 1
 
     def epoch(self, epoch: int) -> Iterator[Samples]:
         """The `n_steps` batches of an epoch, counted from 0."""
-        for step in range(self.options.n_parts(self.dataset)):
+        for step in range(self.options.n_batches(self.dataset)):
             yield from self._taken(epoch, self._part(step))
 
     def dealt(self, epoch: int, next_part: Callable[[], slice | None]) -> Iterator[Samples]:

@@ -35,8 +35,8 @@ class SampleFormat:
         return cls(
             tuple(x_names) if all(x_names) else (),
             tuple(y_names) if all(y_names) else (),
-            tuple(kind.taken_dtype for kind in plan.x),
-            tuple(kind.taken_dtype for kind in plan.y),
+            tuple(kind.model_dtype for kind in plan.x),
+            tuple(kind.model_dtype for kind in plan.y),
         )
 
 

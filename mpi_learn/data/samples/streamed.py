@@ -61,7 +61,7 @@ class StreamedSamples:
 
     def buffers(self, n: int) -> Samples:
         """Uninitialised buffers for `n` samples in the dtypes in memory."""
-        return samples_of(self.plan, [np.empty((n, *kind.shape), kind.held_dtype) for kind in self.plan.kinds])
+        return samples_of(self.plan, [np.empty((n, *kind.shape), kind.memory_dtype) for kind in self.plan.kinds])
 
     @property
     def format(self) -> SampleFormat:

@@ -69,7 +69,7 @@ class StreamedBatches:
         options = self.options
         share = shares(self.dataset.n_training, options.n_workers, options.worker)
         if options.drop_last:
-            share = slice(share.start, share.start + options.n_parts(self.dataset) * options.batch_size)
+            share = slice(share.start, share.start + options.n_batches(self.dataset) * options.batch_size)
         n_left = self.n_steps
         for batch in self._batches(self._windows(epoch, share), next(self._windows(epoch + 1, share), None)):
             n_left -= 1

@@ -44,7 +44,7 @@ def simulate_jets(
 
     Returns:
         An iterator over blocks of m jets: ``X`` (m, particles, 4) float32, ``mask`` (m, particles) uint8, ``jet``
-        (m, 6) float32, all as `seen_jets` returns them, and ``y`` (m,) uint8.
+        (m, 6) float32, all as `measured_jets` returns them, and ``y`` (m,) uint8.
 
     Raises:
         ConfigurationError: An option is outside of its range.
@@ -64,7 +64,7 @@ def _blocks(n: int, seed: int, classes: int, particles: int, energy: tuple[float
         size = min(JETS_PER_BLOCK, n - start)
         y = rng.integers(classes, size=size)
         pt = rng.uniform(*energy, size)
-        yield seen_jets(produced_hadrons(y, pt, rng), size, particles, rng) | {"y": y.astype(np.uint8)}
+        yield measured_jets(produced_hadrons(y, pt, rng), size, particles, rng) | {"y": y.astype(np.uint8)}
 
 
 def produced_hadrons(classes: Integers, pt: Reals, rng: np.random.Generator) -> Partons:
@@ -73,7 +73,7 @@ def produced_hadrons(classes: Integers, pt: Reals, rng: np.random.Generator) -> 
     return hard.assembled(fragment(shower(hard.partons, rng), rng))
 
 
-def seen_jets(hadrons: Partons, n: int, particles: int, rng: np.random.Generator) -> Jets:
+def measured_jets(hadrons: Partons, n: int, particles: int, rng: np.random.Generator) -> Jets:
     """The measurement of `n` jets by a detector.
 
     Returns:

@@ -16,7 +16,7 @@ from mpi_learn.models.example import Example, Tensors, named
 from mpi_learn.models.keras_.keras_inputs import described, input_names, not_taken
 from mpi_learn.models.keras_.keras_losses import compile_arguments, make_output_loss, structured
 from mpi_learn.models.keras_.keras_metrics import MetricStates
-from mpi_learn.models.keras_.keras_network import SEED_STATE, KerasNetwork, takes_training, tracing
+from mpi_learn.models.keras_.keras_network import SEED_STATE, KerasNetwork, fit_errors, takes_training
 from mpi_learn.models.keras_.keras_tensors import tensors
 from mpi_learn.models.labels import OutputLosses, output_losses
 from mpi_learn.models.outputs import Outputs
@@ -240,7 +240,7 @@ class CompiledModel:
                 where="loss",
                 cure="compile the model in your function, and leave loss and metrics out",
             )
-        with tracing("loss"):
+        with fit_errors("loss"):
             self.model.compile(optimizer=GradientRecorder(), **arguments)
 
     def _check_users_compile(self, optimizer: Any) -> None:
@@ -277,7 +277,7 @@ class CompiledModel:
     def _build(self, example: Example) -> None:
         """Creates the metrics' variables: one pass of each kind, as `fit` makes it."""
         x, y, weights = self.packed(*map(tensors, (example.x, example.y, example.weights)))
-        with self.unchanged(), tracing():
+        with self.unchanged(), fit_errors():
             if self.has_train_step:
                 self.model.train_step(as_data(x, y, weights))
             if self.has_test_step:

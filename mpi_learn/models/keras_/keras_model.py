@@ -28,7 +28,7 @@ from mpi_learn.flat_layout import N_FLAGS, N_SAMPLES, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, Tensors
 from mpi_learn.models.keras_.keras_compile import CompiledModel
-from mpi_learn.models.keras_.keras_network import KerasNetwork, tracing
+from mpi_learn.models.keras_.keras_network import KerasNetwork, fit_errors
 from mpi_learn.models.keras_.keras_passes import (
     PassResult,
     check_train_step,
@@ -76,11 +76,11 @@ class KerasModel(Model):
         flat = tf.TensorSpec([self.layout.size], tf.float32)
         signature = [flat, specs(example.x), specs(example.y), specs(example.weights)]
         step = tf.function(self._compute_step, input_signature=signature, autograph=False)
-        with tracing():  # before the first step, and called without binding arguments
+        with fit_errors():  # before the first step, and called without binding arguments
             self._step = step.get_concrete_function()
         self._forward: Any = tf.function(self._compute_sums, input_signature=signature, autograph=False)
         if settings.is_validated:
-            with tracing():
+            with fit_errors():
                 self._forward = self._forward.get_concrete_function()
         self._predict: Any = tf.function(self._compute_outputs, input_signature=signature[:2], autograph=False)
 

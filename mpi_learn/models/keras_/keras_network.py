@@ -29,7 +29,7 @@ from mpi_learn.settings.component import Component
 from mpi_learn.settings.paths import replacing
 from mpi_learn.update_rule import UpdateRule
 
-TRACING = (ValueError, TypeError, KeyError, AttributeError, NotImplementedError, tf.errors.OpError)
+FIT_ERRORS = (ValueError, TypeError, KeyError, AttributeError, NotImplementedError, tf.errors.OpError)
 """Exceptions of Keras and TensorFlow if a model does not fit its data."""
 
 SEED_STATE = "seed_generator_state"
@@ -213,7 +213,7 @@ class KerasNetwork:
 
     def compile(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
         flat, signature = as_tensor(weights), [tf.TensorSpec([weights.size]), specs(example.x), specs(example.y)]
-        with tracing():
+        with fit_errors():
             traced = tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
         return lambda x, y: [result.numpy() for result in traced(flat(), tensors(x), tensors(y))]
 
@@ -245,11 +245,11 @@ class RecordingScope(keras.StatelessScope):  # type: ignore[misc] # Keras has no
 
 
 @contextmanager
-def tracing(where: str = "model") -> Iterator[None]:
+def fit_errors(where: str = "model") -> Iterator[None]:
     """Converts errors of Keras and TensorFlow in the block to `ModelError`."""
     try:
         yield
-    except TRACING as error:
+    except FIT_ERRORS as error:
         raise ModelError(f"model, loss and data do not fit together: {error_text(error)}", where=where) from error
 
 

@@ -14,7 +14,7 @@ from mpi_learn.errors import ModelError
 from mpi_learn.models.example import Example, Tensors
 from mpi_learn.models.keras_.keras_compile import CompiledModel, as_data
 from mpi_learn.models.keras_.keras_metrics import Run
-from mpi_learn.models.keras_.keras_network import SEED_STATE, RecordingScope, tracing
+from mpi_learn.models.keras_.keras_network import SEED_STATE, RecordingScope, fit_errors
 from mpi_learn.models.keras_.keras_tensors import tensors
 
 SHIFT = 0.01
@@ -63,7 +63,7 @@ def inference_pass(compiled: CompiledModel) -> Pass:
 def run_eagerly(compiled: CompiledModel, one_pass: Pass, example: Example, initial: States) -> Run:
     """Runs a pass on an example; afterwards the model is as before."""
     model = compiled.model
-    with compiled.unchanged(), tracing():
+    with compiled.unchanged(), fit_errors():
         parts = [tf.convert_to_tensor(variable) for variable in model.trainable_variables]
         result = one_pass(parts, (tensors(example.x), tensors(example.y), tensors(example.weights)), initial)
         return Run(

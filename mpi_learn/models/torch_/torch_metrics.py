@@ -53,7 +53,7 @@ class Mean:
         return float(state[0]) / n
 
 
-class OfTorchmetrics:
+class TorchmetricsMetric:
     """A metric of torchmetrics; its states are added over batches and ranks, as its own reduction does.
 
     Args:
@@ -100,7 +100,7 @@ class OfTorchmetrics:
             return float(self.metric.compute())
 
 
-Metric = Mean | OfTorchmetrics
+Metric = Mean | TorchmetricsMetric
 """A metric whose state is a sum over samples."""
 
 
@@ -116,7 +116,7 @@ def make_metric(wanted: Component, loss: Loss | None, output: Shape, labels: np.
     """
     if wanted.is_own:
         metric = make_component(wanted, 2)
-        return OfTorchmetrics(metric, wanted.key, loss) if hasattr(metric, "metric_state") else Mean(metric)
+        return TorchmetricsMetric(metric, wanted.key, loss) if hasattr(metric, "metric_state") else Mean(metric)
     name = SAME.get(wanted.name, wanted.name)
     functions: dict[str, Function] = {
         "mae": lambda out, labels: (matched(labels, out) - out).abs(),
@@ -173,4 +173,4 @@ def _of_torchmetrics(name: str, wanted: Component, output: Shape, loss: Loss | N
         task = {"task": "binary"} if n_classes == 1 else {"task": "multiclass", "num_classes": n_classes}
         arguments = {**task, **({"thresholds": N_THRESHOLDS} if "thresholds" in parameters else {}), **arguments}
     with errors_of_user_code(f"{name} with ({shown_arguments(arguments)})", "metrics"):
-        return OfTorchmetrics(kind(**arguments), wanted.key, loss)
+        return TorchmetricsMetric(kind(**arguments), wanted.key, loss)
