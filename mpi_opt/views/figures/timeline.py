@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from mpi_opt.store.records import AttemptRecord
+from mpi_opt.study.past_trials import EXTERNAL_BLOCK
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One attempt on a block; times in seconds since the start of the first attempt."""
+    """One attempt; times in seconds since the start of the first. `block` can be `EXTERNAL_BLOCK`."""
 
     block: int
     number: int
@@ -23,24 +24,30 @@ class Bar:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The attempts of all blocks.
+    """The attempts of a study.
 
     Attributes:
         bars: The attempts, by their start.
         began_at: The start of the first attempt, UTC ISO-8601 text.
         span_s: The seconds from the first start to the last known start or end.
-        utilisation: The fraction of that time, over all blocks, in which a trial ran; between 0 and 1.
+        utilisation: The fraction of the time from the first start to the last end on a block, over all blocks, in which
+            a trial ran; between 0 and 1. None if no block ran an attempt.
     """
 
     bars: list[Bar]
     began_at: str
     span_s: float
-    utilisation: float
+    utilisation: float | None
+
+    @property
+    def rows(self) -> list[int]:
+        """The blocks that ran at least one attempt, after `EXTERNAL_BLOCK` if a workload system ran one."""
+        return sorted({bar.block for bar in self.bars})
 
     @property
     def blocks(self) -> list[int]:
-        """The blocks that ran at least one attempt."""
-        return sorted({bar.block for bar in self.bars})
+        """The blocks that ran at least one attempt, without `EXTERNAL_BLOCK`."""
+        return [row for row in self.rows if row != EXTERNAL_BLOCK]
 
 
 def make_timeline(attempts: Sequence[AttemptRecord]) -> Timeline | None:
@@ -64,7 +71,9 @@ def make_timeline(attempts: Sequence[AttemptRecord]) -> Timeline | None:
         )
         for attempt, start, end in zip(ordered, starts, ends, strict=True)
     ]
-    return Timeline(bars, ordered[0].started_at, (last - origin).total_seconds(), _utilisation(bars))
+    on_blocks = [bar for bar in bars if bar.block != EXTERNAL_BLOCK]
+    utilisation = _utilisation(on_blocks) if on_blocks else None
+    return Timeline(bars, ordered[0].started_at, (last - origin).total_seconds(), utilisation)
 
 
 def _utilisation(bars: Sequence[Bar]) -> float:

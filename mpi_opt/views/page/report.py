@@ -27,6 +27,7 @@ from mpi_opt.core.space import Categorical
 from mpi_opt.core.trial import State, TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, FoldRecord, readable
+from mpi_opt.study.past_trials import EXTERNAL_BLOCK
 from mpi_opt.study.study import Study
 from mpi_opt.study.trial_table import LAST_COLUMNS, cell, html_table, trial_columns, trial_rows
 from mpi_opt.views import series
@@ -62,7 +63,8 @@ def report(study: Study) -> str:
         "name": escaped(study.name),
         "summary": escaped(_summary(study)),
         "tiles": _tiles(study, spans),
-        "utilisation": escaped(f"blocks busy {spans.utilisation:.1%} of the time" if spans else ""),
+        "utilisation": escaped(_utilisation(spans)),
+        "external_row": escaped(_external_row(spans)),
         "best_ranges": _best_ranges(study),
         "trials": _best_table(study),
         "failures": _failures(study, attempts, events),
@@ -119,13 +121,26 @@ def _tiles(study: Study, spans: Timeline | None) -> str:
     others = ", ".join(f"{n} {state}" for state in OTHER_STATES if (n := counts.get(state)))
     tiles = [_best_tile(study), (str(counts.get("complete", 0)), "trials complete" + (f"; {others}" if others else ""))]
     if spans:
-        pace, n_blocks = 3600 * study.record.n_ended / spans.span_s if spans.span_s else 0.0, len(spans.blocks)
+        pace = 3600 * study.record.n_ended / spans.span_s if spans.span_s else 0.0
         tiles += [
             (duration(spans.span_s), "from the first start to the last end"),
             (f"{pace:,.0f}" if pace > 100 else f"{pace:.3g}", "trials per hour"),
-            (f"{spans.utilisation:.1%}", f"of the time busy, {n_blocks} block{'' if n_blocks == 1 else 's'}"),
         ]
+    if spans and spans.utilisation is not None:
+        n_blocks = len(spans.blocks)
+        tiles.append((f"{spans.utilisation:.1%}", f"of the time busy, {n_blocks} block{'' if n_blocks == 1 else 's'}"))
     return "".join(f'<div class="tile"><b>{escaped(v)}</b><span>{escaped(text)}</span></div>' for v, text in tiles)
+
+
+def _utilisation(spans: Timeline | None) -> str:
+    return "" if spans is None or spans.utilisation is None else f"blocks busy {spans.utilisation:.1%} of the time"
+
+
+def _external_row(spans: Timeline | None) -> str:
+    """An explanation of the row of workload systems; empty if there is no such row."""
+    if spans is None or EXTERNAL_BLOCK not in spans.rows:
+        return ""
+    return " The row “external” has the trials that a workload system runs; they can overlap."
 
 
 def _best_tile(study: Study) -> tuple[str, str]:
@@ -182,12 +197,16 @@ def _failures(study: Study, attempts: Sequence[AttemptRecord], events: Sequence[
         (
             str(attempt.finished_at),
             f"trial {attempt.number}",
-            f"{attempt.outcome} on block {attempt.block}: {attempt.error}",
+            f"{attempt.outcome} {_place(attempt)}: {attempt.error}",
         )
         for attempt in attempts
         if attempt.is_given_up
     ]
     return "".join([*parts, _events(sorted(rows)) if rows else ""])
+
+
+def _place(attempt: AttemptRecord) -> str:
+    return "in a workload system" if attempt.block == EXTERNAL_BLOCK else f"on block {attempt.block}"
 
 
 def _by_reason(trials: Sequence[TrialRecord]) -> list[list[TrialRecord]]:

@@ -17,6 +17,7 @@ from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.records import CurveRecord, FoldRecord, readable
 from mpi_opt.study.study import Study
 from mpi_opt.views import series
+from mpi_opt.views.block_label import block_label
 from mpi_opt.views.figures.axes import position, unit_positions
 from mpi_opt.views.figures.importance import MIN_TRIALS, Forest
 from mpi_opt.views.figures.timeline import Timeline
@@ -177,9 +178,9 @@ def _contour(forest: Forest, x: str, y: str, space: Space) -> dict[str, Any]:
 
 
 def _blocks(spans: Timeline, index: dict[int, int]) -> dict[str, Any]:
-    rows = {block: row for row, block in enumerate(spans.blocks)}
+    rows = {block: row for row, block in enumerate(spans.rows)}
     return {
-        "names": spans.blocks,
+        "names": list(map(block_label, spans.rows)),
         "began": readable(spans.began_at),
         "span": short(spans.span_s),
         "bars": [

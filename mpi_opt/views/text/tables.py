@@ -16,6 +16,7 @@ from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.records import AttemptRecord, CurveRecord, FoldRecord, StudyRecord, readable
 from mpi_opt.study.study import Study
 from mpi_opt.study.trial_table import cell, figures_as_text, printable, study_columns, trial_columns, trial_rows
+from mpi_opt.views.block_label import block_label
 
 COLOURS = {
     "complete": "32",
@@ -141,19 +142,23 @@ def trial_page(
     parameters = [(name, "null" if value is None else value) for name, value in trial.parameters.items()]
     parts = [_aligned_pairs(facts), _section("hyperparameters", _aligned_pairs(parameters))]
     if folds:
-        parts.append(_section("folds", _records_table(folds, FOLD_COLUMNS, colour)))
+        rows = [(fold.fold, fold.figure_of_merit, fold.duration_s) for fold in folds]
+        parts.append(_section("folds", aligned(FOLD_COLUMNS, rows, colour=colour)))
     if curves:
         parts.append(_section("curves", curves_table(curves, colour=colour)))
     if attempts:
-        parts.append(_section("attempts", _records_table(attempts, ATTEMPT_COLUMNS, colour)))
+        parts.append(_section("attempts", _attempts_table(attempts, colour)))
     parts += [f"attempt {a.attempt} was {a.outcome}: {a.error}" for a in attempts if a.is_given_up and a.error]
     if trial.error:
         parts.append(_section("error", printable(trial.error)))
     return "\n\n".join(parts)
 
 
-def _records_table(records: Sequence[object], fields: Sequence[str], colour: bool) -> str:
-    return aligned(fields, [[getattr(record, name) for name in fields] for record in records], colour=colour)
+def _attempts_table(attempts: Sequence[AttemptRecord], colour: bool) -> str:
+    rows = [
+        (a.attempt, block_label(a.block), a.ranks, a.hosts, a.started_at, a.finished_at, a.outcome) for a in attempts
+    ]
+    return aligned(ATTEMPT_COLUMNS, rows, colour=colour)
 
 
 def _early_stopping_note(study: Study, trial: TrialRecord, folds: Sequence[FoldRecord]) -> str:

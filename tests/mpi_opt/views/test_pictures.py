@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -128,6 +129,31 @@ def test_running_attempt_is_drawn_until_the_last_recorded_time() -> None:
     spans = make_timeline([attempt(0, 0, 8), attempt(1, 2, None)])
     assert (spans.bars[1].end_s, spans.bars[1].outcome) == (8, "running")
     assert make_timeline([]) is None
+
+
+def test_trials_of_a_workload_system_are_on_no_block() -> None:
+    """The search runs from 10 s to 18 s, and its block is busy for 4 s. External trials overlap."""
+    external = [attempt(-1, 0, 30), attempt(-1, 1, 40)]
+    spans = make_timeline([*external, attempt(0, 10, 12), attempt(0, 16, 18)])
+    assert (spans.rows, spans.blocks) == ([-1, 0], [0])
+    assert (spans.span_s, spans.utilisation) == (40, pytest.approx(4 / 8))
+    assert make_timeline(external).utilisation is None
+
+
+def test_external_trials_that_overlap_are_drawn_below_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    from mpi_opt.views.figures import plots
+
+    attempts = [attempt(-1, 0, 30), attempt(-1, 1, 40), attempt(-1, 30, 35)]
+    monkeypatch.setattr(Study, "attempts", lambda study: attempts)
+    study = Study(SimpleNamespace(name="s"), [], "")
+    assert plots.timeline(study).axes[0].get_title() == "s"
+    attempts.append(attempt(0, 10, 12))
+    axes = plots.timeline(study).axes[0]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["external", "0"]
+    corners = [path.get_extents().extents for bars in axes.collections for path in bars.get_paths()]
+    expected = [(0, -0.36, 30, 0), (30, -0.36, 35, 0), (1, 0, 40, 0.36), (10, 0.64, 12, 1.36)]
+    np.testing.assert_allclose(corners, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["history", "parallel", "slice", "contour", "importance", "timeline", "curves"])

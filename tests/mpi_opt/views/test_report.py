@@ -112,11 +112,35 @@ def test_report_of_a_workload_system_says_how_to_continue(tmp_path: Path) -> Non
         study = store.create_study(
             "my study", strategy="random", seed=1, configuration=configuration, space=Space({"x": Real(0, 1)})
         )
-        store.start(study.id, [Start(Proposal(number, {"x": 0.5}), 1, 0, "external", "") for number in range(2)])
+        store.start(study.id, [Start(Proposal(number, {"x": 0.5}), 1, -1, "external", "") for number in range(2)])
         page = report(Study.read(store, "my study"))
     assert "<dd>mpi-opt ask space.yaml</dd>" in page
     assert "python -m mpi_opt search" not in page  # a search of such a study is refused
-    assert "1 block<" in page
+    assert "of the time" not in page  # no block has run a trial
+    assert data_of(page)["blocks"]["names"] == ["external"]
+
+
+def test_external_trials_of_a_report_are_on_no_block(tmp_path: Path) -> None:
+    space = Space({"x": Real(0, 1)})
+    with Store.open(str(tmp_path / "a.db")) as store:
+        study = store.create_study("both", strategy="random", seed=1, configuration={}, space=space)
+        places = [(-1, "external"), (-1, "external"), (0, "1")]
+        store.start(study.id, [Start(Proposal(n, {"x": 0.5}), 1, *place, "") for n, place in enumerate(places)])
+        store.finish(study.id, [], {0: "the job was cancelled"})
+        store.requeue(study.id, [2], "rank 1 was lost")
+        page = report(Study.read(store, "both"))
+    blocks = data_of(page)["blocks"]
+    assert blocks["names"] == ["external", 0]
+    assert [bar[0] for bar in blocks["bars"]] == [0, 0, 1]
+    assert "of the time busy, 1 block<" in page
+    assert "lost in a workload system: the job was cancelled" in page
+    assert "lost on block 0: rank 1 was lost" in page
+    assert "The row “external”" in page
+
+
+def test_report_of_a_search_names_no_workload_system(page: str) -> None:
+    assert "of the time busy, 4 blocks<" in page
+    assert "external" not in page.split("<script", 1)[0]
 
 
 def test_commands_of_a_report_are_quoted_for_a_shell(tmp_path: Path) -> None:

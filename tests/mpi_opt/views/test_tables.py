@@ -14,10 +14,10 @@ import pytest
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Parameters, Real, Space
-from mpi_opt.core.trial import FoldOutcome, Outcome
+from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
-from mpi_opt.store.records import Finish
+from mpi_opt.store.records import Finish, Start
 from mpi_opt.study import trial_table
 from mpi_opt.study.study import Study
 from mpi_opt.views.text import tables
@@ -72,6 +72,23 @@ def one_trial() -> Callable[..., str]:
 def test_page_of_a_trial_shows_a_category_that_is_null(one_trial: Callable[..., str]) -> None:
     page = one_trial({"penalty": None, "kind": "elu"}, Outcome(0, "complete", 0.5))
     assert page.split("hyperparameters\n")[1].split() == ["penalty", "null", "kind", "elu"]
+
+
+def test_attempts_in_a_workload_system_are_on_no_block() -> None:
+    with Store.open("sqlite://") as store:
+        options = {"strategy": "random", "seed": 1, "configuration": {}}
+        study = store.create_study("s", **options, space=Space({"x": Real(0, 1)}))
+        store.start(study.id, [start(0, block=7)])
+        store.requeue(study.id, [0], "rank 1 was lost")
+        store.start(study.id, [Start(Proposal(0, {"x": 0.5}), 2, -1, "external", "")])
+        attempts, read = store.attempts(study.id), Study.read(store, "s")
+        page = tables.trial_page(read, read.trials[0], [], [], attempts)
+    heading, first, second = page.split("attempts\n")[1].split("\n\n")[0].splitlines()
+    assert [line.split()[:3] for line in (heading, first, second)] == [
+        ["attempt", "block", "ranks"],
+        ["1", "7", "22-24"],
+        ["2", "external", "external"],
+    ]
 
 
 @pytest.mark.parametrize(("n_folds", "note"), [(0, ""), (1, ""), (3, " (over the folds)")])
