@@ -9,7 +9,6 @@ import numpy as np
 
 from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup
 from mpi_learn.algorithms.configuration import AllReduce
-from mpi_learn.algorithms.host_reduction import between_hosts
 from mpi_learn.algorithms.reduction import Reduction, make_reduction
 from mpi_learn.flat_layout import FAILED, N_SAMPLES, WEIGHT
 from mpi_learn.models.network import ModelState
@@ -40,12 +39,9 @@ class SynchronousAllReduce(Algorithm):
 
     @classmethod
     def build(cls, options: AllReduce, setup: AlgorithmSetup) -> SynchronousAllReduce:
-        """The algorithm as configured. Collective over ``setup.comm``."""
+        """The algorithm as configured."""
         optimizer = setup.make_optimizer(None, math.ceil(setup.n_steps / options.accumulate))
-        reduction = make_reduction(options, setup.arrays)
-        if options.compression != "none":
-            reduction = between_hosts(setup.comm, reduction)
-        return cls(setup, optimizer, reduction, options.accumulate)
+        return cls(setup, optimizer, make_reduction(options, setup.arrays), options.accumulate)
 
     def run(self, steps: Iterable[np.ndarray]) -> None:
         self._n_left = self.n_exchanges  # the other ranks wait in an exchange only while some are left
@@ -66,10 +62,6 @@ class SynchronousAllReduce(Algorithm):
 
     def rank_state(self) -> dict[str, np.ndarray]:
         return self.reduction.rank_state()
-
-    def close(self) -> None:
-        """See `Algorithm.close`."""
-        self.reduction.close()
 
     def _exchange(self, step: np.ndarray) -> bool:
         """Sums a step vector over all ranks and updates the weights; False if a rank failed. Collective."""

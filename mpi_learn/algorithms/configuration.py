@@ -19,7 +19,7 @@ class AllReduce(Section):
     compression: Literal["none", "float16", "top-k", "power-sgd"] = Field(
         "none",
         description="How a gradient is sent: unchanged, in 16 bits, only its largest elements, or as matrices of low "
-        "rank. With several ranks on each of several hosts, the ranks of a host first sum their gradients unchanged.",
+        "rank.",
     )
     fraction: float = Field(0.01, gt=0, le=1, description="top-k: the fraction of the elements that is sent.")
     matrix_rank: int = Field(

@@ -35,9 +35,6 @@ class Reduction(ABC):
         """The arrays that belong to this rank, such as remainders for later steps: to be read or filled."""
         return {}
 
-    def close(self) -> None:  # noqa: B027 - most reductions hold nothing
-        """Frees communicators. Collective over the ranks that call `sum`."""
-
 
 class ExactSum(Reduction):
     """One Allreduce in place."""

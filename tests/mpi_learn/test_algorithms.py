@@ -190,8 +190,6 @@ TREES = {
     "easgd": {"name": "easgd"},
     "gem": {"name": "gem"},
     "gem every 2": {"name": "gem", "sync_every": 2},
-    "allreduce in 16 bits on two hosts": {"name": "allreduce", "compression": "float16"},
-    "allreduce of low rank on two hosts": {"name": "allreduce", "compression": "power-sgd", "matrix_rank": 4},
     "downpour on two hosts": {"name": "downpour"},
     "quorum of half on two hosts": {"name": "downpour", "synchronous": True, "quorum": 0.5},
     "easgd tree on two hosts": {"name": "easgd", "masters": 3},

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mpi_learn.algorithms import host_reduction
 from mpi_learn.algorithms.configuration import AllReduce
-from mpi_learn.algorithms.host_reduction import between_hosts
 from mpi_learn.algorithms.reduction import make_reduction, orthonormalize
 from mpi_learn.flat_layout import FlatLayout
 from tests.mpi_learn.thread_ranks import run_ranks
@@ -206,62 +204,3 @@ def test_a_rank_without_samples_keeps_what_power_sgd_holds_back():
 
     for rank, (before, after) in enumerate(run_ranks(N_RANKS, run)):
         assert np.array_equal(before, after) is (rank == 1)
-
-
-HOSTS = {"two hosts": (0, 0, 1, 1), "uneven hosts": (0, 1, 1, 1), "alternating": (0, 1, 0, 1)}
-"""The host of each of four ranks."""
-
-
-@pytest.mark.parametrize("hosts", HOSTS.values(), ids=HOSTS)
-@pytest.mark.parametrize("options", [{"compression": "top-k", "fraction": 0.2}, {"compression": "power-sgd"}], ids=str)
-def test_gradients_are_compressed_between_hosts_only(options, hosts, monkeypatch):
-    """As with one rank per host whose gradient is the sum over the ranks of the host."""
-    monkeypatch.setattr(host_reduction, "on_this_host", lambda comm: comm.Split(hosts[comm.rank]))
-    options = AllReduce(**options, matrix_rank=2, exact_steps=1)
-
-    def gradient(rank, number):
-        return WEIGHTS[0] * np.random.default_rng([rank, number]).normal(size=N)
-
-    def step_of(ranks, number):
-        total = sum(gradient(rank, number) for rank in ranks)
-        return np.append(total, [len(ranks) * WEIGHTS[0], len(ranks), 0, 0, 0]).astype(np.float32)
-
-    def steps(comm, reduction, ranks):
-        found = []
-        for number in range(4):
-            step = step_of(ranks, number)
-            reduction.sum(comm, step)
-            found.append(step)
-        return found, reduction.rank_state()["held_back"]
-
-    def on_hosts(comm):
-        reduction = between_hosts(comm, make_reduction(options, FlatLayout(SHAPES)))
-        found = steps(comm, reduction, [comm.rank])
-        reduction.close()
-        comm.Barrier()
-        return *found, comm.unfreed()
-
-    def on_leaders(comm):
-        ranks = [rank for rank, host in enumerate(hosts) if host == comm.rank]
-        return steps(comm, make_reduction(options, FlatLayout(SHAPES)), ranks)
-
-    expected = run_ranks(2, on_leaders)
-    for rank, (found, held_back, unfreed) in enumerate(run_ranks(4, on_hosts)):
-        np.testing.assert_allclose(found, expected[0][0], rtol=1e-4, atol=1e-2)
-        is_leader = rank == hosts.index(hosts[rank])
-        remainder = expected[hosts[rank]][1] if is_leader else np.zeros(N)
-        np.testing.assert_allclose(held_back, remainder, rtol=1e-3, atol=1e-4)
-        assert unfreed == []
-
-
-@pytest.mark.parametrize("hosts", [(0, 0, 0), (0, 1, 2)], ids=["one host", "one rank per host"])
-def test_all_ranks_compress_on_a_single_host_and_with_one_rank_per_host(hosts, monkeypatch):
-    monkeypatch.setattr(host_reduction, "on_this_host", lambda comm: comm.Split(hosts[comm.rank]))
-
-    def run(comm):
-        reduction = make_reduction(AllReduce(compression="power-sgd"), FlatLayout(SHAPES))
-        is_same = between_hosts(comm, reduction) is reduction
-        comm.Barrier()
-        return is_same, comm.unfreed()
-
-    assert run_ranks(3, run) == [(True, [])] * 3

@@ -11,7 +11,6 @@ import numpy as np
 from mpi4py import MPI
 from pydantic import TypeAdapter
 
-from mpi_learn.algorithms import host_reduction
 from mpi_learn.algorithms.algorithm import AlgorithmSetup
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration
 from mpi_learn.algorithms.make_algorithm import make_algorithm
@@ -20,7 +19,6 @@ from mpi_learn.algorithms.rank_layout import layout_of
 from mpi_learn.errors import TrainingError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.mpi.agreement import agreed_errors
-from mpi_learn.mpi.communicators import on_this_host
 from mpi_learn.mpi.host_memory import rows_of_host
 from mpi_learn.optimizers.configuration import Sgd
 from mpi_learn.optimizers.make_optimizer import make_optimizer
@@ -36,13 +34,8 @@ def target(worker: int) -> np.ndarray:
 
 def rows_of_two_hosts(comm: MPI.Comm, n: int) -> dict[int, np.ndarray]:
     """As if every second rank were on another host."""
-    rows = rows_of_host(one_of_two_hosts(comm), n)
-    return {comm.rank % 2 + 2 * rank: row for rank, row in rows.items()}
-
-
-def one_of_two_hosts(comm: MPI.Comm) -> MPI.Comm:
-    """As if every second rank were on another host."""
-    return comm.Split(comm.rank % 2)
+    host = comm.Split(comm.rank % 2)
+    return {comm.rank % 2 + 2 * rank: row for rank, row in rows_of_host(host, n).items()}
 
 
 def raising_later(method):
@@ -66,7 +59,6 @@ def run(options: dict, failing: int | None = None, hosts: int = 1) -> dict:
         return make_optimizer(own or Sgd(learning_rate=RATE), FlatLayout(((N,),)))
 
     roles.rows_of_host = {1: rows_of_host, 2: rows_of_two_hosts}[hosts]
-    host_reduction.on_this_host = {1: on_this_host, 2: one_of_two_hosts}[hosts]
     configuration = TypeAdapter(AlgorithmConfiguration).validate_python(options)
     layout = layout_of(configuration, world.size)
     worker = layout.workers.index(world.rank) if world.rank in layout.workers else None
