@@ -75,16 +75,21 @@ def train(network: Network | None, runs: list[Run], data: Path, *, is_tuning: bo
     """Makes some trainings one after the other; returns the history and the samples per second of each."""
     with tempfile.TemporaryDirectory() as folder:
         write_images(Path(folder), data, is_tuning=is_tuning)
-        lines = Path(folder) / "trainings.jsonl"
-        lines.write_text("\n".join(json.dumps(configuration(run, folder)) for run in runs))
-        environment = launch_environment() | {"OMP_NUM_THREADS": "1"}
-        command = [*mpirun(network), sys.executable, f"{HERE}/ranks.py", str(lines)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as running:
-            for line in running.stdout:
-                if line.startswith("{"):
-                    yield json.loads(line)
-        if running.returncode:
-            raise SystemExit(running.returncode)
+        yield from trained(network, [configuration(run, folder) for run in runs], Path(folder))
+
+
+def trained(network: Network | None, contents: list[dict], folder: Path, n_ranks: int = N_RANKS) -> Iterator[dict]:
+    """Trains with each content of a training.yaml, in one start of `n_ranks` ranks; returns what `ranks.py` prints."""
+    lines = folder / "trainings.jsonl"
+    lines.write_text("\n".join(map(json.dumps, contents)))
+    environment = launch_environment() | {"OMP_NUM_THREADS": "1"}
+    command = [*mpirun(network, n_ranks), sys.executable, f"{HERE}/ranks.py", str(lines)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as running:
+        for line in running.stdout:
+            if line.startswith("{"):
+                yield json.loads(line)
+    if running.returncode:
+        raise SystemExit(running.returncode)
 
 
 def configuration(run: Run, folder: str) -> dict:

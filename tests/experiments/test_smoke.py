@@ -19,12 +19,13 @@ WITH_MPI = {
     "calorimeter_gan/compare.py": r"\| default \| 1 \| \d\.\d{3} \| \d+\.\d{3} \|",
     "calorimeter_gan/linear_scan.py": r"\b0 +complete +\d",
     "slow_link/search.py": r"\b1 +complete +\d",
+    "slow_link/number_of_ranks.py": r"\| clusters \| 2 \| 1 \| 1 \| [\d.]+ \| [\d.]+ \| [\d.]+ \|",
     "mpi_learn/measure.py": r"\| thread \| 1 \| \d+\.\d (.|\n)*\| MPI Learn \| 1 \|(.|\n)*\| allreduce \| 2 \|",
     "scaling/measure.py": r"\| PyTorch, 2 ranks \| \d+\.\d \| (.|\n)*\| mlp \| PyTorch, 2 ranks \| [\d,]+ \|",
 }
 """Script -> what its output must contain."""
-OF_PYTORCH = {"slow_link/search.py"}
-"""Scripts that print no error of their own without PyTorch, because each of their trials fails."""
+OF_PYTORCH = {"slow_link/search.py", "slow_link/number_of_ranks.py"}
+"""Scripts that need PyTorch and would report its absence differently from a test."""
 SLOW = {"scaling/measure.py"}
 """Scripts that only `make slow` runs."""
 
