@@ -56,12 +56,16 @@ class Row:
 
 
 ROWS = (
+    Row(0.001, 1, 256),
     Row(0.002, 1, 256),
     Row(0.003, 1, 256),
     Row(0.004, 1, 256),
     Row(0.004),
-    Row(0.003, exchange_every=10, delay=3, neighbours="random"),
-    Row(0.003, batch_size=32, exchange_every=10, delay=6, neighbours="random"),
+    *(
+        Row(rate, batch_size=n, exchange_every=10, delay=192 // n, neighbours="random")
+        for n in (64, 32, 16)
+        for rate in (0.001, 0.002, 0.003, 0.004)
+    ),
     Row(0.004, delay=4, neighbours="random"),
     Row(0.003, delay=2, neighbours="random", compression="int8"),
     Row(0.004, delay=2, neighbours="random", compression="int8"),

@@ -21,7 +21,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 from network import SUBNET, Network, slow_network
-from runs import N_RANKS, N_TRAINING, RUNS, TUNING, Run
+from runs import N_RANKS, N_TRAINING, ROWS, TUNING, WARM_UP, Run, seeds
 from tables import show, with_spread
 
 from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
@@ -109,12 +109,11 @@ def configuration(run: Run, folder: str) -> dict:
 
 
 def measure(n_hosts: int, runs: list[Run], data: Path) -> Iterator[dict]:
-    """Makes some runs on `n_hosts` hosts; a single host is this machine."""
-    if n_hosts == 1:
-        yield from train(None, runs, data)
-        return
+    """Makes some runs on `n_hosts` hosts, after one that is not reported."""
     with slow_network(n_hosts, LATENCY_S, BANDWIDTH_MBIT_S) as network:
-        yield from train(network, runs, data)
+        found = train(network, [WARM_UP, *runs], data)
+        next(found)
+        yield from found
 
 
 def tune(data: Path) -> None:
@@ -132,7 +131,7 @@ def known() -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="the file that `mpi-learn prepare mnist --to FILE` wrote")
-    parser.add_argument("--only", nargs="+", choices=RUNS, default=list(RUNS), help="some rows of the tables")
+    parser.add_argument("--only", nargs="+", choices=ROWS, default=list(ROWS), help="some rows of the tables")
     parser.add_argument("--print", action="store_true", help="only README and picture, from results.json")
     parser.add_argument("--tuning", action="store_true", help="compare learning rates of downpour on this machine")
     arguments = parser.parse_args()
@@ -141,14 +140,16 @@ def main() -> None:
         tune(arguments.data)
         return
     names = [] if arguments.print else arguments.only
-    missing = [run for name in names for run in RUNS[name] if run.key not in known()]
-    for n_hosts, group in groupby(sorted(missing, key=lambda run: run.hosts), key=lambda run: run.hosts):
+    missing = [run for name in names for run in seeds(ROWS[name]) if run.key not in known()]
+    # the rows take turns
+    missing.sort(key=lambda run: (run.hosts, run.seed))
+    for n_hosts, group in groupby(missing, key=lambda run: run.hosts):
         runs = list(group)
         for run, found in zip(runs, measure(n_hosts, runs, arguments.data), strict=True):
             RESULTS.write_text(json.dumps(known() | {run.key: found}, indent=1))
             print(run.key, f"{found['samples_per_second']:,.0f} samples/s", found["history"]["val_loss"], flush=True)
     results = known()
-    rows = {name: [results[run.key] for run in runs if run.key in results] for name, runs in RUNS.items()}
+    rows = {name: [results[run.key] for run in seeds(run) if run.key in results] for name, run in ROWS.items()}
     show({name: found for name, found in rows.items() if found})
 
 

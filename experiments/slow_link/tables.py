@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
-from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 from runs import N_TRAINING
+from time_to_target import TARGET, seconds_to_target
 
 HERE = Path(__file__).resolve().parent
 MARK = "<!-- table -->"
-OURS = (
+COSINE = ", cosine"
+LOW_RANK = ("low rank 32", "low rank 28, 3 exact steps")
+CLUSTERS = (
     "clusters",
     "clusters, batch 16",
     "clusters, batch 16, outer",
     "clusters, batch 16, outer every 5",
 )
-OTHERS = {"downpour": 10.0, "allreduce": 5.0}
-"""Algorithm -> how many times faster the other algorithms should be."""
-LOW_RANK = ("low rank 32", "low rank 28, 3 exact steps", "low rank 64")
-COSINE = ", rate 0.006, cosine"
-TARGETS = (
-    *product((*OURS, *LOW_RANK), OTHERS.items()),
-    *((f"{name}{COSINE}", (f"allreduce{COSINE}", OTHERS["allreduce"])) for name in LOW_RANK),
+COMPARED = (
+    "downpour",
+    *(f"{name}{schedule}" for schedule in ("", COSINE) for name in ("allreduce", *LOW_RANK)),
+    *CLUSTERS,
+    "clusters, batch 16, 4 epochs",
+    "clusters, best of the search",
 )
-"""Rows that are compared, with the row that they are compared with and how many times faster they should be."""
+"""The rows of the first table."""
+TARGETS = (
+    *((name, other) for name in (*LOW_RANK, *CLUSTERS) for other in ("downpour", "allreduce")),
+    *((f"{name}{COSINE}", f"allreduce{COSINE}") for name in LOW_RANK),
+)
+"""Pairs of rows that are compared in the second table."""
+FASTER = {"downpour": 10.0, "allreduce": 5.0}
+"""Algorithm -> how many times its speed is the target."""
 WITHIN = 1.02
 """The largest ratio of the validation losses that counts as equal."""
-COMPARED = (
-    *OURS, "clusters, every step", "clusters, rate 0.004", "clusters, batch 8",
-    "clusters, batch 8, rate 0.001", "clusters, batch 16, 4 epochs",
-    *LOW_RANK, *(f"{name}{COSINE}" for name in LOW_RANK),
-    *OTHERS, "allreduce, rate 0.002", "allreduce, rate 0.004", f"allreduce{COSINE}",
-)  # fmt: skip
-SIZES = {1: "clusters of 1", 2: "clusters", 4: "clusters of 4", 8: "clusters of 8"}
-HOSTS = {1: "8 hosts", 2: "clusters", 4: "2 hosts", 8: "1 host"}
+SIZES = {1: "clusters of 1", 2: "clusters", 4: "clusters of 4"}
+HOSTS = {1: "8 hosts", 2: "clusters", 4: "2 hosts"}
 
 Results = dict[str, list[dict]]
 """Name of a row -> ``samples_per_second`` and ``history`` of each run; rows without results are left out."""
@@ -44,46 +47,53 @@ def show(results: Results) -> None:
     """Writes tables and picture."""
     readme = HERE / "README.md"
     before, _, _ = readme.read_text().partition(MARK)
-    readme.write_text("\n\n".join([f"{before}{MARK}", compared(results), verdict(results), swept(results)]) + "\n")
-    if all(name in results for name in ("clusters", *OTHERS)):
+    readme.write_text("\n\n".join([f"{before}{MARK}", compared(results), targets(results), sizes(results)]) + "\n")
+    if all(name in results for name in ("clusters", *FASTER)):
         draw(results)
 
 
 def compared(results: Results) -> str:
     """The algorithms against each other."""
     lines = [
-        "| algorithm | runs | samples/s | validation loss after each epoch of 10,240 samples | accuracy | seconds |"
+        "| algorithm | runs | samples/s | validation loss after each epoch of 10,240 samples | accuracy, % | seconds "
+        f"| seconds until the loss is {TARGET} |",
+        "|---|---|---|---|---|---|---|",
     ]
-    lines.append("|---|---|---|---|---|---|")
     for name in filter(results.get, COMPARED):
-        losses = " · ".join(with_spread(column) for column in histories(results[name], "val_loss").T)
-        accuracy = f"{100 * histories(results[name], 'val_accuracy')[:, -1].mean():.1f} %"
-        cells = [name, str(len(results[name])), f"{speed(results, name):,.0f}", losses, accuracy]
-        lines.append("| " + " | ".join([*cells, f"{seconds(results, name)[-1]:,.0f}"]) + " |")
+        runs = results[name]
+        losses = " · ".join(with_spread(column) for column in histories(runs, "val_loss").T)
+        accuracies = 100 * histories(runs, "val_accuracy")[:, -1]
+        seconds = [epoch_s(run) * len(run["history"]["val_loss"]) for run in runs]
+        until = [seconds_until_target(run) for run in runs]
+        cells = [name, str(len(runs)), with_spread(speeds(runs), 0), losses, with_spread(accuracies, 1)]
+        lines.append("| " + " | ".join([*cells, with_spread(seconds, 0), with_spread(until, 1)]) + " |")
     return "\n".join(lines)
 
 
-def verdict(results: Results) -> str:
+def targets(results: Results) -> str:
     """Whether the targets are reached."""
     lines = ["| | against | samples/s | target | validation loss |", "|---|---|---|---|---|"]
-    for ours, (name, target) in TARGETS:
-        if ours in results and name in results:
-            times = speed(results, ours) / speed(results, name)
-            own, other = (histories(results[one], "val_loss")[:, -1].mean() for one in (ours, name))
-            reached = f"{times:.1f}× | ≥ {target:.0f}×: {'reached' if times >= target else 'missed'}"
-            ratio = f"{100 * (own / other - 1):+.0f} %: {'reached' if own <= WITHIN * other else 'missed'}"
-            lines.append(f"| {ours} | {name} | {reached} | {own:.3f} against {other:.3f}, {ratio} |")
+    for name, other in TARGETS:
+        if name in results and other in results:
+            times = np.mean(speeds(results[name])) / np.mean(speeds(results[other]))
+            target = FASTER[other.removesuffix(COSINE)]
+            losses = [histories(results[one], "val_loss")[:, -1].mean() for one in (name, other)]
+            faster = f"{times:.1f}× | ≥ {target:.0f}×: {'reached' if times >= target else 'missed'}"
+            ratio = losses[0] / losses[1]
+            equal = f"{100 * (ratio - 1):+.1f} %: {'reached' if ratio <= WITHIN else 'missed'}"
+            lines.append(f"| {name} | {other} | {faster} | {losses[0]:.3f} against {losses[1]:.3f}, {equal} |")
     return "\n".join(lines)
 
 
-def swept(results: Results) -> str:
+def sizes(results: Results) -> str:
     """Over the size of the clusters: on four hosts of two ranks, and with each cluster a host."""
-    lines = ["| ranks per cluster | samples/s on 4 hosts of 2 | loss | samples/s, each cluster a host | loss |"]
-    lines.append("|---|---|---|---|---|")
+    lines = ["| ranks per cluster | runs | samples/s on 4 hosts of 2 | loss | samples/s, each cluster a host | loss |"]
+    lines.append("|---|---|---|---|---|---|")
     for size, name in SIZES.items():
-        rows = [one if one in results else None for one in (name, HOSTS[size])]
-        cells = [cell for row in rows for cell in (speed_and_loss(results, row) if row is not None else "––")]
-        lines.append(f"| {size} | " + " | ".join(cells) + " |")
+        if name in results and HOSTS[size] in results:
+            rows = [results[name], results[HOSTS[size]]]
+            pairs = [(with_spread(speeds(runs), 0), with_spread(histories(runs, "val_loss")[:, -1])) for runs in rows]
+            lines.append(f"| {size} | {len(rows[0])} | " + " | ".join(cell for pair in pairs for cell in pair) + " |")
     return "\n".join(lines)
 
 
@@ -92,32 +102,31 @@ def histories(runs: list[dict], metric: str) -> np.ndarray:
     return np.array([run["history"][metric] for run in runs])
 
 
-def speed(results: Results, name: str) -> float:
-    """Samples per second of the fastest run with this algorithm and batch size, because other programs ran beside."""
-    same = [run for other, runs in results.items() if _kind(other) == _kind(name) for run in runs]
-    return max(run["samples_per_second"] for run in same)
+def speeds(runs: list[dict]) -> np.ndarray:
+    """Samples per second of each run."""
+    return np.array([run["samples_per_second"] for run in runs])
 
 
-def _kind(name: str) -> str:
-    """The name without the learning rate, which does not change the computations."""
-    return name.partition(", rate")[0]
+def epoch_s(run: dict) -> float:
+    """Seconds of training per epoch."""
+    return N_TRAINING / run["samples_per_second"]
 
 
-def seconds(results: Results, name: str) -> np.ndarray:
-    """Time of training until the end of each epoch."""
-    n_epochs = histories(results[name], "val_loss").shape[1]
-    return N_TRAINING / speed(results, name) * np.arange(1, n_epochs + 1)
+def seconds_until_target(run: dict) -> float:
+    """The time of a training until its validation loss is `TARGET`; infinite if it is larger after all epochs."""
+    losses = run["history"]["val_loss"]
+    result = SimpleNamespace(history={"val_loss": losses}, epochs=len(losses), seconds=len(losses) * epoch_s(run))
+    return seconds_to_target(result) if min(losses) <= TARGET else float("inf")
 
 
-def speed_and_loss(results: Results, name: str) -> tuple[str, str]:
-    """Samples per second, and the mean validation loss after the last epoch."""
-    return f"{speed(results, name):,.0f}", f"{histories(results[name], 'val_loss')[:, -1].mean():.3f}"
-
-
-def with_spread(values: np.ndarray) -> str:
-    """Mean and standard deviation over the runs."""
-    spread = f" ± {values.std(ddof=1):.3f}" if len(values) > 1 else ""
-    return f"{values.mean():.3f}{spread}"
+def with_spread(values: np.ndarray | list[float], digits: int = 3) -> str:
+    """Mean and sample standard deviation of the finite values; how many they are, if others are infinite."""
+    finite = [value for value in values if np.isfinite(value)]
+    if not finite:
+        return "not reached"
+    spread = f" ± {np.std(finite, ddof=1):,.{digits}f}" if len(finite) > 1 else ""
+    number = "" if len(finite) == len(values) else f" ({len(finite)} of {len(values)} runs)"
+    return f"{np.mean(finite):,.{digits}f}{spread}{number}"
 
 
 def draw(results: Results) -> None:
@@ -127,20 +136,23 @@ def draw(results: Results) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4))
-    for name in filter(results.get, COMPARED):
-        losses = histories(results[name], "val_loss")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.5), layout="constrained")
+    for number, name in enumerate(filter(results.get, COMPARED)):
+        runs = results[name]
+        losses = histories(runs, "val_loss")
         spread = losses.std(0, ddof=1) if len(losses) > 1 else None
-        left.errorbar(seconds(results, name), losses.mean(0), spread, marker="o", label=name)
+        times = np.mean([epoch_s(run) for run in runs]) * np.arange(1, losses.shape[1] + 1)
+        style = {"color": f"C{number % 10}", "linestyle": "-" if number < 10 else "--"}
+        left.errorbar(times, losses.mean(0), spread, marker="o", capsize=2, label=name, **style)
     left.set(xscale="log", xlabel="seconds of training", ylabel="validation loss")
     left.legend(fontsize=7)
     for label, names in (("4 hosts of 2 ranks", SIZES), ("each cluster a host", HOSTS)):
-        points = [(size, speed(results, name)) for size, name in names.items() if name in results]
-        right.plot(*zip(*points, strict=True), "o-", label=label)
-    right.axhline(speed(results, "allreduce"), color="grey", ls="--", label="allreduce")
-    right.axhline(speed(results, "downpour"), color="grey", ls=":", label="downpour")
+        rows = {size: speeds(results[name]) for size, name in names.items() if name in results}
+        spreads = [row.std(ddof=1) if len(row) > 1 else 0.0 for row in rows.values()]
+        right.errorbar(list(rows), [row.mean() for row in rows.values()], spreads, fmt="o-", capsize=2, label=label)
+    for name, style in (("allreduce", "--"), ("downpour", ":")):
+        right.axhline(speeds(results[name]).mean(), color="grey", linestyle=style, label=name)
     right.set(yscale="log", xlabel="ranks per cluster", ylabel="samples/s", xticks=list(SIZES))
     right.legend()
-    figure.tight_layout()
     figure.savefig(HERE / "slow_link.png", dpi=110)
     plt.close(figure)
