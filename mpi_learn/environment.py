@@ -41,9 +41,12 @@ def prepare_environment() -> int:
 def allow_a_second_graph() -> None:
     """Lets TensorFlow compute two graphs at the same time, which a validation in a thread needs.
 
-    A rank with one thread of its own gets one thread between the operations of all graphs, so that a validation and
-    the training wait for each other. Two of these threads make a training without validation in a thread 2 to 5 %
-    slower. Without effect once TensorFlow has started, or where the user has set ``TF_NUM_INTEROP_THREADS``.
+    On a rank with one compute thread, `prepare_environment` allows one thread that starts operations, for all graphs
+    together. A validation and the training would wait for each other. Two such threads are not the default, because
+    they make a training without validation in a thread 2 to 5 % slower.
+
+    Call it before `prepare_environment`. It has no effect once TensorFlow has started, or if the user has set
+    ``TF_NUM_INTEROP_THREADS``.
     """
     os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")
 
@@ -68,7 +71,7 @@ def n_cores(process: int = 0) -> int:
 def n_job_cores(environment: Mapping[str, str]) -> int:
     """Number of cores of this host that the job may use: those that Slurm has allocated, or those of the launcher.
 
-    The cores of the launcher count because it is not bound to some of them, as its ranks may be.
+    A launcher may bind each rank to a few cores, but is not bound itself. Its cores are therefore those of the job.
     """
     allocated = _first_number(environment, ("SLURM_CPUS_ON_NODE",), 0)
     return allocated or max(n_cores(), n_cores(os.getppid()))

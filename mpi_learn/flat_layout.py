@@ -87,9 +87,9 @@ class FlatLayout:
         return counts != 0 if counts.size else np.ones(len(self.shapes), bool)
 
     def places(self) -> list[tuple[slice, FlatLayout]]:
-        """The slice of each model's weights, and their layout: of each of `models`, or of the only one.
+        """The slice of each model's weights in the vector, and their layout; one pair if there is a single model.
 
-        The number of samples of each of `models` follows its slice.
+        With several `models`, the element behind a slice is the number of samples of that model.
         """
         found, first = [], 0
         for n in self.models:

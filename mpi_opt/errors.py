@@ -1,11 +1,11 @@
 """The errors of a search, and those of `mpi_learn` that MPI Opt uses.
 
-UserError                invalid input: one message, no traceback, exit status 2
-├── ConfigurationError       a key of the file, or an argument
-│   └── SpaceError               the search space is inconsistent, or a value is not in it
-└── StoreError               the database cannot be opened, read or written
 MPILearnError
-└── SearchFailed             the search failed while it ran; exit status 1
+├── UserError                  invalid input: one message, no traceback, exit status 2
+│   ├── ConfigurationError         a key of the file, or an argument
+│   │   └── SpaceError                 the search space is inconsistent, or a value is not in it
+│   └── StoreError                 the database cannot be opened, read or written
+└── SearchFailed               the search failed while it ran; exit status 1
 """
 
 from __future__ import annotations

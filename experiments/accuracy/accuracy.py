@@ -86,13 +86,13 @@ def table(results: dict) -> str:
     lines = [f"| {head} |", "|---|---|---|---|---|---|---|"]
     base = statistics.mean(last["allreduce 1"]) if "allreduce 1" in last else None
     for name, values in last.items():
-        mean, is_base = statistics.mean(values), name.startswith("allreduce")
-        off = "" if base is None else f"{100 * (mean - base):+.2f}"
-        goal = f"≥ {100 * GOAL:.1f} %" if is_base else f"within {100 * WITHIN:.1f} points"
-        reached = mean >= GOAL if is_base else base is not None and mean >= base - WITHIN
+        mean, is_allreduce = statistics.mean(values), name.startswith("allreduce")
+        difference = "" if base is None else f"{100 * (mean - base):+.2f}"
+        goal = f"≥ {100 * GOAL:.1f} %" if is_allreduce else f"within {100 * WITHIN:.1f} points"
+        reached = mean >= GOAL if is_allreduce else base is not None and mean >= base - WITHIN
         each = ", ".join(f"{100 * value:.2f}" for value in values)
         spread = f" ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else ""
-        cells = [name, str(SETTINGS[name][0]), str(len(values)), f"{100 * mean:.2f}{spread} %", each, off]
+        cells = [name, str(SETTINGS[name][0]), str(len(values)), f"{100 * mean:.2f}{spread} %", each, difference]
         lines.append("| " + " | ".join([*cells, f"{goal}: {'reached' if reached else 'missed'}"]) + " |")
     return "\n".join(lines)
 

@@ -52,7 +52,7 @@ def mpirun(n_ranks: int, *command: str | Path, work: Path) -> None:
 
 
 def search(work: Path, *options: str, n_ranks: int = 3) -> dict:
-    """Runs the search, or continues it; returns all trials and the Pareto front, best first figure first."""
+    """Runs the search, or continues it; returns its trials and its Pareto front, ordered by the first figure."""
     started = time.monotonic()
     mpirun(n_ranks, "-m", "mpi_opt", "search", "search.yaml", *options, work=work)
     study = Study.open(f"sqlite:///{work}/calorimeter_gan.db", "calorimeter_gan")

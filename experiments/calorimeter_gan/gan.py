@@ -3,7 +3,8 @@
 The layout follows 3DGAN (Carminati et al., J. Phys. Conf. Ser. 1085 (2018) 032016): the generator takes noise and the
 energy of the particle, and the discriminator says whether a shower is real and estimates its energy. It also sees the
 profiles along the three axes. Showers are images of 25 × 25 × 25 voxels; a voxel holds √(energy / GeV), see
-`figures_of_merit.roots`. Filters of even width avoid a chequered pattern, because strides of 2 treat all voxels alike.
+`figures_of_merit.roots`. Filters of even width reduce checkerboard patterns: with strides of 2 they treat all voxels
+alike.
 """
 
 import keras

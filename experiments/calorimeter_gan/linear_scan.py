@@ -1,10 +1,10 @@
-"""A linear scan of the generator's learning rate, driven from outside with `ask` and `tell`.
+"""A linear scan of the generator's learning rate with `mpi-opt ask` and `mpi-opt tell`.
 
     python experiments/calorimeter_gan/linear_scan.py [--work FOLDER] [--smoke]
 
 This is the loop of a workload system: it asks for a trial, runs it as a job of its own (two MPI ranks), and reports the
-figure of merit. No search runs in between, and an interrupted scan continues. The result is a study as any other; the
-script prints it with `mpi-opt results`.
+figure of merit. MPI Opt does not run during the trainings, and an interrupted scan continues. At the end `mpi-opt
+results` prints the study.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A search under ``mpirun`` whose ranks can be found and killed one by one, and a client that watches its store."""
+"""A search under ``mpirun`` whose ranks can be found and killed one by one, and read-only queries of its store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures the cost of the protection against lost ranks for one message and one sum of gradients.
+"""Measures the cost of the protection against lost ranks for one message and one Allreduce of a gradient.
 
 Run it on an otherwise quiet machine, in the project's folder: python experiments/chaos/messages.py [--turns 40]
 Two pairs of ranks, one with protection and one without, take turns of a quarter of a second. This is less noisy than a
@@ -25,7 +25,7 @@ MESSAGE = {"number": 1234, "fold": 0, "parameters": {"learning_rate": 1e-3, "uni
 
 
 def take_turns() -> None:
-    """Runs on both ranks. At each "go" of the driver it prints the times of a round trip and of a sum, in µs."""
+    """Runs on both ranks. At each "go" of the driver it prints the times of a round trip and of an Allreduce, in µs."""
     import numpy as np
     from mpi4py import MPI
 
@@ -87,7 +87,7 @@ def main() -> None:
         program.stdin.flush()
         program.wait(60)
     for what, values in zip(
-        ("a message there and back", "a sum of 235,146 numbers"), zip(*pairs, strict=True), strict=True
+        ("round trip of a message", "Allreduce of 235,146 numbers"), zip(*pairs, strict=True), strict=True
     ):
         with_it, without = (statistics.median(column) for column in zip(*values, strict=True))
         more, low, high = (100 * (ratio - 1) for ratio in interval([one / other for one, other in values]))

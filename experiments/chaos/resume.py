@@ -132,8 +132,8 @@ def main() -> None:
             print(seed, run, flush=True)
         options.results.write_text(json.dumps(known, indent=1))
     runs = [run for run in known["runs"].values() if run["was_killed"]]
-    print(f"| runs that hold | {sum(not run['problems'] for run in runs)} of {len(runs)} |")
-    print(f"| complete trials that the client had seen at rank 0's death | {sum(run['n_seen'] for run in runs)} |")
+    print(f"| passed runs | {sum(not run['problems'] for run in runs)} of {len(runs)} |")
+    print(f"| complete trials that the client had seen when rank 0 died | {sum(run['n_seen'] for run in runs):,} |")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from objectives import fate
 SETTLED_S = 300.0
 """The growth of rank 0's memory is measured from this time on, in seconds."""
 
-QUESTIONS = (
+QUERIES = (
     "SELECT state, count(*) FROM trials GROUP BY state",
     "SELECT number, figure_of_merit FROM study_soak WHERE state = 'complete' ORDER BY figure_of_merit LIMIT 5",
     "SELECT avg(value) FROM metrics WHERE epoch = 4",
@@ -55,9 +55,9 @@ def watch(search: Launched, database: Path, limit_s: float) -> tuple[list[tuple[
     memory, asked, since = [], [], None
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30)) as client:
         while search.is_running and time.time() - search.began < limit_s:
-            for question in QUESTIONS:
+            for sql in QUERIES:
                 began = time.perf_counter()
-                client.execute(question).fetchall()
+                client.execute(sql).fetchall()
                 asked.append(time.perf_counter() - began)
             since = since or time.time()
             try:
@@ -75,7 +75,7 @@ def ready(search: Launched, database: Path) -> None:
 
 
 def longest_gap_s(database: Path) -> float:
-    """The longest time between two consecutive results, after the first result of every block."""
+    """The longest time between two consecutive results."""
     (gap,) = query(
         database,
         "SELECT 86400 * max(gap) FROM (SELECT julianday(finished_at) - julianday(lag(finished_at) OVER"
@@ -107,12 +107,12 @@ def report(database: Path, status: int, memory: list, asked: list[float]) -> Non
     lines = {
         "exit status": status,
         "trials by state": ", ".join(f"{count} {state}" for state, count in states.items()),
-        "trials that ended otherwise than they had to": len(wrong(database)),
+        "trials with an unexpected end": len(wrong(database)),
         "hanging trials ended": ", ".join(f"{count} {name}" for name, count in hung.items()),
         "events": ", ".join(f"{count} {kind}" for kind, count in events.items()) or "none",
-        "rank 0 after 5 minutes → at the most, later": f"{settled[0]:.1f} → {max(settled):.1f} MB",
+        "memory of rank 0 after 5 minutes → maximum later": f"{settled[0]:.1f} → {max(settled):.1f} MB",
         "longest time without a result": f"{longest_gap_s(database):.1f} s",
-        "questions of the client, the slowest": f"{len(asked)}, {max(asked):.2f} s",
+        "queries of the client; slowest": f"{len(asked)}; {max(asked):.2f} s",
     }
     for what, found in lines.items():
         print(f"| {what} | {found} |", flush=True)

@@ -203,16 +203,17 @@ def _seconds(at: str) -> float:
 def summary(runs: list[dict[str, Any]]) -> dict[str, str]:
     """The rows for all runs together."""
     hit = [run for run in runs if run["kills"]]  # in the others the search had ended before the kill
-    lines = {"runs that hold, of those in which ranks died": f"{sum(not run['problems'] for run in hit)} of {len(hit)}"}
-    lines["ranks killed"] = str(sum(len(run["kills"]) for run in runs))
+    lines = {"passed runs, of those in which ranks died": f"{sum(not run['problems'] for run in hit)} of {len(hit)}"}
+    lines["killed ranks"] = str(sum(len(run["kills"]) for run in runs))
     lines["trials run again; failed after their last attempt"] = (
         f"{sum(len(run['assigned_s']) for run in runs)}; {sum(run['n_failed'] for run in runs)}"
     )
-    lines["ranks that lived and could not leave a broken block"] = str(sum(run["n_ended"] for run in runs))
-    for what, key in (("death to its notice", "noticed_s"), ("notice to the trial's next start", "assigned_s")):
+    lines["surviving ranks that could not leave a broken block"] = str(sum(run["n_ended"] for run in runs))
+    intervals = {"from death to detection": "noticed_s", "from detection to the next start of the trial": "assigned_s"}
+    for interval, key in intervals.items():
         values = [value for run in runs for value in run[key]]
         if len(values) > 1:
-            lines[f"{what}: median, 95 %, longest"] = quantiles(values)
+            lines[f"time {interval}: median, 95 %, longest"] = quantiles(values)
     return lines
 
 

@@ -1,9 +1,9 @@
 """Measures how long training steps wait for data that are streamed from HDF5 files, compared with data in memory.
 
-    python measure.py --data mnist.h5 [--ranks 2] [--framework keras] [--window-mb 8]
+    python experiments/data_wait/measure.py --data mnist.h5 [--ranks 2] [--framework keras] [--window-mb 8]
 
 Trains the CNN conv32-pool-conv64-pool-dense250-10 on MNIST, with 128 samples per rank and step and one thread per rank:
-from memory, and from files of several layouts, which are not in the cache of the system at the beginning. Prints a
+from memory, and from files of two layouts, which are not in the cache of the system at the start. Prints a
 Markdown table with the samples per second and the waiting time of each rank: the time that its timeline counts as data,
 as a fraction of the time of all steps. The first step, which compiles, is left out; the wait before it has its own
 column.
@@ -29,7 +29,7 @@ ONE_THREAD = {f"{name}_THREADS": "1" for name in ("OMP_NUM", "TF_NUM_INTRAOP", "
 def layouts(source: Path, folder: Path) -> dict[str, Path]:
     """The same samples, stored in two ways."""
     compressed = {"chunks": (256, 28, 28), "compression": "gzip", "compression_opts": 4}
-    options = {"as they are": {}, "gzip, chunks of 256": compressed}
+    options = {"files as prepared": {}, "gzip, chunks of 256": compressed}
     files = {}
     with h5py.File(source) as opened:
         x, y = opened["X"][:].reshape(-1, 28, 28), opened["y"][:]
@@ -44,8 +44,9 @@ def layouts(source: Path, folder: Path) -> dict[str, Path]:
 def trained(
     arguments: argparse.Namespace, file: Path, memory: str, folder: Path
 ) -> tuple[float, list[float], list[float]]:
-    """Samples per second of the best epoch, each rank's data wait as a fraction of its steps, and its first in s."""
+    """Samples per second of the best epoch; for each rank its data wait as a part of its steps and the first in s."""
     with file.open("rb") as opened:
+        os.fsync(opened.fileno())  # pages that are not written yet would stay in the cache
         os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     training = folder / "training.yaml"
     content = {
@@ -82,7 +83,7 @@ def main() -> None:
     print("| samples | samples/s, best epoch | data wait by rank | before the first step |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         files = layouts(arguments.data, Path(folder))
-        runs = [("in memory", files["as they are"], "hold")]
+        runs = [("in memory", files["files as prepared"], "hold")]
         runs += [(f"streamed, {name}", file, "stream") for name, file in files.items()]
         for name, file, memory in runs:
             speed, waits, first_s = trained(arguments, file, memory, Path(folder))

@@ -30,6 +30,7 @@ SPACE = {
 
 
 def start(folder: Path, n: int, objective: str, trials: int, store: str) -> subprocess.Popen:
+    """Starts a search on `n` ranks in `folder`."""
     content = {
         "study": "dispatch",
         "store": store,
@@ -45,6 +46,7 @@ def start(folder: Path, n: int, objective: str, trials: int, store: str) -> subp
 
 
 def trials_per_second(n: int, trials: int, store: str) -> float:
+    """The speed of a search whose trials do nothing, on `n` ranks."""
     with tempfile.TemporaryDirectory() as folder:
         out, _ = start(Path(folder), n, "nothing", trials, store).communicate(timeout=600)
     return float(next(line for line in out.splitlines() if line.startswith("trials/s")).split()[1])
@@ -108,8 +110,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--ranks", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=30)
-    n = parser.parse_args().ranks
-    rounds = parser.parse_args().rounds
+    options = parser.parse_args()
+    n, rounds = options.ranks, options.rounds
     print("| quantity | measured | target |\n|---|---|---|")
     memory = [trials_per_second(5, 30_000, "sqlite://") for _ in range(3)]
     print(

@@ -159,7 +159,7 @@ def environment_of(checkout: Path) -> dict[str, str]:
 
 
 def table(found: Measured) -> str:
-    """A row for each measurement: median and range of both versions, and the median ratio of the turns."""
+    """A row for each measurement: medians of both versions, and the median ratio of the turns with its quartiles."""
     lines = ["| measured | turns | before | now | now / before |", "|---|---|---|---|---|"]
     for name, figures in found.items():
         before, now = figures["before"], figures["now"]

@@ -2,7 +2,7 @@
 
 In the folder ``experiments/search_quality`` of each checkout, with the checkout on PYTHONPATH:
 
-    python compare.py --problems branin,hartmann6,… --searchers bayesian,evolutionary --seeds 5
+    python compare.py --problems branin,hartmann6,… --searchers bayesian,evolutionary --seeds 4
 
 Then ``python experiments/earlier_version/quality.py --before ../before --now .`` compares the two files of results.
 """

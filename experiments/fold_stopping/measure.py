@@ -1,6 +1,6 @@
 """Measures ``folds: {number: 5, stop_early: true}``: the same searches with and without it.
 
-``python measure.py --seeds 20`` prints the table of README.md. Searches run one trial after the other, with the
+``python measure.py --seeds 20`` prints a table like that of README.md. Searches run one trial after the other, with the
 strategy and the rule of a real search, but without MPI and store.
 """
 
@@ -45,7 +45,7 @@ class Problem:
 
 
 def toy(noise: float) -> Problem:
-    """A quadratic from 0 to 3 in four dimensions. Folds differ by up to 1, and the folds of a trial by `noise`."""
+    """The distance from a point in four dimensions, 0 to 2.6. Folds have offsets up to 1, and noise of size `noise`."""
 
     def bowl(parameters: Parameters) -> float:
         return sum((x - 0.3) ** 2 for x in parameters.values()) ** 0.5
@@ -130,7 +130,7 @@ def main() -> None:
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     problems = [*(toy(noise) for noise in (0.02, 0.1, 0.3)), digits()]
-    print("| | strategy | folds run, of all | best, all folds | best, stopped early | the same best trial |")
+    print("| | strategy | folds run | best, all folds | best, stopped early | the same best trial |")
     print("|---|---|---|---|---|---|")
     for problem in (one for one in problems if one.name.split(",")[0] in given.problems):
         for strategy in given.strategies.split(","):

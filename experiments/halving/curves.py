@@ -23,7 +23,7 @@ from mpi_opt.strategies import make_strategy
 
 TABLE = Path(__file__).resolve().parents[3] / "shared" / "data" / "hpo" / "lcbench_curves.npz"
 TASKS = ("3945", "167152", "189866")
-N_EPOCHS, N_FULL, N_IN_FLIGHT, PART = 52, 100, 8, 0.2
+N_EPOCHS, N_FULL, N_IN_FLIGHT, FRACTION = 52, 100, 8, 0.2
 
 
 class Curves:
@@ -67,17 +67,17 @@ def _encoded(dimension: Dimension, value: float) -> float:
     return dimension.encode(int(value) if isinstance(dimension, Integer) else value)
 
 
-def of_random(curves: Curves, seed: int, noise: float) -> float:
+def regret_of_random(curves: Curves, seed: int, noise: float) -> float:
     """The regret after `N_FULL` full trainings."""
     strategy, rng = make_strategy("random", curves.space, seed=seed), np.random.default_rng([seed, 1])
     accuracies = [curves.accuracy[curves.row(one.parameters), -1] for one in strategy.ask(N_FULL)]
     return curves.regret(max((accuracy + noise * rng.standard_normal(), accuracy) for accuracy in accuracies)[1])
 
 
-def of_halving(curves: Curves, seed: int, options: dict, noise: float) -> float:
-    """The regret after the fraction `PART` of the epochs of `N_FULL` full trainings."""
+def regret_of_halving(curves: Curves, seed: int, options: dict, noise: float) -> float:
+    """The regret after the fraction `FRACTION` of the epochs of `N_FULL` full trainings."""
     strategy = make_strategy("halving", curves.space, seed=seed, options={"max_budget": N_EPOCHS} | options)
-    rng, left, clock, best = np.random.default_rng(seed), PART * N_FULL * N_EPOCHS, 0.0, (-np.inf, -np.inf)
+    rng, left, clock, best = np.random.default_rng(seed), FRACTION * N_FULL * N_EPOCHS, 0.0, (-np.inf, -np.inf)
     noises = np.random.default_rng([seed, 1])
     running: list = []
     trained: dict[int | None, float] = {None: 0.0}
@@ -114,8 +114,8 @@ def main() -> None:
     print("| task | random, all epochs | halving, a fifth | better or equal |\n|---|---|---|---|")
     for task in given.tasks.split(","):
         curves = Curves(task, given.by_row)
-        halving = [of_halving(curves, seed, given.options, given.noise) for seed in seeds]
-        full = np.median([of_random(curves, seed, given.noise) for seed in range(100)])
+        halving = [regret_of_halving(curves, seed, given.options, given.noise) for seed in seeds]
+        full = np.median([regret_of_random(curves, seed, given.noise) for seed in range(100)])
         better = sum(regret <= full for regret in halving)
         print(f"| {task} | {full:.3g} | {np.median(halving):.3g} | {better} of {given.seeds} |", flush=True)
 

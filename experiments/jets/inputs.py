@@ -6,14 +6,14 @@ Their columns are transverse momentum in GeV, Δη and Δφ from the jet's axis,
 import numpy as np
 
 ANGLE_SCALE = 0.25
-"""Distances in jets, in units of which angles are of order one."""
+"""Angles in a jet are divided by this typical distance, so that they are of order one."""
 
 N_PIXELS, HALF_WIDTH = 24, 0.6
 """Of a jet image: pixels along each axis, and the largest |Δη| and |Δφ| on it."""
 
 
 def particles(x: np.ndarray) -> np.ndarray:
-    """Six numbers of order one for each particle, all 0 for filling; shape (n, particles, 6) float32.
+    """Six numbers of order one for each particle, all 0 for padding; shape (n, particles, 6) float32.
 
     The columns are ln(1 + p / GeV) / 4, which is positive for a particle, the share of the jet's momentum, Δη, Δφ, the
     distance from the axis, and charge.

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 FAR = 1e3
-"""Added to the distance of filled places, so that no particle has one as its neighbour."""
+"""Added to the squared distance of padding, so that particles are nearer than padding."""
 
 
 def build_particle_net(
@@ -38,7 +38,7 @@ class ParticleNet(nn.Module):
         place = x[..., 2:4]
         for block in self.blocks:
             x = block(x, place, is_particle)
-            place = x  # from the second block on, neighbours are near in what was learnt
+            place = x  # from the second block on, distances are those of the learnt features
         count = is_particle.sum(1).clamp(min=1)
         return self.head(torch.cat([x.sum(1) / count, x.amax(1)], -1))
 
@@ -71,12 +71,12 @@ def nearest(place: Tensor, is_particle: Tensor, count: int) -> Tensor:
 
     Args:
         place: (n, particles, any number of coordinates).
-        is_particle: (n, particles, 1), false for filling, which is far from everything.
+        is_particle: (n, particles, 1), false for padding, which is far from everything.
         count: At most the number of particles less one.
     """
     with torch.no_grad():
-        filling = ~is_particle.squeeze(-1)
+        is_padding = ~is_particle.squeeze(-1)
         squared = place.square().sum(-1)
         distance = squared.unsqueeze(1) + squared.unsqueeze(2) - 2 * place @ place.transpose(1, 2)
-        distance = distance + FAR * filling.unsqueeze(1) + FAR * torch.eye(place.shape[1])
+        distance = distance + FAR * is_padding.unsqueeze(1) + FAR * torch.eye(place.shape[1])
         return distance.topk(min(count, place.shape[1] - 1), largest=False).indices

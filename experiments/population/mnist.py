@@ -58,7 +58,7 @@ class Found:
     any_loss: float
 
 
-def of_schedules(data: Data, rates: np.ndarray, factors: np.ndarray, seed: int) -> tuple[Found, float]:
+def train_schedules(data: Data, rates: np.ndarray, factors: np.ndarray, seed: int) -> tuple[Found, float]:
     """Trains with each learning rate, multiplied by `factors[epoch]`; returns the best network and its rate."""
     networks, losses = Networks(len(rates), seed), []
     for epoch, factor in enumerate(factors):
@@ -68,7 +68,7 @@ def of_schedules(data: Data, rates: np.ndarray, factors: np.ndarray, seed: int) 
     return found(networks, best, data, np.min(losses)), float(rates[best])
 
 
-def of_population(data: Data, seed: int) -> tuple[Found, list[float]]:
+def train_population(data: Data, seed: int) -> tuple[Found, list[float]]:
     """Trains a population with default options, epoch by epoch; returns the best network and its schedule of rates."""
     options = {"population": N_NETWORKS, "max_budget": N_EPOCHS}
     strategy = make_strategy("population", {"rate": Real(LOW, HIGH, prior="log-uniform")}, seed=seed, options=options)
@@ -95,11 +95,11 @@ def compared(data: Data, seed: int) -> Iterator[tuple[str, tuple[Found, list[flo
 
     The known schedule starts at the best constant rate or the next larger one.
     """
-    constant, rate = of_schedules(data, RATES, np.ones(N_EPOCHS), seed)
+    constant, rate = train_schedules(data, RATES, np.ones(N_EPOCHS), seed)
     yield "constant", (constant, [rate])
-    cosine, first = of_schedules(data, RATES[rate <= RATES][:2], COSINE, seed)
+    cosine, first = train_schedules(data, RATES[rate <= RATES][:2], COSINE, seed)
     yield "cosine", (cosine, [first])
-    yield "population", of_population(data, seed)
+    yield "population", train_population(data, seed)
 
 
 def found(networks: Networks, best: int, data: Data, any_loss: float) -> Found:

@@ -31,7 +31,7 @@ def loss(weights: np.ndarray) -> float:
     return float(0.5 * CURVATURES @ weights**2)
 
 
-def of_grid(n: int, seed: int) -> tuple[float, float]:
+def train_grid(n: int, seed: int) -> tuple[float, float]:
     """The smallest loss after any round with `n` constant rates, and its rate."""
     found = []
     for index, rate in enumerate(np.geomspace(LOW, HIGH, n)):
@@ -42,7 +42,7 @@ def of_grid(n: int, seed: int) -> tuple[float, float]:
     return min(found)
 
 
-def of_population(n: int, seed: int) -> tuple[float, list[float]]:
+def train_population(n: int, seed: int) -> tuple[float, list[float]]:
     """The smallest loss of a population of `n` networks with default options, and its schedule."""
     space = {"rate": Real(LOW, HIGH, prior="log-uniform")}
     strategy = make_strategy("population", space, seed=seed, options={"population": n, "max_budget": N_ROUNDS})
@@ -65,7 +65,7 @@ def main() -> None:
     print("| networks | best constant rate: loss | population: loss | population better | a schedule |")
     print("|---|---|---|---|---|")
     for n in (8, 16):
-        grid, population = [of_grid(n, seed)[0] for seed in seeds], [of_population(n, seed) for seed in seeds]
+        grid, population = [train_grid(n, seed)[0] for seed in seeds], [train_population(n, seed) for seed in seeds]
         ours = [found for found, _ in population]
         better = sum(mine < theirs for mine, theirs in zip(ours, grid, strict=True))
         rates = " ".join(f"{rate:.2g}" for rate in population[0][1][::6])

@@ -1,6 +1,6 @@
 """Speed, speed-up and share of communication on 1, 2 and 4 ranks, and a model of the step time.
 
-    python experiments/scaling/measure.py --data mnist.h5          # as root on Linux, for the network; 20 minutes
+    python experiments/scaling/measure.py --data mnist.h5          # as root on Linux, for the network; half an hour
     python experiments/scaling/measure.py --smoke                  # short form, writes no files
 
 Writes ``results.json``, ``scaling.png`` and the tables of the README; ``--print`` only the last two. The programs of a
@@ -67,10 +67,10 @@ def speeds(data: str, models: list[str], names: list[str], rounds: int, fraction
             for number, name in enumerate(names):
                 kind, ranks, threads = PROGRAMS[name]
                 trace = folder / str(number)
-                environment = {"THREADS": str(threads), "CHANGES": json.dumps({"trace": str(trace)})}
+                variables = {"THREADS": str(threads), "CHANGES": json.dumps({"trace": str(trace)})}
                 if "without" in name:
-                    environment["APART"] = "1"
-                program = Program([kind, model, data, str(int(N_SAMPLES[model] * fraction))], ranks, environment)
+                    variables["APART"] = "1"
+                program = Program([kind, model, data, str(int(N_SAMPLES[model] * fraction))], ranks, variables)
                 stack.callback(program.stop)
                 program.wait_ready()
                 programs[name] = program, trace
@@ -109,7 +109,7 @@ def trainings(network: Network, data: Path, eager_bytes: int) -> dict[str, list[
             n = 24 * BATCH * ranks
             written["X"] = np.asarray(images["X"][:n], np.float32).reshape(-1, 28, 28) / 255
             written["y"] = np.asarray(images["y"][:n], np.int64)
-        lines = [
+        configurations = [
             {
                 "model": f"{HERE.parent}/training_speed/torch_models.py:{model}",
                 "loss": "sparse_categorical_crossentropy",
@@ -120,7 +120,7 @@ def trainings(network: Network, data: Path, eager_bytes: int) -> dict[str, list[
             for model in GRADIENT_BYTES
         ]
         file = Path(folder) / "trainings.jsonl"
-        file.write_text("\n".join(map(json.dumps, lines)))
+        file.write_text("\n".join(map(json.dumps, configurations)))
         command = [*mpirun(network, ranks), sys.executable, str(HERE / "trained.py"), str(file)]
         done = subprocess.run(command, capture_output=True, text=True, env=environment(eager_bytes), check=True)
     found = [json.loads(line)["samples_per_second"] for line in done.stdout.splitlines() if line.startswith("{")]

@@ -136,7 +136,7 @@ def speed_up(results: dict[str, Any], model: str, link: Link, ranks: int) -> flo
 
 
 def draw(results: dict[str, Any], file: Path) -> None:
-    """Measured speed-ups of 1, 2 and 4 ranks, a panel for each network."""
+    """Measured speed-ups of 1, 2 and 4 ranks as ratios of median speeds, a panel for each network."""
     from matplotlib.figure import Figure
 
     models = results["speeds"]

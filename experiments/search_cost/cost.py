@@ -47,23 +47,23 @@ def seconds_per_trial(name: str) -> list[float]:
     """The median over a few trials after each of `SIZES`."""
     searcher, found = SEARCHERS[name](SPACE, 0), []
     points = SEARCHERS["random"](SPACE, 1)
-    n_told = 0
+    n_reported = 0
     for size in SIZES:
         if name in ("bayesian", "evolutionary"):  # accept trials that they did not propose, which saves hours
             found.append(_seconds(_primed(name, points, size), cost))
             continue
-        while n_told < size:
+        while n_reported < size:
             token, parameters = searcher.ask()
             searcher.tell(token, cost(parameters))
-            n_told += 1
+            n_reported += 1
         found.append(_seconds(searcher, cost))
-        n_told += N_REPEATS
+        n_reported += N_REPEATS
     return found
 
 
-def _primed(name: str, points: object, n_told: int) -> object:
+def _primed(name: str, points: object, n_reported: int) -> object:
     searcher = SEARCHERS[name](SPACE, 0)
-    for number in range(n_told):
+    for number in range(n_reported):
         _, parameters = points.ask()
         searcher._strategy.tell(Proposal(number, parameters), cost(parameters))
     return searcher
@@ -79,11 +79,11 @@ def _seconds(searcher: object, function: object) -> float:
     return float(np.median(taken))
 
 
-def latency(n_pending: int = 255, n_told: int = 1000, n_asks: int = 500, pause_s: float = 0.004) -> None:
+def latency(n_pending: int = 255, n_reported: int = 1000, n_asks: int = 500, pause_s: float = 0.004) -> None:
     """Prints percentiles of what the coordinator waits for an ask and for a tell."""
     space, rng = Space(SPACE), np.random.default_rng(0)
     strategy = make_strategy("bayesian", space, seed=1)
-    observed = [Proposal(number, space.sample(rng)) for number in range(n_told)]
+    observed = [Proposal(number, space.sample(rng)) for number in range(n_reported)]
     strategy.resume([(proposal, cost(proposal.parameters)) for proposal in observed])
     pending, asks, tells = strategy.ask(n_pending), [], []
     for _ in range(n_asks):

@@ -64,7 +64,7 @@ def offsets(*values: float) -> Callable[[], Change]:
 def no_model_of_failures() -> Change:
     """Ignores failed trials."""
     before = import_module(PROPOSER).Proposer.propose
-    return {f"{PROPOSER}:Proposer.propose": lambda self, told, *rest: before(self, told.succeeded(), *rest)}
+    return {f"{PROPOSER}:Proposer.propose": lambda self, observed, *rest: before(self, observed.succeeded(), *rest)}
 
 
 GENERAL = (

@@ -1,4 +1,6 @@
-"""Compares strategies and peers: ``python compare.py --problems branin,digits --searchers bayesian,random --seeds 10``.
+"""Compares strategies of MPI Opt with other programs.
+
+    python compare.py --problems branin,digits --searchers bayesian,random --seeds 10
 
 Results are stored in ``results.json`` beside this file, one curve for each problem, searcher and seed, so that an
 interrupted run continues. ``--print`` prints the tables; ``--readme`` writes them to README.md and draws the figure.

@@ -111,17 +111,17 @@ class Genetic:
     def __init__(self, space: dict[str, Dimension], seed: int) -> None:
         self._space, self._rng = Space(space), np.random.default_rng(seed)
         self._parents: list[tuple[float, np.ndarray]] = []
-        self._told: list[tuple[float, np.ndarray]] = []
+        self._reported: list[tuple[float, np.ndarray]] = []
 
     def ask(self) -> tuple[Any, Parameters]:
         genes = self._rng.random(len(self._space)) if not self._parents else self._child()
         return genes, self._space.decode(genes)
 
     def tell(self, token: Any, value: float) -> None:
-        self._told.append((math.inf if math.isnan(value) else value, token))
-        if len(self._told) == 10:
-            best = min(self._parents + self._told, key=lambda member: member[0])
-            self._parents, self._told = [*self._told, best], []
+        self._reported.append((math.inf if math.isnan(value) else value, token))
+        if len(self._reported) == 10:
+            best = min(self._parents + self._reported, key=lambda member: member[0])
+            self._parents, self._reported = [*self._reported, best], []
 
     def _child(self) -> np.ndarray:
         mother, father = (self._tournament() for _ in range(2))
@@ -143,7 +143,7 @@ class CovarianceMatrix:
         from cmaes import CMA
 
         n = len(space)
-        self._space, self._told = Space(space), []
+        self._space, self._reported = Space(space), []
         self._cma = CMA(np.full(n, 0.5), 0.25, bounds=np.tile([0.0, 1.0], (n, 1)), seed=seed)
 
     def ask(self) -> tuple[Any, Parameters]:
@@ -151,10 +151,10 @@ class CovarianceMatrix:
         return genes, self._space.decode(genes)
 
     def tell(self, token: Any, value: float) -> None:
-        self._told.append((token, 1e30 if math.isnan(value) else value))
-        if len(self._told) == self._cma.population_size:
-            self._cma.tell(self._told)
-            self._told = []
+        self._reported.append((token, 1e30 if math.isnan(value) else value))
+        if len(self._reported) == self._cma.population_size:
+            self._cma.tell(self._reported)
+            self._reported = []
 
 
 SEARCHERS: dict[str, Callable[[dict, int], Searcher]] = {

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import rankdata
 from searchers import SEARCHERS
 
 Results = dict[str, dict[str, dict[str, list[float]]]]
-"""By problem, searcher and seed: the regret of the incumbent after each reported trial."""
+"""Problem -> searcher -> seed -> the regret of the incumbent after each reported trial."""
 
 FIVE = ("branin", "hartmann6", "rosenbrock4", "ackley5c", "digits")
 HERE = Path(__file__).parent
@@ -61,16 +62,18 @@ def medians(curves: dict[str, list[float]]) -> np.ndarray:
 
 
 def _ranks(results: Results, labels: list[str]) -> str:
-    """Ranks by mean regret over the seeds that all searchers have."""
+    """Ranks by mean regret over the seeds that all searchers have. Equal regrets share their mean rank."""
     searchers = [name for name in SEARCHERS if labels and all(name in results[label] for label in labels)]
     if not searchers:
         return ""
     seeds = {label: set.intersection(*(set(results[label][name]) for name in searchers)) for label in labels}
     means = [[np.mean([results[t][name][seed][-1] for seed in seeds[t]]) for t in labels] for name in searchers]
-    ranks = np.argsort(np.argsort(means, axis=0), axis=0) + 1
+    ranks = rankdata(means, axis=0)
     n_seeds = min(len(known) for known in seeds.values())
     head = [f"rank of {len(searchers)} by mean regret, {n_seeds} seeds", f"mean over {len(labels)} tables", *labels]
-    rows = [[name, f"{row.mean():.2f}", *map(str, row)] for name, row in zip(searchers, ranks, strict=True)]
+    rows = [
+        [name, f"{row.mean():.2f}", *(f"{rank:g}" for rank in row)] for name, row in zip(searchers, ranks, strict=True)
+    ]
     return _table(head, rows)
 
 

@@ -82,7 +82,7 @@ TREE = {
 
 
 def tree(parameters: Parameters) -> float:
-    """Three kinds of model, each with its own hyperparameters; 0 (next to it, for 315 units) for the network."""
+    """Three kinds of model, each with its own hyperparameters; 0 (almost, at 315 units) for the network."""
     error = 0.01 * (parameters["scaling"] != "robust")
     if parameters["kind"] == "machine":
         penalty = math.log10(parameters["penalty"])

@@ -1,12 +1,14 @@
-"""Runs on every rank of `slow_link.py`: trains with each line of a file. Rank 0 prints a line for each training."""
+"""Runs on every rank of `slow_link.py`: trains with each line of a file. Rank 0 prints a line for each training.
+
+MPI is imported as by ``mpi-learn train``, which raises Open MPI's limit for messages over TCP.
+"""
 
 import json
 import sys
 from pathlib import Path
 
-from mpi4py import MPI
-
 from mpi_learn import train
+from mpi_learn.mpi.library import MPI
 
 world = MPI.COMM_WORLD
 for line in Path(sys.argv[1]).read_text().splitlines():

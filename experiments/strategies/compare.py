@@ -82,7 +82,7 @@ def regret_at(curve: list[tuple[float, float]], cost: float) -> float:
 
 
 def markdown(results: dict, table: Table) -> str:
-    """Mean regret over seeds, and its standard deviation, in units of 0.001 of the validation loss."""
+    """Mean regret over seeds, and its sample standard deviation, in units of 0.001 of the validation loss."""
     columns = [f"after {cost}" for cost in GRID]
     lines = [f"| strategy | searches | {' | '.join(columns)} |", "|---|---|" + "---|" * len(columns)]
     for name, curves in results.items():

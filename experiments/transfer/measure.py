@@ -1,6 +1,6 @@
-"""How much an earlier study helps, and how little a misleading one hurts: simple regret with transfer and without.
+"""How much an earlier study helps, and how much a misleading one hurts: simple regret with transfer and without.
 
-``python measure.py --seeds 6`` prints a table and writes it to table.md. Nothing is trained: the studies are functions.
+``python measure.py --seeds 8`` prints a table and writes it to table.md. Nothing is trained: the studies are functions.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ def rugged(shift: float, scale: float = 1.0) -> Function:
     return value
 
 
-HERE = rugged(0.0)
+NEW = rugged(0.0)
 EARLIER: dict[str, Function] = {
     "shifted by 0.03, 50 times as large": rugged(0.03, 50.0),
     "shifted by 0.1": rugged(0.1),
     "unrelated": lambda x: float(((x - np.array([0.9, 0.1, 0.9, 0.1])) ** 2).sum()),
-    "the opposite": lambda x: -HERE(x),
+    "the opposite": lambda x: -NEW(x),
 }
-WAYS: dict[str, dict[str, object]] = {"best 5": {"learn": False}, "best 5, learn": {"learn": True}}
+WAYS = {"best 5": False, "best 5, learn": True}
+"""Name in the table -> whether the search learns from the other trials."""
 
 
 def point_of(parameters: Parameters) -> np.ndarray:
@@ -53,7 +54,7 @@ def regrets(transfer: Transfer | None, seed: int) -> list[float]:
     while len(values) < AT[-1]:
         pending += strategy.ask(4 - len(pending))
         proposal = pending.pop(rng.randrange(len(pending)))
-        values.append(HERE(point_of(proposal.parameters)))
+        values.append(NEW(point_of(proposal.parameters)))
         strategy.tell(proposal, values[-1])
     return [min(values[:n]) for n in AT]
 
@@ -76,8 +77,8 @@ def main() -> None:
     rows = {"none, without transfer": np.median([regrets(None, seed) for seed in seeds], axis=0)}
     print(rows, flush=True)
     for name, function in EARLIER.items():
-        for way, options in WAYS.items():
-            found = [regrets(Transfer(searched(function, seed), 5, bool(options["learn"])), seed) for seed in seeds]
+        for way, learn in WAYS.items():
+            found = [regrets(Transfer(searched(function, seed), 5, learn), seed) for seed in seeds]
             rows[f"{name}, {way}"] = np.median(found, axis=0)
             print(f"{name}, {way}", rows[f"{name}, {way}"], flush=True)
     lines = ["| earlier study | " + " | ".join(f"{n} trials" for n in AT) + " |", "|---|" + "---|" * len(AT)]

@@ -36,7 +36,7 @@ class AlgorithmSetup:
     Attributes:
         comm: All ranks of the training.
         layout: The roles of the ranks.
-        weights: The model's weights, (n,) float32, changed in place; on a master its centre's.
+        weights: The model's weights, (n,) float32, changed in place; on a master those of its centre.
         arrays: The layout of the weights, with or without counts.
         n_sums: Number of sums that follow the gradient in a step vector.
         n_steps: Steps of a worker per epoch, the same on all workers.

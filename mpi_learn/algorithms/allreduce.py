@@ -102,7 +102,7 @@ class SynchronousAllReduce(Algorithm):
 def weighted_statistics(statistics: ModelState, n_samples: float) -> np.ndarray:
     """This rank's batch statistics times its number of samples, and that number, (k + 1,) float64: to be summed.
 
-    Without samples they are zeros, also for an infinite number, such as in the mask of an attention.
+    Without samples all elements are zero, also if a statistic is infinite, as in the mask of an attention layer.
     """
     vector = np.append(statistics.floats().astype(np.float64), 1.0)
     return vector * n_samples if n_samples else np.zeros_like(vector)

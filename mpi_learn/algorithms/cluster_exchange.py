@@ -69,7 +69,7 @@ class Exchange:
     def mean(self) -> np.ndarray:
         """The mean of this cluster's and its partners' weights, (n,) float32. The exchange must be complete.
 
-        The terms are summed in the order of ranks, so that all partners of a complete exchange get the same bits.
+        The terms are summed in the order of ranks, so that clusters with the same snapshots compute the same bits.
         """
         total = np.zeros_like(self.snapshot)
         for rank in sorted(self._by_rank):
@@ -114,7 +114,7 @@ class Alarm:
         return self.leaders.Iprobe(tag=ALARM)
 
     def receive_all(self) -> None:
-        """Receives what all leaders have sent: MPICH would deliver it to a later communicator. Collective."""
+        """Receives the alarms of all leaders: MPICH would deliver them to a later communicator. Collective."""
         for other, (is_raised,) in enumerate(gathered(self.leaders, np.array([self._is_raised]))):
             if is_raised and other != self.leaders.rank:
                 receive_into(self.leaders, NOTHING.copy(), other)

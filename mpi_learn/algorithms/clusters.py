@@ -132,7 +132,7 @@ class DecentralizedClusters(Algorithm):
         return int(self._counts[1])
 
     def _arrived(self, step: np.ndarray) -> np.ndarray | None:
-        """On a leader: what a complete exchange adds to the weights; sets the flags for the cluster's other ranks."""
+        """On a leader: the change of the weights by a complete exchange, if any. Sets the flags in `step`."""
         if self.alarm is not None and self.alarm.has_arrived():
             step[FAILED] = 1.0
         elif self._exchange is not None and self._exchange.is_complete():
@@ -141,7 +141,7 @@ class DecentralizedClusters(Algorithm):
         return None
 
     def _delta(self) -> np.ndarray:
-        """What the complete exchange adds to the weights, (n,) float32."""
+        """The change of the weights by the complete exchange, (n,) float32; then there is no exchange under way."""
         exchange, self._exchange = self._exchange, None
         assert exchange is not None
         mean = exchange.mean()

@@ -129,8 +129,8 @@ class LowRank(Reduction):
     begins with this Q. An array with more than two axes becomes the matrix with the smallest sum of rows and columns.
     Vectors, and matrices that would not become smaller, are summed exactly.
 
-    As in `TopFraction`, what is held back is a mean over samples. For an array that no rank has used, nothing is sent,
-    and what is held back stays.
+    As in `TopFraction`, the remainder that a rank holds back is a mean over samples. The sum of an array that no rank
+    has used is zero, and its remainder does not change.
 
     Every rank orthonormalises P in the same order of operations. The products that follow are computed by BLAS, and may
     differ in their last digits between different processors.
@@ -266,7 +266,7 @@ def _summed(comm: Communicator, arrays: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def _scale(vector: np.ndarray) -> np.float32:
-    """The divisor with which 16 bits hold the largest element; a normal number, so that it can be divided by."""
+    """The divisor with which float16 holds the largest element. It is a normal number of float32, never zero."""
     largest = float(np.abs(vector).max(initial=0.0))
     return np.float32(max(largest / LARGEST_HALF, SMALLEST_SCALE))
 

@@ -1,4 +1,4 @@
-"""A few samples, from which a model learns shapes, dtypes and names."""
+"""A few samples, which show a model the shapes, dtypes and names of its data."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Example:
 
 
 def named(values: Sequence[Any], names: Sequence[str]) -> Any:
-    """`values` as user code takes them: with names a mapping, else the only value, a list of several, or None."""
+    """`values` as user code receives them: a mapping if there are names, else the only value, a list, or None."""
     if names:
         return dict(zip(names, values, strict=True))
     return values[0] if len(values) == 1 else list(values) or None

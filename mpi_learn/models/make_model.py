@@ -91,8 +91,8 @@ def _wrap(built: Any, framework: str, settings: ModelSettings, example: Example)
 def _check_mean(model: Model, settings: ModelSettings, example: Example) -> None:
     """Raises ConfigurationError if the loss, or a term of it, is a sum over the batch.
 
-    Ranks average their gradients, so that several ranks would not train like one with all their samples. With every
-    sample twice, a mean over the batch stays the same and a sum doubles.
+    Ranks average their gradients. With a sum, several ranks would therefore not train like one rank with all samples.
+    If a batch contains every sample twice, a mean over the batch does not change and a sum doubles.
     """
     floats, integers = model.state.floats(), model.state.integers()
     losses = []

@@ -27,7 +27,7 @@ class Model(ABC):
         n_sums: Number of sums behind a gradient (see `mpi_learn.flat_layout`).
         framework: ``keras`` or ``torch``.
         has_xla: Whether XLA can compile its step.
-        is_xla: Whether XLA does.
+        is_xla: Whether XLA compiles its step.
         has_own_loss: Whether user code computes its loss, which may be a sum over the batch.
         synchronizes_statistics: Whether its batch normalisation would use the batches of all replicas.
         least_samples: The smallest batch that the model can be trained with.
@@ -65,7 +65,7 @@ class Model(ABC):
         """
 
     def compile_step(self, by_xla: bool) -> None:  # noqa: B027 - optional
-        """Chooses whether XLA computes `gradient` for batches of the size of the next one; only if `has_xla`."""
+        """Chooses whether XLA computes `gradient` for batches as large as the next one; only if `has_xla`."""
 
     @abstractmethod
     def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:

@@ -31,7 +31,7 @@ class ModelSizes(NamedTuple):
 
 
 class StateOnly:
-    """The state of a model that other ranks compute with; see `ModelState`."""
+    """The state of a model with which other ranks compute; see `ModelState`."""
 
     def __init__(self, n_floats: int, n_integers: int) -> None:
         self._floats, self._integers = np.zeros(n_floats, np.float32), np.zeros(n_integers, np.int64)
@@ -50,7 +50,7 @@ class StateOnly:
 
 
 class WeightsOnly(Model):
-    """The weights of a model that other ranks compute with. The model itself is built on request.
+    """The weights of a model with which other ranks compute. The model itself is built on request.
 
     Args:
         sizes: The sizes of the models of the workers.
@@ -89,7 +89,7 @@ class WeightsOnly(Model):
             return model.predict(x)
 
     def whole(self) -> Model:
-        """The model with these weights, which loads the framework."""
+        """Builds the model with these weights; loads the framework."""
         model = self._build()
         model.weights[:] = self.weights
         model.state.set_floats(self.state.floats())

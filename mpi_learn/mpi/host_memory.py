@@ -33,7 +33,7 @@ Fill = Callable[[np.ndarray], None]
 """Fills the memory, (n_bytes,) uint8."""
 
 N_WAITING = 4096
-"""The number of processes that can be queued while the memory is filled. The system may allow fewer; others retry."""
+"""The number of processes that can be queued while the memory is filled. The kernel may allow fewer; others block."""
 
 LONGEST_ANSWER_S = 10.0
 """Timeout of an answer, so that the end of a process never waits forever. An answer takes less than a millisecond."""

@@ -38,16 +38,16 @@ class Pause:
         self.reset()
 
     def reset(self) -> None:
-        """Restarts with short sleeps, after something happened."""
+        """Restarts with short sleeps, for example after a message has arrived."""
         self._since = time.monotonic()
 
     @property
     def waited_s(self) -> float:
-        """Seconds since something last happened."""
+        """Seconds since the last `reset`, or since the creation."""
         return time.monotonic() - self._since
 
     def __call__(self) -> None:
-        """Sleeps once."""
+        """Sleeps once; during the first `yield_s` it yields the processor instead."""
         waited_s = self.waited_s
         if waited_s < self.yield_s:
             os.sched_yield()

@@ -1,4 +1,4 @@
-"""Ends a process of which other ranks are lost or blocked, so that ``MPI_Finalize`` would wait forever."""
+"""Ends a process without ``MPI_Finalize``, which would wait forever for lost or blocked ranks."""
 
 from __future__ import annotations
 

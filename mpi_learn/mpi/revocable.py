@@ -36,7 +36,7 @@ class Revocable(MPI.Intracomm):
     derived communicators, and reduces objects after gathering them over this communicator.
 
     mpi4py gathers objects on all ranks with ``MPI_Allgatherv``. Open MPI 5 ignores an error inside of it: if a rank has
-    died, the other ranks may receive arbitrary bytes. Here, a gathering followed by a broadcast reports the death.
+    died, the other ranks may receive arbitrary bytes. Here, a gather followed by a broadcast reports the death.
 
     Args:
         comm: This object takes over its handle.

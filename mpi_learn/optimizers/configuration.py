@@ -179,7 +179,7 @@ class OwnOptimizer(OptimizerOptions):
 
 
 def _tag(value: Any) -> str:
-    """Whether the name is that of a function. Tags are in brackets, to differ from the keys of a file."""
+    """The tag of a section in `OptimizerConfiguration`, by its name. No key of a file has brackets, unlike the tags."""
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
     return "(function)" if isinstance(name, str) and is_function(name) else "(name)"
 

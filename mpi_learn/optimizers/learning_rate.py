@@ -16,8 +16,8 @@ class LearningRate:
     Args:
         n_workers: Number of workers, for schedules that scale with it.
         history: Returns the history so far, metric -> one value per epoch.
-        delay: The last epochs before an epoch whose values do not change its rate: 1 if the validation of an epoch may
-            still be running in the next one. The rate is then the same whether it has finished or not.
+        delay: Number of epochs directly before an epoch whose values do not affect its rate: 1 if the validation of an
+            epoch may still run during the next one, so that the rate does not depend on which of them ends first.
         fixed_by: Why callbacks cannot set the rate, besides a schedule; empty if they can.
 
     Attributes:
@@ -60,7 +60,7 @@ class LearningRate:
         return lambda step: scheduled(step) if self.chosen is None else self.chosen
 
     def begin_epoch(self, epoch: int) -> None:
-        """Before the steps of an epoch."""
+        """Determines the history on which the rate of an epoch depends. Called before its first step."""
         self._history = self._history_before(epoch)
         for scheduled in self._scheduled:
             scheduled.begin_epoch(epoch)

@@ -42,8 +42,10 @@ class RuleOptimizer(Optimizer):
     """Applies an update rule, with clipping, decoupled weight decay and a learning rate that may change every step.
 
     Args:
-        options: Clipping.
+        options: Of them, those for clipping.
+        rule: Makes the steps.
         rate: The learning rate of a step, counted from 0.
+        weight_decay: λ of the decoupled weight decay.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class RuleOptimizer(Optimizer):
         return {"n_steps": self._n_steps, **self.rule.state}
 
     def update(self, weights: np.ndarray, gradient: np.ndarray, scale: float = 1.0) -> None:
-        """Scales, then clips each element, then the norm; then applies the rule."""
+        """Scales the gradient, clips its elements, then its norm, and applies the rule."""
         options = self.options
         if options.clip_value is not None:
             gradient = clipped(gradient, Float(scale), Float(options.clip_value))

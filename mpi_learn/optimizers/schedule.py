@@ -14,8 +14,8 @@ from mpi_learn.optimizers.configuration import Schedule
 class ScheduledRate:
     """The learning rate of `schedule:`, a function of the number of the step and of the history.
 
-    An epoch begins at its place in the schedule, also if a resumed training made another number of steps per epoch
-    before, on other ranks or with other batches.
+    The position in the schedule at the beginning of an epoch depends on the number of the epoch alone. A training that
+    is resumed with another number of steps per epoch, for example on more ranks, therefore continues correctly.
 
     Attributes:
         n_workers: Number of workers, for ``scale``.

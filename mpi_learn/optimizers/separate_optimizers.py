@@ -23,7 +23,7 @@ class SeparateOptimizers(Optimizer):
         self._places = [place for place, _ in layout.places()]
 
     def update(self, weights: np.ndarray, gradient: np.ndarray, scale: float = 1.0) -> None:
-        """Makes one step of each model; the sample numbers in `gradient` replace `scale`."""
+        """Makes one step of each model. The numbers of samples in `gradient` determine the scale; `scale` is unused."""
         for place, optimizer in zip(self._places, self.optimizers, strict=True):
             n_samples = float(gradient[place.stop])
             if n_samples > 0:

@@ -35,7 +35,7 @@ class UsedArraysRule:
     def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
         used = self.layout.used(gradient)
         self._n_steps += used
-        if used.tobytes() != self._used:  # otherwise all differences of the numbers are those of the last step
+        if used.tobytes() != self._used:  # otherwise the runs are those of the last step
             self._used, self._runs = used.tobytes(), _runs(self._n_steps * used)
         for run in self._runs:
             if run not in self._parts:

@@ -11,7 +11,7 @@ LOWER_IS_BETTER = (
 HIGHER_IS_BETTER = (
     "acc", "auc", "precision", "recall", "f1", "fbeta", "iou", "r2", "similarity", "sensitivity", "specificity", "true",
 )  # fmt: skip
-"""Parts of the names of metrics whose direction is known. A name with a part of both kinds is a loss."""
+"""Parts of the names of metrics whose direction is known. For a name with parts of both kinds, lower is better."""
 
 
 def direction_of(metric: str) -> Literal["min", "max"] | None:

@@ -37,7 +37,7 @@ def make_folder(folder: Path, key: str) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file that replaces that at `path` when the block ends without an error.
+    """A temporary file that replaces the file at `path` when the block ends without an error.
 
     Readers never see an incomplete file. The temporary file has the suffix of `path`.
     """

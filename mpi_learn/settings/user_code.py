@@ -24,7 +24,7 @@ class FunctionSignature:
     """The parameters of a function.
 
     Attributes:
-        names: Parameters that can be passed by name, in order; for a class without ``self``.
+        names: Parameters that can be passed by name, in order; for a class those of ``__init__`` without ``self``.
         accepts_any: Whether it has ``**kwargs``, or its parameters are unknown.
         required: Those of `names` without a default.
     """

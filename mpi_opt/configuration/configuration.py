@@ -130,7 +130,7 @@ def read_study(source: Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
 
     Args:
         source: The file, or its contents.
-        overrides: Dotted key to value that replaces the file's, such as ``{"search.trials": 9}``; None keeps it.
+        overrides: Dotted key -> value in place of the file's, such as ``{"search.trials": 9}``; None keeps the file's.
 
     Raises:
         ConfigurationError: A value is invalid; the message names the file, the key and what was expected.

@@ -27,7 +27,7 @@ def references(value: Any) -> Iterator[str]:
 
 
 def filled(value: Any, parameters: Parameters) -> Any:
-    """Replaces each ``$name`` in `value`, a part of ``training:``. Keys and items of inactive ones are removed."""
+    """Replaces each ``$name`` in `value`, a part of ``training:``. Removes entries with inactive hyperparameters."""
     if isinstance(value, Mapping):
         return {key: filled(item, parameters) for key, item in value.items() if not _is_inactive(item, parameters)}
     if isinstance(value, list | tuple):
@@ -46,8 +46,8 @@ def filled_training(
         training: The section, with ``$name`` as the placeholder of a hyperparameter.
         parameters: The active hyperparameters.
         directory: Relative paths are relative to this directory.
-        guess: Whether to guess the arguments of a function that does not exist any more: all hyperparameters that are
-            not used elsewhere.
+        guess: Whether to guess the arguments if the function no longer exists or rejects them: all hyperparameters that
+            are not used elsewhere.
 
     Raises:
         ConfigurationError: The model's function does not exist, or does not accept its arguments.

@@ -58,7 +58,7 @@ class BlockMembership:
         return next((block for block, ranks in self.blocks.items() if rank in ranks), None)
 
     def lose(self, ranks: Iterable[int]) -> list[int]:
-        """Records lost ranks; returns the blocks that must be disbanded for it."""
+        """Records lost ranks; returns their blocks, which must be disbanded."""
         new = set(ranks) - self.lost
         self.lost |= new
         self.spare -= new

@@ -21,7 +21,7 @@ TICK_S = 0.1
 """The longest wait for messages between two rounds of the search loop, in seconds."""
 
 TIMEOUT_SLACK_S = 20.0
-"""Time after ``trial.timeout`` at which a block is given up, in seconds. Its own watchdogs have then failed."""
+"""Time after ``trial.timeout`` at which a block is given up, in seconds. Its watchdogs should have acted by then."""
 
 PARTING_S = 2.0
 """Time that the end of the search waits for ranks that are leaving their block, in seconds."""
@@ -61,7 +61,7 @@ class ListeningClock:
 
 
 class BlockPool:
-    """All ranks except the coordinator's.
+    """The blocks and the spare ranks: all ranks except the coordinator's.
 
     Attributes:
         free: Blocks without a trial; the one that has waited longest comes first.
@@ -114,7 +114,7 @@ class BlockPool:
         return self._hosts.get(block, "")
 
     def assign(self, proposal: Proposal, attempt: int, block: int, settings: SearchSettings) -> Running:
-        """Assigns a trial to a block. Its time starts now."""
+        """The state of a trial that starts on a block now. Sends no message."""
         n_groups, limits = len(fold_groups(len(self.ranks(block)), settings.folds)), settings.limits
         due_s = self.now_s + (limits.timeout_s or float("inf")) + TIMEOUT_SLACK_S
         values = IntermediateValues(n_groups, limits.figures_of_merit)
@@ -131,7 +131,7 @@ class BlockPool:
         return Start(running.proposal, running.attempt, running.block, ranks, self.hosts(running.block))
 
     def assemble(self) -> None:
-        """Forms the blocks of the start of the search."""
+        """Forms the first blocks of the search."""
         for block in self.membership.blocks:
             self._join(block)
 
@@ -139,8 +139,8 @@ class BlockPool:
         """Records that a block is ready; returns whether it still exists.
 
         Raises:
-            UserError: The preparation of its objective has failed by a mistake of the user.
-            TrainingError: The preparation has failed by an unexpected error.
+            UserError: The preparation of its objective has failed because of invalid input.
+            TrainingError: The preparation has failed with an unexpected error.
         """
         if ready.error is not None:
             raise ready.error
@@ -170,7 +170,7 @@ class BlockPool:
         return sorted(ranks - self.membership.lost)
 
     def lose(self, ranks: frozenset[int]) -> list[int]:
-        """Records lost ranks; returns the blocks that must be disbanded for it."""
+        """Records lost ranks; returns their blocks, which must be disbanded."""
         blocks = self.membership.lose(ranks)
         self._form()  # the spare ranks may have waited for a rank that was leaving its block
         return blocks
@@ -193,7 +193,7 @@ class BlockPool:
         self._form()
 
     def mark_freed(self, rank: int) -> None:
-        """Records that a rank has left its block. It can join another one, unless this has failed too often."""
+        """Records that a rank has left its block. It joins another, unless forming blocks with it failed too often."""
         self.membership.free(rank)
         if self._failures[rank] >= FORMING_ATTEMPTS:
             self.membership.retire(rank)

@@ -27,7 +27,7 @@ NEVER = float("inf")
 
 
 class Coordinator:
-    """Runs a study until it is finished or the search must end. The strategy has not received any trials before."""
+    """Runs a study until it is finished or the search must end. `strategy` is new: it has received no trials."""
 
     def __init__(
         self, pool: BlockPool, strategy: Strategy, store: Store, study_id: int, settings: SearchSettings
@@ -220,7 +220,7 @@ class Coordinator:
                 self._fail(running, f"{why}; {attempts}")
 
     def _has_failed(self, running: Running, why: str) -> bool:
-        """Fails a trial that has raised an exception or exceeds its timeout: another attempt would lose more ranks."""
+        """Fails a trial that raised an exception or exceeds its timeout, because a retry would lose more ranks."""
         error = running.error
         if error is None and self.limits.is_too_long(self.pool.now_s - running.started_at_s):
             error = f"the trial took longer than trial.timeout, {self.limits.timeout_s:g} s: {why}"
@@ -240,7 +240,7 @@ class Coordinator:
         self.queue.put_back(running.proposal, running.attempt)
 
     def _handle_external(self, record: TrialRecord) -> None:
-        """Takes a trial that a workload system ran: its outcome, or the trial itself if it was given back."""
+        """Handles a trial of a workload system that has ended, or was given back and must run again."""
         if record.state == "queued":
             self.queue.put_back(record.proposal, record.attempts)
             return

@@ -23,7 +23,7 @@ class IntermediateValues:
     def add(self, fold: int, step: int, value: float) -> float | None:
         """Records the value of a fold; returns the value of the trial once, when all parallel folds have reported."""
         self._only_fold = fold if self._only_fold is None else self._only_fold
-        if self.n_groups == 1 and fold != self._only_fold:  # an early stop may have left it fewer steps
+        if self.n_groups == 1 and fold != self._only_fold:  # the first fold may have ended after fewer steps
             return None
         values = self._values.setdefault(step, {})
         if len(values) == self.n_groups or fold in values:

@@ -24,7 +24,7 @@ POLL_S = 0.005
 
 
 class StopCondition:
-    """Whether the search must end, and whether there is time for another trial. The time starts with the object.
+    """Whether the search must end, and whether there is time for another trial. Time counts from the construction.
 
     Args:
         request: Requests to end the process.

@@ -57,8 +57,8 @@ class StudyState:
         """Records trials as running.
 
         Returns:
-            None; if a workload system has received one of them, the trials of the study, which is read again. Then none
-            of `starts` is recorded.
+            None. If a workload system has received one of them, none is recorded; the result is then the trials of the
+            study, read again from the store.
 
         Raises:
             StoreConflictError: Another search has started one of them.
@@ -74,9 +74,9 @@ class StudyState:
         return None
 
     def finish(self, outcomes: list[tuple[Running, Outcome]]) -> list[tuple[Running, Outcome]]:
-        """Commits outcomes and returns them, without those of trials that a workload system has taken meanwhile.
+        """Commits outcomes and returns them, without those of trials that a workload system has received meanwhile.
 
-        It can take the trials that the search has requeued because it ends.
+        It can receive trials that the search has requeued because it ends.
 
         Raises:
             StoreConflictError: Another search has ended one of the trials or started it again.
@@ -128,7 +128,7 @@ class StudyState:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether all trials so far have failed, and they are at least `MAX_FIRST_FAILURES` or the last ones."""
+        """Whether all trials have failed so far: at least `MAX_FIRST_FAILURES`, or all that the study will have."""
         if self.n_usable or not self.n_failed:
             return False
         is_all = self.is_exhausted and not self.is_waiting_for_results

@@ -1,4 +1,4 @@
-"""The queue of trials: those that wait, those that run, and the count of all."""
+"""The queue of trials: those that wait, those that run, and the number of those that have begun."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Running:
         reports: The intermediate values.
         started_at_s: When the trial started.
         due_s: When the block is given up if it has not answered.
-        error: The error of a rank on which the trial has failed while other ranks of the block may wait for it.
+        error: The error of a rank on which the trial has failed, while other ranks may wait for it; None if none has.
         is_requeued: Whether the trial is queued in the store, because the search ends. A workload system may take it.
     """
 
@@ -45,7 +45,7 @@ class Running:
 
 @dataclass
 class TrialQueue:
-    """The trials of a study that have not ended, and the count of all.
+    """The trials of a study that have not ended, and the number of those that have begun.
 
     Attributes:
         trials: Number of trials of the study.

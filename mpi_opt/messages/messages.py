@@ -16,8 +16,8 @@
 | any rank of a block | coordinator | `Broken` | `TO_COORDINATOR` | communication in the block has failed |
 | coordinator | ranks of a block | `Disband` | `TO_WATCHDOG` | the block has lost a rank, or is given up |
 | any rank | coordinator | `Freed` | `TO_COORDINATOR` | it has left its block and can join another |
-| coordinator | all ranks | `Dismissal` | `TO_RANK` | the search is over |
-| coordinator | ranks that do not answer | `End` | `TO_WATCHDOG` | the search is over and they still run a trial |
+| coordinator | any rank | `Dismissal` | `TO_RANK` | the search is over and the rank runs no trial |
+| coordinator | any rank | `End` | `TO_WATCHDOG` | it still runs a trial, does not answer, or its block is retired |
 
 The leader of a block is its first rank. Messages with the tag `TO_WATCHDOG` are received even while user code runs. All
 messages are small Python objects; arrays are never sent this way.
@@ -34,7 +34,7 @@ from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.errors import MPILearnError
 
 TO_COORDINATOR, TO_RANK, TO_WATCHDOG, STOP, TO_MEMBER, TO_LEADER, VERDICT = range(32_001, 32_008)
-"""Large values, because the messages may share the world communicator with user code, which uses small tags."""
+"""Tags have large values: the messages may share the world communicator with user code, which uses small ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class Dismissal:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The search is over and the receiver must end its process at once."""
+    """The receiver must end its process at once: it does not answer, its block is retired, or the search is over."""
 
 
 @dataclass(frozen=True, slots=True)

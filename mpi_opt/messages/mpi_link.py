@@ -39,10 +39,10 @@ MOST_AT_ONCE = 32
 """Most messages per call of `receive`, so that the first block gets its next trial before all results are read."""
 
 YIELD_S = 50e-6
-"""Time for which the coordinator polls without sleeping, in seconds. With short trials the next message is near."""
+"""Time for which the coordinator polls without sleeping, in seconds. After short trials a message arrives soon."""
 
 LONGEST_PAUSE_S = 0.002
-"""The longest sleep of the coordinator between two polls, in seconds. All blocks wait for it."""
+"""The longest sleep of the coordinator between two polls, in seconds. It delays the answers to all blocks."""
 
 DELIVERY_S = 5.0
 """Time that the other ranks have to receive the results of the search, in seconds."""
@@ -112,7 +112,7 @@ class MPICoordinatorLink(CoordinatorLink):
 
     def _arrived(self) -> list[tuple[int, ToCoordinator]]:
         messages: list[tuple[int, ToCoordinator]] = []
-        if self._is_new:  # no later error reports the losses of an earlier search
+        if self._is_new:  # ranks that an earlier search has lost raise no error in this one
             self._is_new = False
             messages += self._losses()
         try:

@@ -23,7 +23,7 @@ from mpi_opt.worker.watchdog import Watchdog, in_this_process
 
 
 class Block:
-    """One rank's part of the block with number `index`, whose ranks are those of `comm`.
+    """One rank's part of the block with the index `index`. The ranks of the block are those of `comm`.
 
     Attributes:
         check: Called repeatedly while ranks of the block wait for one another; raises `Disbanded`.
@@ -54,7 +54,7 @@ class Block:
                 self.objective.prepare(self.comm, self.settings.sample)
         except MPILearnError as mine:
             error = mine
-        # last: a leader that is ready may be dismissed and end at once, so no member may still wait for it
+        # the last collective call: a leader that is ready may be dismissed and end at any time
         hosts = self.comm.gather(communicators.host_name(), root=0) or []
         return Ready(self.index, ",".join(dict.fromkeys(hosts)), error)
 

@@ -19,7 +19,7 @@ from mpi_opt.worker.objectives import OF_THE_RESULT, TrainingObjective
 def check_objective(configuration: StudyConfiguration, space: Space, directory: Path, where: str) -> None:
     """Checks the objective without a framework: files, functions, names and the shapes of data.
 
-    Rank 0 calls it first of all. No user code runs.
+    Called on rank 0 before the search. Runs no user code.
 
     Raises:
         UserError: The objective is invalid; the message names file and key.

@@ -30,7 +30,7 @@ OF_THE_RESULT = ("seconds", "samples_per_second")
 
 
 class FunctionObjective(Objective):
-    """A function of the user, or its place as ``file.py:function`` relative to `directory`, called with the `Trial`."""
+    """A function of the user, or ``file.py:function`` relative to `directory`. It is called with the `Trial`."""
 
     def __init__(self, function: Callable[[Trial], Any] | str, directory: Path | None = None) -> None:
         self.function, self.directory = function, directory

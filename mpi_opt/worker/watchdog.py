@@ -56,7 +56,7 @@ class TrialTimeout(Exception):
 
 
 class TrialGivenUp(Exception):
-    """A rank of the trial was lost, or the search ends. The trial will run again."""
+    """The block of the trial was disbanded: it lost a rank or did not answer, or the search ends."""
 
 
 class Disbanded(Exception):
@@ -107,7 +107,7 @@ class Watchdog:
             signal.signal(self._signal, signal.SIG_DFL if self._previous_handler is None else self._previous_handler)
 
     def check(self, block: int) -> None:
-        """Raises `Disbanded` if the coordinator has disbanded a block of this rank; called while the rank waits."""
+        """Raises `Disbanded` if the coordinator has disbanded `block`; called while the rank waits."""
         if not self.link.has_thread:
             self._receive()
         if self.disbanded >= block:
@@ -263,7 +263,7 @@ def _print_reason(why: str) -> None:
 
 @contextlib.contextmanager
 def in_this_process() -> Iterator[None]:
-    """Ends child processes that user code forks and that leave the block; only this process continues the search."""
+    """Ends forked child processes of user code when they leave the block; only this process continues the search."""
     process = os.getpid()
     try:
         yield

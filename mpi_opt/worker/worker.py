@@ -116,7 +116,7 @@ class Worker:
         return self.link.receive((lambda: None) if block is None else partial(self.watchdog.check, block))
 
     def _check_dismissal(self, block: int) -> None:
-        """Checks while a member waits for its leader. The coordinator sends a member no message except `Dismissal`."""
+        """Raises `Disbanded` or `Dismissed`. The only message with the tag `TO_RANK` to a member is `Dismissal`."""
         self.watchdog.check(block)
         if self.link.poll(TO_RANK) is not None:
             raise Dismissed

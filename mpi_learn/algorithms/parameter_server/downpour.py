@@ -5,7 +5,8 @@ equally fast workers a gradient is n − 1 updates old on average, which acts li
 explicit momentum and the learning rate as n grows.
 
 With several masters, a lower master sums as many gradients as it serves workers and sends the sum to the first master,
-which then has fewer messages to handle. Until then its workers continue with the weights that they have.
+which then has fewer messages to handle. Between two such exchanges the weights of the lower master do not change, and
+it answers its workers with them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def build(options: Downpour, setup: AlgorithmSetup) -> Algorithm:
 
 
 class GradientSum:
-    """The sum of gradients, each of a mean loss times the weight of its batch, and of these weights.
+    """A sum of gradients and of the weights of their batches. Each gradient is multiplied by the weight of its batch.
 
     Args:
         n: Length of a gradient.

@@ -1,13 +1,14 @@
 """GEM: gradient energy matching (Hermans & Louppe 2018, arXiv:1805.08469).
 
 A worker sends its step d, damped by π, to the centre. The step is the update that the worker's optimizer computes from
-its gradients; with plain sgd it is the paper's −ηg. π is chosen such that the changes of all workers together have the
+its gradients; with plain sgd it is the paper's −ηg. π is chosen such that the updates of all workers together have the
 energy κ|m|, where m is the momentum of one worker, for any number of workers:
 
     ``m ← μm + d``, pull θ, ``π = clamp((κ|m| − |θ − s|) / (|d| + ε), 0, 5)``, push ``πd``, ``s ← θ``, ``x ← θ + πd``
 
-element by element. θ − s is the change by other workers since the last pull; s starts as the common initial weights, so
-that θ − s is zero if no other worker has changed the centre before the first exchange.
+element by element. θ − s is the change of the centre since this worker's last pull. It includes the worker's own last
+push, as in the authors' program. s starts as the common initial weights, so that θ − s is zero if no other worker has
+changed the centre before the first exchange.
 
 With several masters, a lower master adds the pushes of its workers to its own weights. After as many pushes as it has
 workers it sends their sum to the first master and takes its weights.
@@ -103,7 +104,7 @@ class LowerEnergyCentre(Centre):
 
 
 class EnergyWorker(Worker):
-    """Damps its steps by the changes of other workers.
+    """Damps its steps by the changes of the centre since its last exchange.
 
     Args:
         link: To the master.

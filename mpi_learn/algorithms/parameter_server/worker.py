@@ -57,7 +57,7 @@ class WorkerRank(Algorithm, SampleDealing):
         setup: Communicator, weights and sizes.
         worker: The method, on the leader; None on the group's other ranks.
         group: The ranks of this worker; None if each worker has one rank.
-        centre: What the worker exchanges with, if the training has one rank; else None.
+        centre: The weights with which the worker exchanges, if the training has one rank; else None.
     """
 
     def __init__(

@@ -194,7 +194,7 @@ class CompiledModel:
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Restores the model's state and global random numbers at the end."""
+        """Restores the model's state at the end; seeds the global random generators at the beginning and the end."""
         variables = [*self.model.trainable_variables, *self.model.non_trainable_variables, self.recorder.iterations]
         self.network.reseed()
         try:

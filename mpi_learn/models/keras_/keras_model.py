@@ -76,7 +76,7 @@ class KerasModel(Model):
         flat = tf.TensorSpec([self.layout.size], tf.float32)
         signature = [flat, specs(example.x), specs(example.y), specs(example.weights)]
         step = tf.function(self._compute_step, input_signature=signature, autograph=False)
-        with fit_errors():  # before the first step, and called without binding arguments
+        with fit_errors():  # traced now: errors come before the first step, and calls take less time
             self._step = step.get_concrete_function()
         self._forward: Any = tf.function(self._compute_sums, input_signature=signature, autograph=False)
         if settings.is_validated:
@@ -93,7 +93,7 @@ class KerasModel(Model):
         # compiled for one batch size: others, like the last one of an epoch, run without XLA
         step = self._by_xla if self.is_xla and len(x[0]) == self._n_by_xla else self._step
         vector = memory_of(step(*arguments))
-        if not self.compiled.has_train_step:  # else that counts itself
+        if not self.compiled.has_train_step:  # a `train_step` counts its own steps
             self.compiled.recorder.count_step()
         return vector
 

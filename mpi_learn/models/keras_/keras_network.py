@@ -86,7 +86,7 @@ class KerasNetwork:
                 variable.assign((state + np.array([self.settings.stream * RANK_SEED, 0])).astype(state.dtype))
 
     def reseed(self) -> None:
-        """Global random numbers start again, from another seed on each rank."""
+        """Seeds the global random generators, with a different seed on each rank."""
         keras.utils.set_random_seed((self.settings.seed + RANK_SEED * self.settings.stream) % 2**32)
 
     def move_into(self, weights: np.ndarray) -> None:
@@ -209,7 +209,7 @@ class KerasNetwork:
         zero = tf.UnconnectedGradients.ZERO
         pairs = zip(losses, trained, strict=True)
         gradients = [tape.gradient(loss, own, unconnected_gradients=zero) for loss, own in pairs]
-        return (losses, results), [list(map(tf.convert_to_tensor, own)) for own in gradients]  # slices for embeddings
+        return (losses, results), [list(map(tf.convert_to_tensor, own)) for own in gradients]  # dense, for embeddings
 
     def compile(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
         flat, signature = as_tensor(weights), [tf.TensorSpec([weights.size]), specs(example.x), specs(example.y)]

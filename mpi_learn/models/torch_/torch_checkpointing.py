@@ -28,7 +28,7 @@ def recomputed(blocks: Sequence[Block]) -> Iterator[None]:
 
 
 def blocks_of(module: torch.nn.Module) -> list[Block]:
-    """The modules that `module` consists of, for `recomputed`; a ``Sequential`` of n is divided into √n stretches."""
+    """The modules that `recomputed` recomputes one by one; a ``Sequential`` of n is divided into about √n segments."""
     if isinstance(module, torch.nn.Sequential):
         return [(module, _in_stretches(module))] if len(module) > 1 else []
     blocks: list[Block] = []

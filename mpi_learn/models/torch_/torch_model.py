@@ -105,8 +105,8 @@ class TorchModel(Model):
     def _take_gradients(self, weight: float) -> None:
         """Copies the gradients times `weight` into the step vector, and records which parameters have one.
 
-        Before the backward pass, all gradients are None. If they were views of the step vector, PyTorch would add to
-        them, so that they had to be set to zero first, and a hook would have to find out which parameters were used.
+        Before the backward pass, all gradients are None. Views of the step vector in their place would need zeroing
+        before each pass, because PyTorch adds to them, and a hook that records which parameters are used.
         The loss itself is not multiplied by `weight`: hooks of the user, which may clip, see the gradient of the mean.
         """
         for number, (parameter, place) in enumerate(zip(self.network.parameters, self._gradients, strict=True)):

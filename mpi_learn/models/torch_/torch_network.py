@@ -215,7 +215,7 @@ def _check_parameters(module: torch.nn.Module) -> None:
 
 
 def _check_memory(module: torch.nn.Module) -> None:
-    """Raises ModelError if a trained parameter shares memory with another tensor: its new memory is its own."""
+    """Raises ModelError if a trained parameter shares memory with another tensor: `move_into` would separate them."""
     tensors = [*module.named_parameters(), *module.named_buffers()]
     spans = sorted((*_span(tensor), tensor.requires_grad, name) for name, tensor in tensors if tensor.numel())
     end, other, other_is_trained = 0, "", False
@@ -231,7 +231,7 @@ def _check_memory(module: torch.nn.Module) -> None:
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    """The first address of a dense tensor, and the end of its last element; nothing for other tensors."""
+    """The addresses at which a dense tensor begins and ends; (0, 0) for other tensors."""
     if tensor.layout is not torch.strided:
         return 0, 0
     last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))

@@ -16,7 +16,7 @@ from mpi_learn.flat_layout import FlatLayout, aligned_empty
 Float = np.float32
 
 fused = njit(nogil=True, cache=True, error_model="numpy")
-"""Compiles a loop over elements: one pass over memory, vectorised, without the interpreter's lock."""
+"""Compiles a loop over elements: one pass over memory, vectorised, without holding the GIL."""
 
 summed = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
 """The same for a loop with a float64 sum in which the order of the terms does not matter."""
