@@ -41,9 +41,9 @@ def prepare_environment() -> int:
 def allow_a_second_graph() -> None:
     """Lets TensorFlow compute two graphs at the same time, which a validation in a thread needs.
 
-    On a rank with one compute thread, `prepare_environment` allows one thread that starts operations, for all graphs
-    together. A validation and the training would wait for each other. Two such threads are not the default, because
-    they make a training without validation in a thread 2 to 5 % slower.
+    On a rank with one compute thread, `prepare_environment` sets one inter-op thread, which all graphs share. A
+    validation and the training would wait for each other. Two inter-op threads are not the default, because they make
+    a training without validation in a thread 2 to 5 % slower.
 
     Call it before `prepare_environment`. It has no effect once TensorFlow has started, or if the user has set
     ``TF_NUM_INTEROP_THREADS``.

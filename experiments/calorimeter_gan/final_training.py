@@ -45,11 +45,11 @@ def floor(real: np.ndarray, energy: np.ndarray) -> dict[str, float]:
 
 
 def main(runs_file: str, found_file: str) -> None:
-    asked = json.loads(Path(runs_file).read_text())
-    with h5py.File(asked["test"]) as file:
+    request = json.loads(Path(runs_file).read_text())
+    with h5py.File(request["test"]) as file:
         real, energy = file["X"][:].astype(float), file["energy"][:].astype(np.float32)
     found = {"floor": floor(real, energy[:, 0]), "real": profiles(real), "runs": []}
-    for kind, content in asked["runs"]:
+    for kind, content in request["runs"]:
         result = train(content, MPI.COMM_WORLD)
         if MPI.COMM_WORLD.rank == 0:
             generated = generate(result.model["generator"], energy)

@@ -40,7 +40,7 @@ def take_turns() -> None:
             os.sched_yield()
 
     while messaging.broadcast_sleeping(world, sys.stdin.readline() if world.rank == 0 else None) == "go\n":
-        begun = time.perf_counter()
+        began = time.perf_counter()
         for _ in range(N_TRIPS):
             if world.rank == 0:
                 messaging.send_if_alive(world, MESSAGE, 1, 1)
@@ -52,7 +52,7 @@ def take_turns() -> None:
         for _ in range(N_SUMS):
             sum_in_place(both, gradient)
         if world.rank == 0:
-            print(json.dumps([1e6 * (between - begun) / N_TRIPS, 1e6 * (time.perf_counter() - between) / N_SUMS]))
+            print(json.dumps([1e6 * (between - began) / N_TRIPS, 1e6 * (time.perf_counter() - between) / N_SUMS]))
             sys.stdout.flush()
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from launched import Launched, end_in_order, query
 from objectives import fate
 
-SETTLED_S = 300.0
+WARM_UP_S = 300.0
 """The growth of rank 0's memory is measured from this time on, in seconds."""
 
 QUERIES = (
@@ -52,20 +52,20 @@ def watch(search: Launched, database: Path, limit_s: float) -> tuple[list[tuple[
     Returns:
         (seconds since the first trial, MB) of rank 0; the duration of each query in seconds.
     """
-    memory, asked, since = [], [], None
+    memory, query_times_s, since = [], [], None
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30)) as client:
         while search.is_running and time.time() - search.began < limit_s:
             for sql in QUERIES:
                 began = time.perf_counter()
                 client.execute(sql).fetchall()
-                asked.append(time.perf_counter() - began)
+                query_times_s.append(time.perf_counter() - began)
             since = since or time.time()
             try:
                 memory.append((time.time() - since, memory_mb(search.pids[0])))
             except (OSError, KeyError):
                 continue
             time.sleep(0.5)
-    return [point for point in memory if point[1] > 0], asked
+    return [point for point in memory if point[1] > 0], query_times_s
 
 
 def ready(search: Launched, database: Path) -> None:
@@ -91,9 +91,9 @@ def wrong(database: Path) -> list[int]:
     return [number for number, state in rows if state not in fitting.get(fate(number), ("failed",))]
 
 
-def report(database: Path, status: int, memory: list, asked: list[float]) -> None:
+def report(database: Path, status: int, memory: list, query_times_s: list[float]) -> None:
     """Prints the rows."""
-    settled = [mb for at, mb in memory if at >= SETTLED_S] or [mb for _, mb in memory[-2:]]
+    later_mb = [mb for at, mb in memory if at >= WARM_UP_S] or [mb for _, mb in memory[-2:]]
     states = dict(query(database, "SELECT state, count(*) FROM trials GROUP BY state"))
     events = dict(query(database, "SELECT kind, count(*) FROM events GROUP BY kind"))
     reasons = {
@@ -110,9 +110,9 @@ def report(database: Path, status: int, memory: list, asked: list[float]) -> Non
         "trials with an unexpected end": len(wrong(database)),
         "hanging trials ended": ", ".join(f"{count} {name}" for name, count in hung.items()),
         "events": ", ".join(f"{count} {kind}" for kind, count in events.items()) or "none",
-        "memory of rank 0 after 5 minutes → maximum later": f"{settled[0]:.1f} → {max(settled):.1f} MB",
+        "memory of rank 0 after 5 minutes → maximum later": f"{later_mb[0]:.1f} → {max(later_mb):.1f} MB",
         "longest time without a result": f"{longest_gap_s(database):.1f} s",
-        "queries of the client; slowest": f"{len(asked)}; {max(asked):.2f} s",
+        "queries of the client; slowest": f"{len(query_times_s)}; {max(query_times_s):.2f} s",
     }
     for what, found in lines.items():
         print(f"| {what} | {found} |", flush=True)
@@ -129,9 +129,9 @@ def main() -> None:
     folder = options.folder or Path(tempfile.mkdtemp(prefix="soak-"))
     with Launched(folder, options.ranks, space(options.minutes)) as search:
         ready(search, folder / "soak.db")
-        memory, asked = watch(search, folder / "soak.db", 60 * options.minutes + 300)
+        memory, query_times_s = watch(search, folder / "soak.db", 60 * options.minutes + 300)
         status = search.wait(60)
-    report(folder / "soak.db", status, memory, asked)
+    report(folder / "soak.db", status, memory, query_times_s)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ column.
 import argparse
 import json
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -60,8 +61,9 @@ def trained(
     }
     training.write_text(dumped(content))
     executable = find_mpirun()
-    command = [executable, *launch_flags(executable), "-np", str(arguments.ranks), "python", str(HERE / "one.py")]
-    os.spawnvpe(os.P_WAIT, command[0], [*command, str(training)], launch_environment() | ONE_THREAD)
+    command = [executable, *launch_flags(executable), "-np", str(arguments.ranks), sys.executable, str(HERE / "one.py")]
+    if os.spawnvpe(os.P_WAIT, command[0], [*command, str(training)], launch_environment() | ONE_THREAD):
+        raise SystemExit("the training failed")  # the folder has the results of the training before
     speeds = json.loads((folder / "speeds.json").read_text())
     waits, first_s = [], []
     for trace in read_traces(folder / "traces"):

@@ -26,12 +26,12 @@ def test_data(file: str, features) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main(runs_file: str, found_file: str) -> None:
-    asked = json.loads(Path(runs_file).read_text())
+    request = json.loads(Path(runs_file).read_text())
     found = []
-    for kind, content in asked["runs"]:
+    for kind, content in request["runs"]:
         result = train(content, MPI.COMM_WORLD)
         if MPI.COMM_WORLD.rank == 0:
-            x, y = test_data(asked["test"], content["data"]["features"])
+            x, y = test_data(request["test"], content["data"]["features"])
             score = signal_score(probabilities(result.model, x))
             signal = is_signal(y, n_classes(y))
             weights = sum(int(np.prod(one.shape)) for one in _weights(result.model))

@@ -51,9 +51,9 @@ def measure(name: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     times = []
     for _ in range(N_STEPS):
-        begun = time.process_time()
+        began = time.process_time()
         step = model.gradient(x, y)
-        times.append(time.process_time() - begun)
+        times.append(time.process_time() - began)
     added_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     print(json.dumps([1e3 * min(times), added_mb, float(np.linalg.norm(step[: model.layout.size] / BATCH))]))
 

@@ -43,9 +43,9 @@ READERS: dict[str, Callable[[Path], np.ndarray]] = {"numpy.loadtxt": with_numpy,
 
 def measure(name: str, path: Path) -> None:
     """Prints CPU seconds, peak memory in MB, and a sum to compare."""
-    begun = time.process_time()
+    began = time.process_time()
     column = READERS[name](path)
-    seconds = time.process_time() - begun
+    seconds = time.process_time() - began
     print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, float(column.sum())]))
 
 

@@ -103,8 +103,8 @@ def latency(n_pending: int = 255, n_reported: int = 1000, n_asks: int = 500, pau
 def main() -> None:
     """Reads the command line; prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peers", action="store_true")
-    parser.add_argument("--latency", action="store_true")
+    parser.add_argument("--peers", action="store_true", help="also measure Optuna and scikit-optimize")
+    parser.add_argument("--latency", action="store_true", help="measure the waiting time with 255 pending trials")
     given = parser.parse_args()
     if given.latency:
         latency()

@@ -76,12 +76,12 @@ class ScikitOptimize:
     def __init__(self, space: dict[str, Dimension], seed: int) -> None:
         from skopt import Optimizer
 
-        self._make = lambda: Optimizer([_skopt_dimension(d) for d in space.values()], "GP", random_state=seed)
-        self._optimizer, self._space, self._pending = self._make(), Space(space), {}
-        self._n = 0
+        self._optimizer = Optimizer([_skopt_dimension(d) for d in space.values()], "GP", random_state=seed)
+        self._space, self._pending = Space(space), {}
+        self._n, self._random = 0, np.random.RandomState(seed)
 
     def ask(self) -> tuple[Any, Parameters]:
-        liar = self._optimizer.copy(random_state=self._n)
+        liar = self._optimizer.copy(random_state=self._random.randint(2**31))
         if self._pending and liar.yi:
             liar.tell(list(self._pending.values()), [min(liar.yi)] * len(self._pending))
         point = liar.ask()

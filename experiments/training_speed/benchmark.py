@@ -59,11 +59,11 @@ def session(model: str, names: list[str], arguments: argparse.Namespace) -> dict
             if arguments.hold:
                 print("ready", flush=True)
                 sys.stdin.readline()
-            begun = time.perf_counter()
+            began = time.perf_counter()
             for _ in range(arguments.rounds):
                 for program in programs.values():
                     program.run_epoch()
-            print(f"{model}: {time.perf_counter() - begun:.0f} s", flush=True)
+            print(f"{model}: {time.perf_counter() - began:.0f} s", flush=True)
             return {name: program.end() for name, program in programs.items()}
         finally:
             for program in programs.values():
@@ -72,10 +72,10 @@ def session(model: str, names: list[str], arguments: argparse.Namespace) -> dict
 
 def start_to_first_step(data: str, ranks: int = 4) -> dict:
     """Seconds from ``mpirun`` to the end of a first epoch of one step, and the largest rank's memory in MiB."""
-    begun = time.perf_counter()
+    began = time.perf_counter()
     program = Program(["ours-keras", "mlp", data, str(ranks * 128)], ranks, {})
     program.wait_ready()
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - began
     program.run_epoch()
     return {"ranks": ranks, "seconds": seconds, "memory_mib": program.end()["memory_mib"]}
 
@@ -85,13 +85,13 @@ def timeline_off_s(n: int = 100_000) -> float:
     from mpi_learn.training.tracing import COMPUTE, Timeline
 
     timeline = Timeline()
-    begun = time.perf_counter()
+    began = time.perf_counter()
     for _ in timeline.waiting(range(n)):
         with timeline.span("gradient", COMPUTE):
             pass
         with timeline.span("exchange", COMPUTE):
             pass
-    return (time.perf_counter() - begun) / n
+    return (time.perf_counter() - began) / n
 
 
 def known() -> dict:

@@ -141,7 +141,7 @@ class DecentralizedClusters(Algorithm):
         return None
 
     def _delta(self) -> np.ndarray:
-        """The change of the weights by the complete exchange, (n,) float32; then there is no exchange under way."""
+        """The change of the weights by the complete exchange, (n,) float32. Ends the exchange."""
         exchange, self._exchange = self._exchange, None
         assert exchange is not None
         mean = exchange.mean()

@@ -179,7 +179,7 @@ class OwnOptimizer(OptimizerOptions):
 
 
 def _tag(value: Any) -> str:
-    """The tag of a section in `OptimizerConfiguration`, by its name. No key of a file has brackets, unlike the tags."""
+    """The tag of an optimizer section. Tags are in brackets, so that they differ from the keys of a file."""
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
     return "(function)" if isinstance(name, str) and is_function(name) else "(name)"
 

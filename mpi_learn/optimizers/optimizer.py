@@ -42,7 +42,7 @@ class RuleOptimizer(Optimizer):
     """Applies an update rule, with clipping, decoupled weight decay and a learning rate that may change every step.
 
     Args:
-        options: Of them, those for clipping.
+        options: Only those for clipping are used; the others belong to `rule`.
         rule: Makes the steps.
         rate: The learning rate of a step, counted from 0.
         weight_decay: λ of the decoupled weight decay.

@@ -47,7 +47,7 @@ def build(options: Downpour, setup: AlgorithmSetup) -> Algorithm:
 
 
 class GradientSum:
-    """A sum of gradients and of the weights of their batches. Each gradient is multiplied by the weight of its batch.
+    """A sum of gradients and of the weights of their batches. Each gradient contains its weight as a factor.
 
     Args:
         n: Length of a gradient.
