@@ -10,6 +10,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,7 @@ def search(
         "store": store,
         "direction": direction,
         "selection": selection,
-        "objective": objective if isinstance(objective, str) else getattr(objective, "__qualname__", repr(objective)),
+        "objective": objective if isinstance(objective, str) else _name(objective),
         "space": {name: dimension.entry() for name, dimension in Space(space).items()},
         "search": {
             "strategy": strategy,
@@ -127,6 +128,14 @@ def search(
     found = run_study(Plan(configuration, Path.cwd(), FunctionObjective(objective), n_ranks, wait=wait), world)
     assert found is not None, "every rank receives the study"
     return found
+
+
+def _name(objective: Callable[[Trial], Any]) -> str:
+    """The name of a function, of that of a partial, or of the class of another object: equal in each run."""
+    while isinstance(objective, partial):
+        objective = objective.func
+    name: str = getattr(objective, "__qualname__", type(objective).__qualname__)
+    return name
 
 
 def world_communicator() -> Communicator | None:

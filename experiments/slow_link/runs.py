@@ -63,16 +63,16 @@ ROWS = {
     "low rank 32, cosine": Run(low_rank(32), 0.006, schedule="cosine"),
     "low rank 28, 3 exact steps": Run(low_rank(28, exact_steps=3), 0.003),
     "low rank 28, 3 exact steps, cosine": Run(low_rank(28, exact_steps=3), 0.006, schedule="cosine"),
-    "clusters": Run(clusters(), 0.002),
+    "clusters": Run(clusters(), 0.004),
     "clusters, batch 16": Run(clusters(), 0.002, 16),
     "clusters, batch 16, 4 epochs": Run(clusters(), 0.002, 16, epochs=4),
     "clusters, best of the search": Run(clusters(1, exchange_every=48, neighbours="ring"), 0.0032, epochs=4),
     "clusters, batch 16, outer": Run(clusters(exchange_every=15, outer=OUTER), 0.003, 16),
     "clusters, batch 16, outer every 5": Run(clusters(exchange_every=5, outer=OUTER), 0.003, 16),
-    "clusters of 1": Run(clusters(1), 0.002),
-    "clusters of 4": Run(clusters(4), 0.002),
-    "8 hosts": Run(clusters(1), 0.002, hosts=8),
-    "2 hosts": Run(clusters(4), 0.002, hosts=2),
+    "clusters of 1": Run(clusters(1), 0.004),
+    "clusters of 4": Run(clusters(4), 0.004),
+    "8 hosts": Run(clusters(1), 0.004, hosts=8),
+    "2 hosts": Run(clusters(4), 0.004, hosts=2),
 }
 """Rows of the tables."""
 

@@ -25,6 +25,7 @@ from mpi_learn.algorithms.cluster_exchange import Alarm, Exchange, partners
 from mpi_learn.algorithms.configuration import Clusters
 from mpi_learn.algorithms.outer_optimizer import OuterOptimizer
 from mpi_learn.flat_layout import FAILED, FLAG, WEIGHT
+from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import broadcast_in_place, sum_in_place
 from mpi_learn.mpi.communicators import Communicator, subset
 from mpi_learn.optimizers.optimizer import Optimizer
@@ -62,11 +63,13 @@ class DecentralizedClusters(Algorithm):
     def build(cls, options: Clusters, setup: AlgorithmSetup) -> DecentralizedClusters:
         """The algorithm as configured. Collective over ``setup.comm``."""
         comm, layout = setup.comm, setup.layout
+        with agreed_errors(comm):  # before the communicators: to free one after an error would need all its ranks
+            optimizer = setup.make_optimizer(None, setup.n_steps)
         leader = layout.group_of(comm.rank)[0]
         cluster = subset(comm, layout.leaders.index(leader))
         leaders = subset(comm, 0 if comm.rank == leader else None)
         assert cluster is not None
-        return cls(options, setup, cluster, leaders, setup.make_optimizer(None, setup.n_steps))
+        return cls(options, setup, cluster, leaders, optimizer)
 
     def run(self, steps: Iterable[np.ndarray]) -> None:
         if self.outer is not None and self._counts[0] == 0:

@@ -77,7 +77,10 @@ class Easgd(ParameterServer):
 
 
 class Gem(ParameterServer):
-    """Gradient energy matching: updates are damped by the changes of other workers (Hermans & Louppe 2018)."""
+    """Gradient energy matching: updates are damped by the centre's changes since the worker's last pull.
+
+    These include the worker's own last push (Hermans & Louppe 2018).
+    """
 
     name: Literal["gem"] = "gem"
     momentum: float = Field(0.9, ge=0, lt=1, description="μ: momentum of a worker's own steps.")

@@ -72,8 +72,8 @@ def lay_out(size: int, *, masters: int = 0, processes: int = 1) -> Layout:
         whose = f" and {processes} processes per worker" if processes > 1 else ""
         raise ConfigurationError(
             f"too few ranks for {who}{whose}: expected {lowest} or more, found {size}",
-            where="algorithm.masters",
-            cure="start more ranks, or write fewer masters",
+            where="algorithm.masters" if masters > 1 else "algorithm.processes",
+            cure=f"start {lowest} ranks or more, or write {_smaller(size, masters, processes)}",
         )
     return Layout(size, tuple(range(masters)), _groups(masters, size, processes))
 
@@ -95,6 +95,13 @@ def layout_of(options: AnyAlgorithm, size: int) -> Layout:
             cure=f"start {2 * options.size} ranks or more, or write a smaller size",
         )
     return lay_out(size, processes=options.size)
+
+
+def _smaller(size: int, masters: int, processes: int) -> str:
+    """What to write instead if `size` ranks are too few."""
+    if masters == 1:
+        return f"`processes: {size - 1}`" + (" or less" if size > 2 else "")
+    return "fewer masters or processes" if processes > 1 else "fewer masters"
 
 
 def _groups(first: int, size: int, processes: int) -> tuple[tuple[int, ...], ...]:

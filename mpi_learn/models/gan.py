@@ -158,7 +158,11 @@ class GanModel(Model):
         loss = self._settings.loss
         self._losses = output_losses(outputs.named_by(loss), loss, labels, self.discriminator.loss)
         if None in self._losses.losses:
-            raise ConfigurationError("every output of the discriminator needs a loss", where="loss")
+            raise ConfigurationError(
+                "every output of the discriminator needs a loss",
+                where="loss",
+                cure=f"add a loss for the output {outputs.name(self._losses.losses.index(None))}",
+            )
 
     def _step(self, turn: Turn, flat: Any, x: Tensors, y: Tensors) -> list[Any]:
         """Gradients of the mean losses with respect to the arrays of the updated models, then losses and metrics."""

@@ -45,7 +45,11 @@ class LabelRule:
             possible = [expected, (*expected, 1)]
             cure = "use categorical_crossentropy for one-hot labels" if shape == self.output[1:] else ""
             if labels.dtype.kind == "f" and shape in possible and self.class_axis == 1:
-                cure, possible = "class numbers must be stored as integers", []
+                raise ModelError(
+                    f"with {self.loss} class numbers must be integers, the data have {labels.dtype}",
+                    where="data.labels",
+                    cure="store them as integers; for labels y, dtype: {y: int64} in the section data converts them",
+                )
         elif self.is_elementwise:
             possible = [expected, expected[:-1] if expected and expected[-1] == 1 else expected]
             is_class_number = shape == () and self.loss.startswith("categorical")

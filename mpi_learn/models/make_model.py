@@ -14,6 +14,7 @@ from mpi_learn.models.gan import GanModel, check_pair
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network
 from mpi_learn.settings.component import shown_arguments
+from mpi_learn.settings.suggestions import nearest_file
 from mpi_learn.settings.user_code import errors_of_user_code, is_function, load_function, signature_of
 
 
@@ -122,10 +123,16 @@ def _load_file(keras: Any, path: Path) -> Any:
             cure="write file.py:function, or a .keras or .json file",
         )
     if not path.is_file():
-        raise ConfigurationError("there is no such file", where=f"model: {path}")
+        near = nearest_file(path, f"*{path.suffix}")
+        cure = f"did you mean {near}?" if near else "check the path"
+        raise ConfigurationError("there is no such file", where=f"model: {path}", cure=cure)
     try:
         if path.suffix == ".keras":
             return keras.saving.load_model(path, compile=False, safe_mode=True)
         return keras.models.model_from_json(path.read_text(encoding="utf-8"))
     except (ValueError, TypeError, OSError, KeyError) as error:
-        raise ModelError(f"Keras cannot read it: {error}", where=str(path)) from error
+        raise ModelError(
+            f"Keras cannot read it: {error}",
+            where=str(path),
+            cure="save it again with this version of Keras, or write file.py:function",
+        ) from error

@@ -167,7 +167,11 @@ class Outputs:
                 cure="give a label for each output, or `loss: {NAME: …}` for those that have labels",
             )
         if lacking := [number for number in wanted if label_of_output[number] is None]:
-            raise ModelError(f"the output {self.name(lacking[0])} has a loss but no label", where="data.labels")
+            raise ModelError(
+                f"the output {self.name(lacking[0])} has a loss but no label",
+                where="data.labels",
+                cure="add its label, or leave its loss out",
+            )
         return label_of_output
 
     def _without_order(self, where: str) -> ConfigurationError:

@@ -24,6 +24,9 @@ SLEEP_FRACTION = 0.05
 UNTESTED = 64
 """An outbox collects at least this many further requests before it tests which of them have ended."""
 
+_UNDER_WAY: list[MPI.Request] = []
+"""Keeps messages until MPI no longer reads them, also if the sender does not wait for it any longer."""
+
 
 class Pause:
     """Sleeps between two probes, for a fixed fraction of the time waited so far, between 10 µs and `longest_s`.
@@ -96,6 +99,21 @@ def poll(comm: MPI.Comm, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG) -
         raise
 
 
+def send(comm: MPI.Comm, message: Any, dest: int, tag: int, *, meanwhile: Callable[[], None]) -> None:
+    """Sends a message and waits, without busy waiting, until MPI no longer needs it.
+
+    Args:
+        meanwhile: As in `receive`. If it raises, the message may still arrive.
+    """
+    request = comm.isend(message, dest=dest, tag=tag)
+    pause = Pause()
+    _UNDER_WAY.append(request)
+    while not request.test()[0]:
+        meanwhile()
+        pause()
+    _UNDER_WAY.remove(request)
+
+
 class Outbox:
     """Sends messages without waiting for their receivers.
 
@@ -142,6 +160,7 @@ def deliver(comm: MPI.Comm, message: Any, ranks: Sequence[int], tag: int, limit_
     for rank in ranks:
         with suppress(MPI.Exception):
             requests[rank] = comm.issend(message, dest=rank, tag=tag)
+    _UNDER_WAY.extend(requests.values())
     pause = Pause()
     while requests and pause.waited_s < limit_s:
         for rank, request in list(requests.items()):
@@ -150,6 +169,7 @@ def deliver(comm: MPI.Comm, message: Any, ranks: Sequence[int], tag: int, limit_
         for rank in lost_ranks.acknowledge(comm):
             requests.pop(rank, None)
         pause()
+    _UNDER_WAY[:] = [request for request in _UNDER_WAY if not _has_ended(request)]
 
 
 def await_deaths(comm: MPI.Comm, ranks: Iterable[int], limit_s: float) -> None:

@@ -19,6 +19,7 @@ class LearningRate:
         delay: Number of epochs directly before an epoch whose values do not affect its rate: 1 if the validation of an
             epoch may still run during the next one, so that the rate does not depend on which of them ends first.
         fixed_by: Why callbacks cannot set the rate, besides a schedule; empty if they can.
+        n_steps: Steps per epoch, for callbacks on a rank without an optimizer.
 
     Attributes:
         base: The configured rate.
@@ -34,9 +35,11 @@ class LearningRate:
         history: Callable[[], Mapping[str, Sequence[float]]],
         delay: int,
         fixed_by: str,
+        n_steps: float,
     ) -> None:
         self.schedule, self.epochs, self.n_workers = options.schedule, epochs, n_workers
         self.history, self.delay = history, delay
+        self._steps_per_epoch = n_steps
         self._history: Mapping[str, Sequence[float]] = {}  # on which the rate of the present epoch depends
         self.base = 0.0 if isinstance(options, NotFused) else options.learning_rate
         self.chosen: float | None = None
@@ -57,6 +60,7 @@ class LearningRate:
         self._scheduled.append(scheduled)
         if not is_settable:
             return scheduled
+        self._steps_per_epoch = steps_per_epoch
         return lambda step: scheduled(step) if self.chosen is None else self.chosen
 
     def begin_epoch(self, epoch: int) -> None:
@@ -69,8 +73,10 @@ class LearningRate:
         """The rate at the beginning of an epoch, as callbacks read it."""
         if self.chosen is not None:
             return self.chosen
-        history = self._history_before(epoch)
-        return ScheduledRate(self.base, self.schedule, 1, self.epochs, self.n_workers, lambda: history)(epoch)
+        history, n_steps = self._history_before(epoch), self._steps_per_epoch
+        scheduled = ScheduledRate(self.base, self.schedule, n_steps, self.epochs, self.n_workers, lambda: history)
+        scheduled.begin_epoch(epoch)
+        return scheduled(0)
 
     def follow(self, rule: UpdateRule, schedule: Schedule) -> None:
         """Takes the initial rate from the optimizer of a framework.

@@ -70,7 +70,7 @@ class RuleOptimizer(Optimizer):
             gradient = clipped(gradient, Float(scale), Float(options.clip_value))
             scale = 1.0
         if options.clip_norm is not None:
-            norm = scale * float(np.sqrt(sum_of_squares(gradient[: self.layout.size])))
+            norm = abs(scale) * float(np.sqrt(sum_of_squares(gradient[: self.layout.size])))
             scale *= min(1.0, options.clip_norm / max(norm, 1e-30))
         rate = self.rate(self.n_steps)
         self._n_steps += 1

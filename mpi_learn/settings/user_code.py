@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import symtable
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -96,13 +97,15 @@ def signature_of(specification: str, directory: Path | None = None) -> FunctionS
     if path.suffix != ".py":  # a compiled module
         return FunctionSignature((), True)
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text, filename=str(path))
+        symbols = symtable.symtable(text, str(path), "exec")
     except (SyntaxError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"the file is not valid Python: {error}", where=str(path)) from error
     found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     if name in found:
         return _signature(found[name])
-    if name in _other_names(tree):  # assigned or imported: this file does not define its parameters
+    if _may_define(tree, symbols, name):
         return FunctionSignature((), True)
     raise _no_such_function(source, name, [key for key in found if not key.startswith("_")])
 
@@ -126,19 +129,22 @@ def _existing_file(source: str, directory: Path | None) -> Path:
 
 
 @contextmanager
-def errors_of_user_code(doing: str, where: str, kind: type[UserError] = ConfigurationError) -> Iterator[None]:
+def errors_of_user_code(
+    doing: str, where: str, kind: type[UserError] = ConfigurationError, cure: str = ""
+) -> Iterator[None]:
     """Converts every exception of user code inside the block into an error of `kind`; a `UserError` passes unchanged.
 
     Args:
         doing: The action for the message, for example ``"importing it"``.
+        cure: The cure; if empty, the error has one only if the code called `sys.exit`, as a script does.
     """
     try:
         yield
     except UserError:
         raise
     except (Exception, SystemExit) as error:
-        is_script = isinstance(error, SystemExit)
-        cure = 'put the code of a script under `if __name__ == "__main__":`' if is_script else ""
+        if isinstance(error, SystemExit) and not cure:
+            cure = 'put the code of a script under `if __name__ == "__main__":`'
         raise kind(f"{doing} raised {type(error).__name__}: {error}", where=where, cure=cure) from error
 
 
@@ -158,8 +164,8 @@ def _file_module(path: Path) -> ModuleType:
     try:
         with errors_of_user_code("running this file", str(path)):
             spec.loader.exec_module(module)
-    except UserError:
-        del sys.modules[name]
+    except BaseException:  # also KeyboardInterrupt: the next call would find a file of which only a part has run
+        sys.modules.pop(name, None)
         raise
     return module
 
@@ -218,13 +224,14 @@ def _names(parameters: list[ast.arg]) -> tuple[str, ...]:
     return tuple(parameter.arg for parameter in parameters)
 
 
-def _other_names(tree: ast.Module) -> set[str]:
-    targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
-    names = {target.id for target in targets if isinstance(target, ast.Name)}
-    for node in tree.body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-    return names
+def _may_define(tree: ast.Module, symbols: symtable.SymbolTable, name: str) -> bool:
+    """Whether a module may have a name: by any assignment, definition or import, ``import *`` or ``__getattr__``."""
+    imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names]
+    known = symbols.get_identifiers()
+    if "*" in imported or "__getattr__" in known:
+        return True
+    symbol = symbols.lookup(name) if name in known else None
+    return symbol is not None and (symbol.is_assigned() or symbol.is_imported() or symbol.is_declared_global())
 
 
 def _no_such_function(source: str, name: str, known: list[str]) -> ConfigurationError:

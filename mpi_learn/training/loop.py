@@ -73,6 +73,7 @@ class Training:
                     history=lambda: self.state.history.columns,
                     delay=1 if self.validator.is_threaded else 0,
                     fixed_by="a GAN has two optimizers" if configuration.gan is not None else "",
+                    n_steps=self.batches.n_steps,
                 )
                 setup = self._algorithm_setup()
             self.callbacks = Callbacks(

@@ -171,7 +171,11 @@ def _load(section: CheckpointSection) -> tuple[Checkpoint | None, bool]:
         return found, True
     found = load_checkpoint(section.start_from)
     if found is None:
-        raise ConfigurationError("there is no checkpoint in this folder", where=str(section.start_from))
+        raise ConfigurationError(
+            "there is no checkpoint in this folder",
+            where=str(section.start_from),
+            cure="write the checkpoint.path of an earlier training",
+        )
     return found, False
 
 

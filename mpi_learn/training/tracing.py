@@ -165,7 +165,8 @@ def _read(file: Path) -> RankTrace:
         whole = [line for line in lines if line.endswith("\n")]
         return RankTrace(**json.loads(head), events=[tuple(json.loads(line)) for line in whole])
     except (ValueError, TypeError) as error:
-        raise DataError(f"this is not a timeline: {error}", where=str(file)) from error
+        cure = "remove it, or train again with `trace: FOLDER`"
+        raise DataError(f"this is not a timeline: {error}", where=str(file), cure=cure) from error
 
 
 def chrome_trace(traces: list[RankTrace]) -> dict[str, Any]:

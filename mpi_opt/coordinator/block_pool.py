@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.intermediate_values import IntermediateValues
 from mpi_opt.coordinator.search_settings import SearchSettings
-from mpi_opt.coordinator.trial_queue import Running
+from mpi_opt.coordinator.trial_queue import RunningTrial
 from mpi_opt.core.block_layout import fold_groups
 from mpi_opt.core.trial import Proposal
 from mpi_opt.messages.link import CoordinatorLink
@@ -113,19 +113,19 @@ class BlockPool:
         """The hosts of a block, separated by commas."""
         return self._hosts.get(block, "")
 
-    def assign(self, proposal: Proposal, attempt: int, block: int, settings: SearchSettings) -> Running:
+    def assign(self, proposal: Proposal, attempt: int, block: int, settings: SearchSettings) -> RunningTrial:
         """The state of a trial that starts on a block now. Sends no message."""
         n_groups, limits = len(fold_groups(len(self.ranks(block)), settings.folds)), settings.limits
         due_s = self.now_s + (limits.timeout_s or float("inf")) + TIMEOUT_SLACK_S
         values = IntermediateValues(n_groups, limits.figures_of_merit)
-        return Running(proposal, block, attempt, values, self.now_s, due_s)
+        return RunningTrial(proposal, block, attempt, values, self.now_s, due_s)
 
     def describe(self, rank: int) -> str:
         """The role of a rank as text."""
         block = self.membership.block_of(rank)
         return "a spare rank" if block is None else f"of block {block} on {self.hosts(block) or 'its host'}"
 
-    def start_of(self, running: Running) -> Start:
+    def start_of(self, running: RunningTrial) -> Start:
         """The record of a trial that starts on its block, for the store."""
         ranks = ",".join(map(str, self.ranks(running.block)))
         return Start(running.proposal, running.attempt, running.block, ranks, self.hosts(running.block))
@@ -161,7 +161,7 @@ class BlockPool:
     @property
     def why_empty(self) -> str:
         """The reason why no rank can run a trial."""
-        if self.membership.retired:
+        if self._failure:
             return f"no block of ranks could be formed; MPI says: {self._failure}"
         return "every rank that could run a trial was lost; the same command resumes the study"
 
@@ -184,7 +184,14 @@ class BlockPool:
         self._form()
 
     def retire(self, block: int) -> None:
-        """Disbands a block and ends the processes of its ranks, because trials fail on it."""
+        """Disbands a block on which trials fail, and ends the processes of its ranks.
+
+        Without protection that would end the job: its ranks leave the block and join no other.
+        """
+        if not self.link.is_protected:
+            self._failures.update(dict.fromkeys(self.ranks(block), FORMING_ATTEMPTS))
+            self.disband(block)
+            return
         survivors = self.membership.disband(block)
         self._forget(block)
         self.membership.lose(survivors)

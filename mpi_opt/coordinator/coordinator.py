@@ -13,9 +13,9 @@ from mpi_opt.coordinator.block_pool import TICK_S, BlockPool
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.study_state import StudyState
-from mpi_opt.coordinator.trial_queue import Running
+from mpi_opt.coordinator.trial_queue import RunningTrial
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
-from mpi_opt.errors import SearchFailed
+from mpi_opt.errors import SearchFailed, UserError
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Freed, Lost, Ready, Report, Stop, ToCoordinator
 from mpi_opt.store.store import Store
 from mpi_opt.strategies.strategy import Strategy
@@ -39,8 +39,8 @@ class Coordinator:
         self.state = StudyState(self.store, strategy, settings)
         self.queue = self.state.queue
         self.is_stopping, self.why_stopped, self.has_reached_target = False, "", False
-        self._outcomes: list[tuple[Running, Outcome]] = []
-        self._losses: Counter[int] = Counter()  # trial number -> lost attempts in this search
+        self._outcomes: list[tuple[RunningTrial, Outcome]] = []
+        self._n_lost_attempts: Counter[int] = Counter()  # trial number -> lost attempts in this search
         self._health, self._stop_by_s = BlockHealth(), NEVER
 
     def run(self) -> None:
@@ -65,6 +65,9 @@ class Coordinator:
                 self._dispatch()
                 self.progress.tick()
             self._conclude()
+        except (UserError, SearchFailed) as error:
+            self.state.requeue_after(error)
+            raise
         finally:
             self.pool.dismiss({running.block for running in self.queue.running.values()})
 
@@ -105,7 +108,7 @@ class Coordinator:
             case Outcome():
                 self._handle_outcome(rank, message)
             case Report():
-                self._handle_report(message)
+                self._handle_report(rank, message)
             case Ready():
                 if self.pool.mark_ready(message):
                     self.progress.ready(message.block)
@@ -128,10 +131,12 @@ class Coordinator:
         del self.queue.running[outcome.number]
         self._outcomes.append((running, outcome))
 
-    def _handle_report(self, report: Report) -> None:
+    def _handle_report(self, rank: int, report: Report) -> None:
         """Passes an intermediate value to the strategy, and stops the trial if the strategy prunes it."""
         running = self.queue.running.get(report.number)
-        if running is not None and self.state.prunes(running, report):
+        if running is None or rank not in self.pool.fold_leaders(running.block, self.settings.folds):
+            return  # the block was given up; the trial runs again
+        if self.state.prunes(running, report):
             self._stop_trial(running)
 
     def _handle_broken(self, broken: Broken) -> None:
@@ -200,8 +205,7 @@ class Coordinator:
         del self.pool.free[: len(started)]
         for running in started:
             self.queue.running[running.number] = running
-            proposal = running.proposal
-            assignment = Assignment(proposal, self.settings.study, self.state.reference(proposal))
+            assignment = Assignment(running.proposal, self.settings.study, self.state.reference(running.proposal))
             self.link.send(self.pool.ranks(running.block)[0], assignment)
             self.progress.started(running.block, running.number)
 
@@ -212,31 +216,27 @@ class Coordinator:
         for running in self.queue.running_on(block):
             if self._has_failed(running, why):
                 continue
-            self._losses[running.number] += 1
-            if self._losses[running.number] <= self.limits.retries or self.stopping.may_explain_a_loss():
+            self._n_lost_attempts[running.number] += 1
+            if self._n_lost_attempts[running.number] <= self.limits.retries or self.stopping.may_explain_a_loss():
                 self._requeue(running, why)
             else:
                 attempts = f"attempt {running.attempt} was the last (trial.retries: {self.limits.retries})"
                 self._fail(running, f"{why}; {attempts}")
 
-    def _has_failed(self, running: Running, why: str) -> bool:
+    def _has_failed(self, running: RunningTrial, why: str) -> bool:
         """Fails a trial that raised an exception or exceeds its timeout, because a retry would lose more ranks."""
-        error = running.error
-        if error is None and self.limits.is_too_long(self.pool.now_s - running.started_at_s):
-            error = f"the trial took longer than trial.timeout, {self.limits.timeout_s:g} s: {why}"
-        if error is None:
-            return False
-        self._fail(running, error)
-        return True
+        if (error := running.failure(self.pool.now_s, self.limits, why)) is not None:
+            self._fail(running, error)
+        return error is not None
 
-    def _fail(self, running: Running, error: str) -> None:
+    def _fail(self, running: RunningTrial, error: str) -> None:
         duration_s = self.pool.now_s - running.started_at_s
         del self.queue.running[running.number]
         self._outcomes.append((running, Outcome(running.number, "failed", duration_s=duration_s, error=error)))
 
-    def _requeue(self, running: Running, why: str) -> None:
+    def _requeue(self, running: RunningTrial, why: str) -> None:
         if not running.is_requeued:
-            self.store.requeue([running.number], why)
+            self.state.requeue([running], why)
         self.queue.put_back(running.proposal, running.attempt)
 
     def _handle_external(self, record: TrialRecord) -> None:
@@ -271,11 +271,12 @@ class Coordinator:
         """Requeues the running trials in the store. Done first, because ``mpirun`` may kill this process in 0.25 s."""
         is_suspect = not self.link.is_protected and self.stopping.may_be_a_death()
         why = f"the search ended: {self.why_stopped or why}"
-        trials = [running for running in list(self.queue.running.values()) if not self._has_failed(running, why)]
-        if trials:
-            self.store.requeue([running.number for running in trials], why, "killed" if is_suspect else "lost")
-        for running in trials:
-            running.is_requeued = True
+        running = list(self.queue.running.values())
+        failed = [one for one in running if self._has_failed(one, why)]
+        trials = [one for one in running if one not in failed]
+        self.state.requeue(trials, why, "killed" if is_suspect else "lost")
+        for one in failed:  # the ranks of its block may hang and never receive their dismissal
+            self.pool.disband(one.block)
 
     def _stop(self, why: str) -> None:
         """Starts no more trials."""
@@ -288,7 +289,7 @@ class Coordinator:
         for running in self.queue.running.values():
             self._stop_trial(running)
 
-    def _stop_trial(self, running: Running) -> None:
+    def _stop_trial(self, running: RunningTrial) -> None:
         """Asks the first rank of each fold group, which decides whether its fold continues, to stop a trial."""
         for rank in self.pool.fold_leaders(running.block, self.settings.folds):
             self.link.send(rank, Stop(running.number))

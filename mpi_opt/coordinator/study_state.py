@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 
 from mpi_opt.coordinator.external_trials import ExternalTrials
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
-from mpi_opt.coordinator.trial_queue import Running, TrialQueue
+from mpi_opt.coordinator.trial_queue import RunningTrial, TrialQueue
 from mpi_opt.core.fold_stopping import ReferenceTrial
 from mpi_opt.core.limits import MAX_CRASHES, MAX_FIRST_FAILURES
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
+from mpi_opt.errors import MPILearnError, StoreError
 from mpi_opt.messages.messages import Report
 from mpi_opt.store.errors import StoreConflictError
-from mpi_opt.store.records import Finish, Start
+from mpi_opt.store.records import Finish, GivenUp, Start
 from mpi_opt.strategies.strategy import Decision, Strategy
 from mpi_opt.study.past_trials import PastTrials
 
@@ -73,7 +75,7 @@ class StudyState:
             return past
         return None
 
-    def finish(self, outcomes: list[tuple[Running, Outcome]]) -> list[tuple[Running, Outcome]]:
+    def finish(self, outcomes: list[tuple[RunningTrial, Outcome]]) -> list[tuple[RunningTrial, Outcome]]:
         """Commits outcomes and returns them, without those of trials that a workload system has received meanwhile.
 
         It can receive trials that the search has requeued because it ends.
@@ -92,6 +94,21 @@ class StudyState:
             return self.finish(kept)
         return outcomes
 
+    def requeue_after(self, error: MPILearnError) -> None:
+        """Requeues the running trials after an `error` that ends the search and that is not theirs."""
+        if not isinstance(error, StoreError):
+            first_line, _, _ = str(error).partition("\n")
+            with suppress(StoreError):
+                running = [one for one in self.queue.running.values() if not one.is_requeued]
+                self.requeue(running, f"the search ended with an error: {first_line}")
+
+    def requeue(self, running: list[RunningTrial], why: str, outcome: GivenUp = "lost") -> None:
+        """Queues running trials again in the store; their attempts have ended with `outcome`."""
+        if running:
+            self._store.requeue([one.number for one in running], why, outcome)
+        for one in running:
+            one.is_requeued = True
+
     def tell(self, proposal: Proposal, outcome: Outcome) -> None:
         """Passes the outcome of a trial to the strategy."""
         self._strategy.tell(proposal, self._limits.figures_of_merit.measured_cost(outcome, self._folds))
@@ -101,7 +118,7 @@ class StudyState:
             folds = {fold.fold: fold.figure_of_merit for fold in outcome.folds}
             self._complete_trials.add(proposal, outcome.figure_of_merit, folds)
 
-    def prunes(self, running: Running, report: Report) -> bool:
+    def prunes(self, running: RunningTrial, report: Report) -> bool:
         """Records an intermediate value of a trial; returns whether the strategy prunes the trial."""
         value = running.reports.add(report.fold, report.step, report.value)
         if value is None:
@@ -144,7 +161,7 @@ class StudyState:
         """Whether trials run, on a block or in a workload system."""
         return bool(self.queue.running or self._external.running)
 
-    def _is_taken(self, running: Running) -> bool:
+    def _is_taken(self, running: RunningTrial) -> bool:
         """Whether a workload system has received a trial that the search had requeued."""
         if not running.is_requeued:
             return False

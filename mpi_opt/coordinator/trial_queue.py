@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mpi_opt.coordinator.intermediate_values import IntermediateValues
+from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.trial import Proposal
 from mpi_opt.study.past_trials import PastTrials
 
@@ -14,7 +15,7 @@ STRANDED_S = 10.0
 
 
 @dataclass(slots=True)
-class Running:
+class RunningTrial:
     """A trial on a block. Times are in seconds by the clock of the pool.
 
     Attributes:
@@ -42,6 +43,16 @@ class Running:
         """The number of the trial."""
         return self.proposal.number
 
+    def failure(self, now_s: float, limits: SearchLimits, why: str) -> str | None:
+        """The error of a trial that has raised an exception or exceeds its timeout; None if it may run again.
+
+        Args:
+            why: The reason why the trial has not answered.
+        """
+        if self.error is None and limits.is_too_long(now_s - self.started_at_s):
+            return f"the trial took longer than trial.timeout, {limits.timeout_s:g} s: {why}"
+        return self.error
+
 
 @dataclass
 class TrialQueue:
@@ -56,7 +67,7 @@ class TrialQueue:
 
     trials: int
     waiting: list[tuple[Proposal, int]] = field(default_factory=list)
-    running: dict[int, Running] = field(default_factory=dict)
+    running: dict[int, RunningTrial] = field(default_factory=dict)
     n_begun: int = 0
 
     @property
@@ -92,6 +103,6 @@ class TrialQueue:
         if running is not None and running.block == block:
             running.error, running.due_s = error, min(running.due_s, now_s + STRANDED_S)
 
-    def running_on(self, block: int) -> list[Running]:
+    def running_on(self, block: int) -> list[RunningTrial]:
         """The trial that runs on a block, as a list of at most one."""
         return [running for running in self.running.values() if running.block == block]

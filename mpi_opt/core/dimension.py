@@ -257,7 +257,7 @@ def _number(value: Value) -> float:
 
 
 def _check_interval(low: float, high: float, prior: str, step: float | None) -> None:
-    for name, value in (("low", low), ("high", high)):
+    for name, value in (("low", low), ("high", high), *([] if step is None else [("step", step)])):
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not abs(value) <= sys.float_info.max:  # also False for NaN
             raise SpaceError(f"{name} must be a finite number, not {value!r}", where=name, cure="write a number")

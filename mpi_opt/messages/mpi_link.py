@@ -52,26 +52,26 @@ class MPICoordinatorLink(CoordinatorLink):
     """The coordinator's end, over the world communicator. Messages to dead ranks are dropped.
 
     Attributes:
-        has_called: Whether a message has been sent to a watchdog.
-        ended: The ranks that must end their process. Without protection `End` is not sent, because the death of a
-            rank would end the job.
+        has_called_watchdog: Whether a message has been sent to a watchdog.
+        ranks_to_end: The ranks that must end their process. Without protection `End` is not sent, because the death
+            of a rank would end the job.
     """
 
     def __init__(self, world: Communicator) -> None:
         self.world = world
-        self.has_called = False
-        self.ended: set[int] = set()
+        self.has_called_watchdog = False
+        self.ranks_to_end: set[int] = set()
         self._lost: set[int] = set()
         self._outbox = Outbox(world)
         self._is_new = True
 
     def send(self, rank: int, message: FromCoordinator) -> None:
         if isinstance(message, End):
-            self.ended.add(rank)
+            self.ranks_to_end.add(rank)
             if not self.is_protected:
                 return
         tag = TAGS[type(message)]
-        self.has_called = self.has_called or tag == TO_WATCHDOG
+        self.has_called_watchdog = self.has_called_watchdog or tag == TO_WATCHDOG
         if rank not in self._lost:
             self._outbox.send(message, rank, tag)
 
@@ -100,13 +100,13 @@ class MPICoordinatorLink(CoordinatorLink):
             results: The return value of `MPIWorkerLink.receive_results` on the other ranks.
             may_finalize: Whether the processes continue after the search.
         """
-        gone = lost_ranks.acknowledge(self.world) | self.ended
-        is_final = bool(gone) or (self.is_protected and (self.has_called or not may_finalize))
+        gone = lost_ranks.acknowledge(self.world) | self.ranks_to_end
+        is_final = bool(gone) or (self.is_protected and (self.has_called_watchdog or not may_finalize))
         reachable = [rank for rank in range(1, self.world.size) if rank not in gone]
         # a rank that has not received the results would report the end of this process as a loss
         messaging.deliver(self.world, (results, is_final), reachable, TO_RANK, DELIVERY_S)
         if self.is_protected:
-            messaging.await_deaths(self.world, self.ended, DELIVERY_S)
+            messaging.await_deaths(self.world, self.ranks_to_end, DELIVERY_S)
         if is_final:
             process_end.skip_finalize(self.world, reachable)
 
@@ -119,7 +119,7 @@ class MPICoordinatorLink(CoordinatorLink):
             while len(messages) < MOST_AT_ONCE and (found := messaging.poll(self.world, tag=TO_COORDINATOR)):
                 messages.append((found[1], found[0]))
                 if isinstance(found[0], Freed):
-                    self.ended.discard(found[1])  # a late answer: the rank is alive
+                    self.ranks_to_end.discard(found[1])  # a late answer: the rank is alive
         except RankLost:
             messages += self._losses()
         return messages

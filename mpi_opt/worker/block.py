@@ -63,7 +63,7 @@ class Block:
         started = time.perf_counter()
         part = self._run_part(assignment)
         if self.comm.rank != 0:
-            self.comm.send(part, dest=0, tag=TO_LEADER)
+            messaging.send(self.comm, part, dest=0, tag=TO_LEADER, meanwhile=self.check)
             return None
         parts = [part]
         while len(parts) < self.comm.size:
@@ -140,7 +140,8 @@ class Block:
             self.watchdog.stop_guarding()
             error = self.watchdog.cause(raised)
             part.error = str(agreement.described(error, self.comm.rank))
-            part.is_consequence = lost_ranks.is_communication_error(error)
+            # without protection the loss of a rank ends the job, and an error of MPI is that of user code
+            part.is_consequence = lost_ranks.is_protected() and lost_ranks.is_communication_error(error)
             lost_ranks.release(trial.comm)
             if self.comm.size > 1 and not part.is_consequence:
                 self.reporter.abandon(self.index, trial.number, part.error)

@@ -13,7 +13,7 @@ from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
 from mpi_opt.configuration.placeholders import references
 from mpi_opt.core.space import Space
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.worker.objectives import OF_THE_RESULT, TrainingObjective
+from mpi_opt.worker.objectives import RESULT_FIGURES, TrainingObjective
 
 
 def check_objective(configuration: StudyConfiguration, space: Space, directory: Path, where: str) -> None:
@@ -63,7 +63,7 @@ def _check_figure_of_merit(
                 signature_of(name, directory)
         elif configuration.folds.number > 1 and name.startswith("val_") and name.removeprefix("val_") in known:
             pass  # every fold has validation data
-        elif name not in OF_THE_RESULT:
+        elif name not in RESULT_FIGURES:
             training.check_metric(name, key)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-OF_THE_RESULT = ("seconds", "samples_per_second")
+RESULT_FIGURES = ("seconds", "samples_per_second")
 """Figures of merit besides the metrics: the duration and the speed of a training."""
 
 
@@ -52,7 +52,7 @@ class TrainingObjective(Objective):
 
     Args:
         training: The section ``training:``, with ``$name`` as the placeholder of a hyperparameter.
-        figure_of_merit: The name of a metric, one of `OF_THE_RESULT`, or ``file.py:function``; or several of them.
+        figure_of_merit: The name of a metric, one of `RESULT_FIGURES`, or ``file.py:function``; or several of them.
         directory: Relative paths are relative to this directory.
         checkpoints: The folder of the checkpoints that the strategy needs, so that trials can resume from others.
     """
@@ -104,7 +104,7 @@ class TrainingObjective(Objective):
     def _figure(self, name: str, result: Result) -> Any:
         if name in self._functions:
             return self._functions[name](result)
-        if name in OF_THE_RESULT:
+        if name in RESULT_FIGURES:
             return getattr(result, name)
         values = result.history[name]
         return values[-1 if result.best_epoch is None else result.best_epoch]

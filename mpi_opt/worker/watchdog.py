@@ -193,7 +193,7 @@ class Watchdog:
         except RankLost:
             end_unfinished("the coordinator was lost")
         if isinstance(message, End):
-            end_process("the search is over")
+            end_process("the coordinator has asked for it, because the search is over or this rank did not answer")
         if isinstance(message, Disband):
             self.disbanded = max(self.disbanded, message.block)
             self._interrupt(TrialGivenUp, "the trial's block was given up")

@@ -61,7 +61,7 @@ def test_functions_take_a_result(folder):
     assert _merit(folder, "median_significance")(result) > 3
 
 
-def test_numbers_of_the_page_are_those_of_the_events(folder, monkeypatch):
+def test_numbers_of_the_page_are_those_of_the_events(folder):
     h5py = pytest.importorskip("h5py")
     if not ATLAS.exists():
         pytest.skip("the ATLAS events are not here")

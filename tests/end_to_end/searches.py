@@ -51,8 +51,9 @@ def n_complete(query: Callable[[str], list[tuple]]) -> int:
         return 0
 
 
-def await_trial(process: subprocess.Popen, query: Callable[[str], list[tuple]]) -> None:
-    """Waits until a trial is complete; fails if the search ends before."""
-    while not n_complete(query):
-        assert process.poll() is None, f"the search ended with status {process.returncode}: {process.communicate()}"
+def await_trials(process: subprocess.Popen, query: Callable[[str], list[tuple]], n: int = 1) -> None:
+    """Waits until at least `n` trials are complete; fails at once if the search ends before, with its output."""
+    while n_complete(query) < n:
+        if process.poll() is not None and n_complete(query) < n:
+            raise AssertionError(f"the search ended with status {process.returncode}: {process.communicate()}")
         time.sleep(0.1)

@@ -697,7 +697,7 @@ def test_mistakes_that_only_a_framework_detects_are_reported_before_the_first_tr
 
 
 @pytest.mark.mpi
-def test_a_mistake_that_is_shown_with_its_traceback_hangs_no_rank(folder):
+def test_a_mistake_that_is_shown_with_its_traceback_blocks_no_other_rank(folder):
     (folder / "space.yaml").write_text(yaml.safe_dump(changed("search.trialz", 3)))
     done = in_world(2, "-m", "mpi_opt", "search", "space.yaml", "--debug", cwd=folder, timeout=30)
     assert done.returncode == INVALID, done.stderr

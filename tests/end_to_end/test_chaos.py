@@ -49,7 +49,8 @@ def test_killed_ranks_cost_no_trial_and_change_no_figure_of_merit(seed, tmp_path
     prepare("digits", data := tmp_path / "digits.h5")
     run = storm.one_run(data, setting, kills, tmp_path / "run", on_one_block(setting, data, tmp_path))
     assert run["problems"] == []
-    assert len(run["kills"]) == len(kills) or seed is not None
+    if seed is None:  # the search continues after both kills; with other seeds it may have ended before
+        assert len(run["kills"]) == len(run["noticed_s"]) == len(kills)
     assert all(seconds < 5 for seconds in run["noticed_s"])
 
 

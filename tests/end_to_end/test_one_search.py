@@ -104,7 +104,7 @@ def test_search_takes_over_at_once_from_one_that_was_killed(program, space_file,
 
 
 @pytest.mark.mpi
-def test_of_two_jobs_that_start_at_once_one_runs_the_study(program, space_file, query, tmp_path):
+def test_only_one_of_two_jobs_that_start_at_once_runs_the_study(program, space_file, query):
     path = str(space_file("nap", search={"strategy": "random", "trials": 60, "seed": 3}))
     jobs = [program.start("search", path, "-n", "2") for _ in range(2)]
     outputs = [job.communicate(timeout=100)[0] for job in jobs]

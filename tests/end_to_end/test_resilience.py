@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.end_to_end.searches import SEARCH, await_trial, ranks_of, start
+from tests.end_to_end.searches import SEARCH, await_trials, ranks_of, start
 from tests.mpirun import SURVIVES_LOST_RANKS, mpirun, patient_s
 from tests.world import in_world
 
@@ -226,7 +226,7 @@ def test_the_next_search_of_a_script_knows_the_lost_ranks(query, tmp_path):
 def test_a_killed_search_is_resumed_with_everything_that_was_finished(space_file, query, tmp_path):
     path = space_file("nap", search={"strategy": "random", "trials": 100, "seed": 1})
     process = start(3, path, tmp_path)
-    await_trial(process, query)
+    await_trials(process, query)
     time.sleep(1)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -49,7 +49,7 @@ def test_the_figure_of_merit_is_the_mean_over_the_folds(n_ranks, size, folds, sp
     assert all(row == pytest.approx((mean, spread)) for row in found)
 
 
-def test_the_same_seed_gives_the_same_trials_in_one_process(space_file, query, tmp_path):
+def test_the_same_seed_gives_the_same_trials_in_one_process(space_file, tmp_path):
     found = []
     for strategy in ("random", "bayesian", "evolutionary"):
         for repeat in range(2):

@@ -297,6 +297,21 @@ def test_layout_gives_every_master_workers_and_refuses_too_few_ranks():
         lay_out(2, masters=1, processes=2)
 
 
+@pytest.mark.parametrize(
+    ("n_ranks", "options", "key", "cure"),
+    [
+        (3, {"masters": 1, "processes": 4}, "processes", "start 5 ranks or more, or write `processes: 2` or less"),
+        (2, {"masters": 1, "processes": 2}, "processes", "start 3 ranks or more, or write `processes: 1`"),
+        (4, {"masters": 3}, "masters", "start 5 ranks or more, or write fewer masters"),
+        (4, {"masters": 2, "processes": 3}, "masters", "start 5 ranks or more, or write fewer masters or processes"),
+    ],
+)
+def test_too_few_ranks_are_refused_with_the_key_to_change(n_ranks, options, key, cure):
+    with pytest.raises(ConfigurationError) as caught:
+        lay_out(n_ranks, **options)
+    assert (caught.value.where, caught.value.cure) == (f"algorithm.{key}", cure)
+
+
 def test_two_masters_share_the_workers():
     """The second one does not pass on all messages to the first."""
     layout = lay_out(6, masters=2)

@@ -211,7 +211,7 @@ BAD = {
     "missing model": ("models.py", "model.py", "did you mean models.py"),
     "missing function": ("build_model", "build_modl", "did you mean build_model"),
     "label outside range": ("{units: 16}", "{units: 16, classes: 4}", "outside of the model's 4 classes"),
-    "no such dataset": ("labels: y", "labels: z", "z"),
+    "no such dataset": ("labels: y", "labels: z", "there is no 'z' in this HDF5 file\n  → there are: X, y"),
 }
 
 

@@ -139,6 +139,32 @@ def test_parts_of_a_module_are_computed_again():
     assert "forward" not in vars(again.current().blocks[1])
 
 
+def test_checkpointing_leaves_a_module_as_it_was():
+    """A module may be an attribute and an entry of a list, and users may replace its ``forward``."""
+    import torch
+
+    from mpi_learn.models.torch_.torch_checkpointing import blocks_of, recomputed
+
+    class Twice(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = torch.nn.Linear(3, 3)
+            self.every = torch.nn.ModuleList([self.first, torch.nn.Linear(3, 3)])
+
+        def forward(self, x):
+            return self.every[1](self.first(x)).sum()
+
+    module, x = Twice(), torch.ones(2, 3, requires_grad=True)
+    replaced = module.every[1].forward = lambda y: 2 * y
+    (expected,) = torch.autograd.grad(module(x), x)
+    with recomputed(blocks_of(module)):
+        output = module(x)
+    (found,) = torch.autograd.grad(output, x)
+    torch.testing.assert_close(found, expected)
+    assert module.every[1].forward is replaced
+    assert "forward" not in vars(module.first)
+
+
 def test_invalid_values_are_refused_with_a_message(tmp_path):
     with pytest.raises(ModelError, match="gradient_checkpointing"):
         made((f"{HERE}/torch_models_for_tests.py:build_one_layer", "cross_entropy"), AGAIN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from mpi_learn.algorithms import cluster_exchange
 from mpi_learn.data.samples.batches import Dealer
 from mpi_learn.errors import TrainingError
+from mpi_learn.mpi import messaging
 from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
 from tests.mpi_learn.test_references import Rank, shared_memory
 from tests.mpi_learn.thread_ranks import run_ranks
@@ -48,10 +50,19 @@ ALGORITHMS = {
     "two clusters": {"name": "clusters", "size": 3, "exchange_every": 2, "outer": {"name": "nesterov"}},
 }
 PLACES = {"before its first step": 0, "in the middle": 2, "after its last step": N_STEPS}
+N_MASTERS = {
+    name: options.get("masters", 1)
+    for name, options in ALGORITHMS.items()
+    if options["name"] not in ("allreduce", "clusters")
+}
+"""The first ranks of these algorithms are masters."""
 
 
 def error_of_each(options, failing, place, n_ranks=6, n_hosts=None):
-    """Runs an epoch that ends well, and one in which rank `failing` raises; returns what each rank raises."""
+    """Runs an epoch that ends well, and one in which rank `failing` raises; returns what each rank raises.
+
+    A worker raises before step `place`; a master, for which `place` is None, when it handles its first message.
+    """
 
     def run(comm):
         rank = Rank(comm, options, N_STEPS)
@@ -71,8 +82,10 @@ def error_of_each(options, failing, place, n_ranks=6, n_hosts=None):
                 if comm.rank != failing:
                     rank.algorithm.run(rank.steps(N_STEPS if rank.worker is not None else 0))
                 elif rank.worker is not None:
+                    assert place is not None
                     rank.algorithm.run(failing_steps())
                 else:
+                    assert place is None
                     centre.absorb = boom
                     rank.algorithm.run(())
             return "no error"
@@ -94,24 +107,25 @@ def boom(*arguments):
 
 
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
-@pytest.mark.parametrize("failing", [0, 3, 4, 5])
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_rank_that_raises_ends_the_training_on_all(name, failing, place):
-    """Rank 0 leads all ranks; the others lead or follow in a group, or are lower masters' workers."""
+@pytest.mark.parametrize(
+    ("name", "failing"),
+    [(name, rank) for name in ALGORITHMS for rank in (0, 3, 4, 5) if rank >= N_MASTERS.get(name, 0)],
+)
+def test_a_worker_that_raises_ends_the_training_on_all(name, failing, place):
+    """Without masters, rank 0 leads all ranks; the others lead or follow in a group, or are lower masters' workers."""
     assert error_of_each(ALGORITHMS[name], failing, place) == [f"{failing}: RuntimeError: boom"] * 6
 
 
-@pytest.mark.parametrize("failing", [0, 1, 2])
-@pytest.mark.parametrize("name", ["synchronous tree", "easgd tree", "gem tree", "two downpour masters"])
+@pytest.mark.parametrize(("name", "failing"), [(name, rank) for name, n in N_MASTERS.items() for rank in range(n)])
 def test_a_master_that_raises_ends_the_training_on_all(name, failing):
     """While the worker whose message it handles waits for an answer."""
-    assert error_of_each(ALGORITHMS[name], failing, 0) == [f"{failing}: RuntimeError: boom"] * 6
+    assert error_of_each(ALGORITHMS[name], failing, None) == [f"{failing}: RuntimeError: boom"] * 6
 
 
 @pytest.mark.parametrize("name", ["downpour", "gem", "quorum of half", "easgd tree"])
 def test_a_rank_that_raises_ends_a_training_with_shared_memory(name):
-    for failing in (0, 5):
-        seen = error_of_each(ALGORITHMS[name], failing, 2, n_hosts=1)
+    for failing, place in ((0, None), (5, 2)):
+        seen = error_of_each(ALGORITHMS[name], failing, place, n_hosts=1)
         assert seen == [f"{failing}: RuntimeError: boom"] * 6
 
 
@@ -128,6 +142,22 @@ def test_a_worker_whose_optimizer_raises_after_an_exchange_blocks_no_other_rank(
         return "no error"
 
     assert run_ranks(5, run) == ["1: RuntimeError: boom"] * 5
+
+
+@pytest.mark.parametrize(
+    ("name", "failing"),
+    [("two clusters", 4), ("clusters in pairs", 0), ("easgd in groups", 3), ("downpour in groups", 0)],
+)
+def test_optimizer_that_one_rank_cannot_make_leaves_no_communicator_behind(name, failing):
+    def run(comm):
+        comms.append(comm)
+        with pytest.raises(TrainingError, match="boom") as caught, agreed_errors(comm):
+            Rank(comm, ALGORITHMS[name], make=boom if comm.rank == failing else None)
+        return caught.value.rank
+
+    comms = []
+    assert run_ranks(6, run) == [failing] * 6
+    assert comms[0].unfreed() == []
 
 
 LEAVING = {
@@ -224,6 +254,34 @@ def test_an_exchange_whose_communicator_has_failed_is_kept_only_until_mpi_gives_
         cluster_exchange.Exchange(Comm(), np.zeros(3, np.float32), (1,))
     assert len(cluster_exchange._UNDER_WAY) == 1
     cluster_exchange._UNDER_WAY.clear()
+
+
+def test_message_that_is_not_received_in_time_is_kept_until_mpi_gives_it_up():
+    class Send:
+        has_ended = False
+
+        def test(self):
+            return self.has_ended, None
+
+    class Comm:
+        def issend(self, message, dest, tag):
+            send = Send()
+            sends.append(weakref.ref(send))
+            return send
+
+    def n_kept():
+        gc.collect()
+        return sum(send() is not None for send in sends)
+
+    sends = []
+    messaging.deliver(Comm(), "the results", ranks=[1, 2], tag=0, limit_s=0.01)
+    assert n_kept() == 2
+    sends[0]().has_ended = True
+    messaging.deliver(Comm(), "the results", ranks=[], tag=0, limit_s=0.01)
+    assert n_kept() == 1
+    sends[1]().has_ended = True
+    messaging.deliver(Comm(), "the results", ranks=[], tag=0, limit_s=0.01)
+    assert n_kept() == 0
 
 
 def test_result_of_one_rank_or_its_error_reaches_all_ranks():

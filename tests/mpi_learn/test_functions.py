@@ -54,6 +54,50 @@ def test_signature_is_read_without_running_the_file(folder):
     assert signature_of("models.py:alias", folder).accepts_any
 
 
+WAYS = {
+    "import": "from all_of_it import build",
+    "import of all names": "from all_of_it import *",
+    "import of all names, if there are any": "try:\n    from all_of_it import *\nexcept ImportError:\n    pass",
+    "condition": "if True:\n    def build(units): return 7",
+    "other branch": "if not __name__:\n    build = None\nelse:\n    class build:\n        def __new__(cls): return 7",
+    "try": "try:\n    import nowhere_at_all\nexcept ImportError:\n    def build(): return 7",
+    "with": "import contextlib\nwith contextlib.suppress(Exception):\n    build = lambda: 7",
+    "annotated assignment": "build: object = lambda: 7",
+    "several targets": "other, (build, *rest) = None, (lambda: 7, 1)",
+    "loop": "for build in [lambda: 7]: pass",
+    "assignment expression": "[build := lambda: 7 for _ in range(1)]",
+    "global statement": "def define():\n    global build\n    build = lambda: 7\ndefine()",
+    "attributes on demand": "def __getattr__(name): return lambda: 7",
+    "coroutine": "async def build(): return 7",
+}
+
+
+@pytest.mark.parametrize("source", WAYS.values(), ids=WAYS)
+def test_function_that_may_be_defined_in_any_way_has_an_unknown_signature(folder, source):
+    (folder / "all_of_it.py").write_text("def build(): return 7")
+    (folder / "models.py").write_text(source)
+    assert callable(load_function("models.py:build", folder))
+    assert signature_of("models.py:build", folder).accepts_any
+
+
+ELSEWHERE = {
+    "local": "def outer():\n    build = 7",
+    "of a class": "class Outer:\n    def build(self): ...",
+    "used": "import contextlib\nwith contextlib.suppress(NameError):\n    build()",
+    "used in a function": "def outer(): return build()",
+    "imported under another name": "from math import sqrt as build_model",
+    "attribute": "import math\nmath.build = 7",
+}
+
+
+@pytest.mark.parametrize("source", ELSEWHERE.values(), ids=ELSEWHERE)
+@pytest.mark.parametrize("look", [load_function, signature_of])
+def test_name_that_a_module_only_uses_is_not_a_function_of_it(folder, look, source):
+    (folder / "models.py").write_text(source)
+    with pytest.raises(ConfigurationError, match="there is no function build"):
+        look("models.py:build", folder)
+
+
 @pytest.mark.parametrize("module", ["package.models", "package.inner.models", "spread.inner.models", "spread.models"])
 def test_signature_of_a_module_imports_neither_it_nor_its_packages(folder, module, monkeypatch):
     """Rank 0 of a search would load a framework with them. A package may have no ``__init__.py``."""
@@ -98,7 +142,7 @@ def test_signature_finds_unknown_and_missing_arguments(folder):
         ("models.py:build_modl", "did you mean build_model"),
         ("nowhere_at_all:f", "there is no module nowhere_at_all"),
         ("models.py", "expected a function"),
-        ("broken.py:f", "broken.py"),
+        ("broken.py:f", r"broken\.py: .*(raised SyntaxError|not valid Python): invalid syntax"),
     ],
 )
 def test_missing_function_is_reported_with_file_and_nearest_name(folder, look, specification, said):
@@ -112,6 +156,19 @@ def test_changed_file_is_read_again(folder):
     (folder / "models.py").write_text("def anything():\n    return 7")
     os.utime(folder / "models.py", ns=(1, 1))
     assert load_function("models.py:anything", folder)() == 7
+
+
+def test_file_that_was_interrupted_runs_again_from_its_beginning(folder):
+    (folder / "models.py").write_text(
+        "from pathlib import Path\n"
+        "if not Path(__file__).with_name('begun').exists():\n"
+        "    Path(__file__).with_name('begun').touch()\n"
+        "    raise KeyboardInterrupt\n"
+        "def build(): return 7\n"
+    )
+    with pytest.raises(KeyboardInterrupt):
+        load_function("models.py:build", folder)
+    assert load_function("models.py:build", folder)() == 7
 
 
 def test_only_files_are_located(folder):

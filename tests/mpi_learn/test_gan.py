@@ -289,6 +289,7 @@ WRONG = {
         {"gan": {"latent": 8, "loss_weights": [1, 2]}}, ConfigurationError,
         r"gan.loss_weights: expected one entry per output of the discriminator, 1 in all, found 2\n.*write \[…\]$",
     ),
+    "loss": ({"loss": [None]}, ConfigurationError, r"every output .* needs a loss\n.*add a loss for the output"),
     "condition": ({"gan": {"latent": 8, "condition": "discriminator"}, "labels": True}, ModelError, "data.features"),
 }  # fmt: skip
 

@@ -295,18 +295,27 @@ WRONG = {
         ConfigurationError,
         "did you mean mse",
     ),
-    "no such metric": (f"{TORCH}:build_regression", "mse", ["maee"], (X3,), (X3[:, 0],), ConfigurationError, "mae"),
+    "no such metric": (
+        f"{TORCH}:build_regression", "mse", ["maee"], (X3,), (X3[:, 0],), ConfigurationError,
+        r"did you mean mae\?",
+    ),
     "label shape": (f"{TORCH}:build_regression", "mse", [], (X3,), (X3,), ModelError, r"\(3,\)"),
     "loss that broadcasts": (
         f"{TORCH}:build_regression", f"{TORCH}:crossed_error", [], (X3,), (X3[:, 0],), ConfigurationError,
         r"values of shape \(20, 20\)",
     ),
     "class numbers that are no whole ones": (
-        f"{TORCH}:build_classes", "cross_entropy", [], (X64,), (CLASSES.astype("f"),), ModelError, "stored as integers",
+        f"{TORCH}:build_classes", "cross_entropy", [], (X64,), (CLASSES.astype("f"),), ModelError,
+        "class numbers must be integers, the data have float32",
     ),
     "metrics of an output without a label": (
         f"{TORCH_KINDS}:two_by_two", {"energy": None, "kind": "cross_entropy"}, {"energy": ["mae"]}, BOTH[0],
-        BOTH[1][1:], ModelError, "the output energy has metrics but no label",
+        BOTH[1][1:], ModelError, r"the output energy has metrics but no label\n.*leave its metrics out",
+    ),
+    "no parameters": ("torch.nn:Identity", "mse", [], (X3,), (X3,), ModelError, "leave requires_grad of some"),
+    "text": (
+        f"{TORCH}:build_text", "mse", [], (X3,), (X3,), ModelError,
+        r"the model returns str\n.*return a tensor, or a list, tuple, dict",
     ),
     "no module": (f"{TORCH}:build_nothing", "mse", [], (X3,), (X3,), ModelError, "it returned NoneType"),
 }  # fmt: skip

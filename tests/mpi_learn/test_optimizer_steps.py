@@ -7,7 +7,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.optimizers.configuration import OptimizerConfiguration
+from mpi_learn.optimizers.configuration import OptimizerConfiguration, Schedule, Sgd
+from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.optimizers.make_optimizer import make_optimizer
 
 LAYOUT = FlatLayout(((2,),))
@@ -36,3 +37,25 @@ def test_the_first_step_uses_the_rate_of_step_0():
 )
 def test_a_gradient_is_scaled_once_before_it_is_clipped(option, expected):
     np.testing.assert_allclose(stepped(sgd(**option), [3.0, 4.0], scale=0.1), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [({"clip_norm": 2.0}, [0.3, 0.4]), ({"clip_norm": 0.25}, [0.15, 0.2]), ({"clip_value": 0.35}, [0.3, 0.35])],
+)
+def test_a_gradient_is_clipped_if_the_total_weight_of_a_step_is_negative(option, expected):
+    """Events of a simulation may have negative weights."""
+    np.testing.assert_allclose(stepped(sgd(**option), [3.0, 4.0], scale=-0.1), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("has_optimizer", [True, False])
+def test_callbacks_read_the_rate_of_the_first_step_of_an_epoch(has_optimizer):
+    """Also during the warm-up, and on a rank whose gradients another one applies."""
+    options = Sgd(learning_rate=0.5, schedule=Schedule(warmup_epochs=5))
+    n_steps = 7 if has_optimizer else 100
+    rate = LearningRate(options, 10, n_workers=1, history=dict, delay=0, fixed_by="", n_steps=n_steps)
+    if has_optimizer:
+        rate.per_step(0.25, Schedule(), 3, is_settable=False)
+        rate.per_step(0.5, options.schedule, 100, is_settable=True)
+        rate.per_step(0.25, Schedule(), 3, is_settable=False)
+    assert [rate.at(epoch) for epoch in (0, 1, 4, 5, 9)] == pytest.approx([0.001, 0.101, 0.401, 0.5, 0.5])

@@ -72,6 +72,12 @@ def test_folder_without_timelines_is_refused(tmp_path):
     assert CliRunner().invoke(app, ["trace", str(tmp_path), "--summary"]).exit_code == 2
 
 
+def test_file_that_is_no_timeline_is_refused(tmp_path):
+    (tmp_path / "rank-00000.jsonl").write_text("{}\n")
+    with pytest.raises(DataError, match=r"this is not a timeline: .*\n.*train again"):
+        read_traces(tmp_path)
+
+
 @pytest.mark.parametrize(("platform", "unit"), [("linux", 1024), ("darwin", 1)])
 def test_peak_memory_has_the_unit_of_the_operating_system(monkeypatch, platform, unit):
     """`getrusage` counts KiB on Linux and bytes on macOS."""

@@ -202,7 +202,7 @@ def test_finished_training_resumes_to_the_same_result(comm, tmp_path):
 @pytest.mark.parametrize(
     "end", [{"target": {"metric": "val_loss", "below": 0.5}}, {"early_stopping": {"metric": "val_loss", "patience": 2}}]
 )
-def test_a_training_that_came_to_its_end_is_not_trained_on(comm, tmp_path, end):
+def test_a_finished_training_is_not_continued(comm, tmp_path, end):
     configuration = NUMBERS | {"epochs": 200, "batch_size": 8, "checkpoint": {"path": str(tmp_path)}}
     configuration |= {"optimizer": {"name": "sgd", "learning_rate": 0.3}} | end
     first, second = (train(configuration, comm, data=line()) for _ in range(2))
@@ -287,7 +287,9 @@ WRONG = {
     ),
     "negative units": (NUMBERS | {"parameters": {"units": -1}}, line(), ModelError, "units=-1"),
     "no data": (NUMBERS, None, ConfigurationError, "data: this section is required"),
-    "no such file": (NUMBERS | {"model": "missing.keras"}, line(), UserError, "there is no such file"),
+    "no such file": (
+        NUMBERS | {"model": "missing.keras"}, line(), UserError, r"there is no such file\n.*check the path",
+    ),
 }  # fmt: skip
 
 
@@ -295,6 +297,12 @@ WRONG = {
 def test_mistakes_are_reported_before_the_first_step(comm, configuration, data, kind, said):
     with pytest.raises(kind, match=said):
         train(configuration, comm, data=data)
+
+
+def test_folder_without_a_checkpoint_to_start_from_is_refused(comm, tmp_path):
+    checkpoint = {"path": str(tmp_path / "a"), "start_from": str(tmp_path / "b")}
+    with pytest.raises(ConfigurationError, match=r"no checkpoint in this folder\n.*checkpoint\.path of an earlier"):
+        train(NUMBERS | {"checkpoint": checkpoint}, comm, data=line())
 
 
 def test_saved_model_can_be_trained_again(comm, tmp_path):
@@ -566,7 +574,8 @@ def test_speed_after_a_start_from_other_data_is_that_of_the_samples_that_were_tr
     save_checkpoint(tmp_path / "a", checkpoint, [])
     start = {"path": str(tmp_path / "b"), "start_from": str(tmp_path / "a")}
     continued = train(common | {"epochs": 3, "checkpoint": start}, comm, data=line())
-    assert continued.samples_per_second == pytest.approx((5000 + line().n_training) / 1000, rel=0.05)
+    assert continued.samples_per_second == pytest.approx((5000 + line().n_training) / 1000, rel=0.01)
+    assert load_checkpoint(tmp_path / "b").metadata["n_samples"] == 5000 + line().n_training
 
 
 def test_speed_counts_only_the_samples_that_drop_last_leaves(comm, tmp_path):

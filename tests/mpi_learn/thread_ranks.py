@@ -202,6 +202,10 @@ class ThreadComm:
     def send(self, value, dest, tag=0):
         self._shared.mail[dest].append((self.rank, tag, value))
 
+    def isend(self, value, dest, tag=0):
+        self.send(value, dest, tag)
+        return MPI.REQUEST_NULL
+
     def recv(self, source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG):
         deadline = time.monotonic() + PATIENCE_S
         while (found := self._taken(source, tag)) is None:

@@ -168,3 +168,14 @@ def squared_error(outputs, targets):
 def crossed_error(outputs, targets):
     """Outputs (n, 1) minus targets (n,): every output with every target."""
     return (outputs - targets) ** 2
+
+
+class Text(torch.nn.Linear):
+    """Returns no tensor."""
+
+    def forward(self, x):
+        return "text"
+
+
+def build_text():
+    return Text(3, 1)

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from mpi_opt.strategies import make_strategy
 from mpi_opt.study.study import Study
 from tests.docs.pages import examples
 from tests.mpi_opt.store.made_up import finish, start
+from tests.timing import reference_s_of
 
 SPACE = """
 study: outside
@@ -326,7 +326,7 @@ def test_study_is_finished_when_its_target_is_reached(program, write, direction,
     assert is_finished(program) == (0, f"outside: finished; 2 complete, 1 running; best {values[1]:g} (trial 1)")
 
 
-def test_target_of_several_figures_of_merit_is_reached_by_one_trial(program, write, tmp_path):
+def test_target_of_several_figures_of_merit_is_reached_by_one_trial(program, write):
     write(direction="[minimize, maximize]", more=", target: [1.0, 0.9]")
     program("ask", "space.yaml", "-k", "3")
     program("tell", "space.yaml", stdin='[{"number": 0, "value": [0.1, 0.1]}, {"number": 1, "value": [2.0, 0.99]}]')
@@ -462,7 +462,8 @@ def test_neither_loads_mpi_nor_a_framework(command, write, tmp_path):
     write()
     arguments = {"ask": ["ask", "space.yaml"], "tell": ["tell", "space.yaml", "--number", "0", "--value", "1"]}
     code = (
-        f"import sys; from mpi_opt.cli.main import run; run({arguments['ask']}); run({arguments[command]});"
+        f"import sys; from mpi_opt.cli.main import run; assert run({arguments['ask']}) == 0;"
+        f"assert run({arguments[command]}) == 0;"
         "assert not {'mpi4py', 'tensorflow', 'keras', 'torch', 'sklearn'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
@@ -472,9 +473,9 @@ def test_neither_loads_mpi_nor_a_framework(command, write, tmp_path):
 def test_ask_answers_quickly(program, write):
     write(trials=1000)
     program("ask", "space.yaml", "-k", "500")
-    began = time.process_time()
-    assert len(program("ask", "space.yaml")[1]) == 1
-    assert time.process_time() - began < 0.5
+    asked = []
+    assert reference_s_of(lambda: asked.extend(program("ask", "space.yaml")[1])) < 0.5
+    assert len(asked) == 1
 
 
 def test_loop_of_the_documentation_runs_a_study(tmp_path):

@@ -63,6 +63,18 @@ def test_a_rank_that_dies_while_it_leaves_its_block_does_not_keep_the_last_spare
     assert [pool.ranks(block) for block in pool.membership.blocks] == [(1,)]
 
 
+def test_without_protection_the_ranks_of_a_retired_block_wait_for_the_end_of_the_search(pool):
+    """The death of a process would end the job, and a rank that gets neither message would wait forever."""
+    pool.link.is_protected = False
+    pool.retire(0)
+    for rank, _ in pool.receive(0.0):
+        pool.mark_freed(rank)
+    assert list(pool.membership.blocks) == [1]
+    assert "End" not in [name for _, name in pool.link.called]
+    pool.dismiss()
+    assert pool.link.dismissed == {1, 2, 3, 4}
+
+
 def test_the_processes_of_busy_ranks_end_with_the_search_and_the_others_are_dismissed(pool):
     pool.dismiss(busy=[1])
     pool.dismiss(busy=[0])

@@ -17,7 +17,7 @@ from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.space import Real, Space
 from mpi_opt.core.trial import Failed, FoldOutcome, Outcome, TrialRecord
 from mpi_opt.errors import SearchFailed, UserError
-from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Disband, Join, Lost, Report, Stop
+from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Disband, Join, Lost, Ready, Report, Stop
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreConflictError, StoreFullError
 from mpi_opt.store.records import AttemptRecord, Start
@@ -306,6 +306,22 @@ def test_a_finished_study_is_left_as_it_is():
     assert not store.started
 
 
+def test_a_report_of_a_block_that_was_given_up_is_ignored():
+    class Pruning(ListedStrategy):
+        def report(self, proposal, step, value):
+            return Decision.STOP
+
+    class Late(Deaths):
+        def send(self, rank, message):
+            super().send(rank, message)
+            if isinstance(message, Assignment) and message.number == 0 and rank != 1:
+                self.waiting.append((1, Report(0, 0, 3, 99.0)))
+
+    link = Late(squares, {0: 1})
+    search(link, blocks=2, trials=3, strategy=Pruning())
+    assert link.stopped == []
+
+
 @pytest.mark.parametrize(("direction", "sign"), [("minimize", 1), ("maximize", -1)])
 def test_a_pruned_trial_is_stopped_once_all_its_folds_have_reported(direction, sign):
     class Pruning(ListedStrategy):
@@ -457,6 +473,22 @@ def test_survivors_of_two_blocks_form_a_new_one():
 def test_a_search_without_ranks_says_so():
     with pytest.raises(SearchFailed, match="every rank that could run a trial was lost"):
         search(Deaths(squares, {0: 1}), blocks=1, trials=6)
+
+
+def test_an_error_that_ends_the_search_counts_against_no_running_trial():
+    """A trial that runs each time when the search is killed is failed after the third time."""
+
+    class LateError(ScriptedLink):
+        def receive(self, timeout_s, is_interrupted):
+            if self.assigned:
+                return [(2, Ready(1, "host1", UserError("no such file: x.h5")))]
+            return [(1, Ready(0, "host0"))]
+
+    store, requeued = ListedStore(), []
+    store.requeue = lambda study, *arguments: requeued.append(arguments)
+    with pytest.raises(UserError, match="no such file"):
+        search(LateError(squares), blocks=2, store=store)
+    assert requeued == [([0], "the search ended with an error: no such file: x.h5", "lost")]
 
 
 class Unreachable(ScriptedLink):
@@ -694,6 +726,7 @@ def test_without_protection_a_running_trial_may_be_why_mpirun_ended_the_ranks(
 ):
     monkeypatch.setattr("mpi_opt.coordinator.coordinator.STOPPING_S", 0.1)
     monkeypatch.setattr("mpi_opt.coordinator.stop_condition.all_ranks_live", lambda: True)
+    monkeypatch.setattr("mpi_opt.coordinator.block_pool.PARTING_S", 0.1)
     link, store, requeued, request = Deaf(squares, 0), ListedStore(), [], StopRequest()
     link.is_protected = is_protected
     store.requeue = lambda study, *arguments: requeued.append(arguments)
@@ -701,6 +734,7 @@ def test_without_protection_a_running_trial_may_be_why_mpirun_ended_the_ranks(
     run(link, store, condition(request), trials=9, timeout_s=timeout_s)
     assert requeued == ([] if outcome is None else [([0], "the search ended: got SIGTERM", outcome)])
     assert [finish.outcome.number for finish in store.finished] == ([0] if outcome is None else [])
+    assert link.called[-1] == (1, "End"), "a rank that hangs in its trial is not dismissed"
 
 
 def test_no_trial_starts_that_would_end_after_the_time_limit():

@@ -65,7 +65,7 @@ def test_cost_uncertainty_is_the_standard_error_of_the_selection(selection):
     assert cost.uncertainty == pytest.approx(np.std(found), rel=0.06)
 
 
-def test_several_figures_are_summed_up_each_by_itself_and_cost_to_minimize():
+def test_each_of_several_figures_is_averaged_separately():
     folds = [FoldOutcome(i, a, 1.0, {}, TWO.by_name((a, b))) for i, (a, b) in enumerate([(0.8, 3.0), (0.6, 5.0)])]
     figures, spreads = TWO.aggregate_folds(folds)
     assert figures == pytest.approx((0.7, 4.0))

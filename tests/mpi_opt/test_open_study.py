@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
 
+from mpi_opt import search
 from mpi_opt.cli.main import main, run
 from mpi_opt.core.space import Real
 from mpi_opt.store import Store
@@ -151,3 +153,35 @@ def test_trial_that_ends_between_two_queries_is_not_read_as_running_too():
     past = PastTrials.read(StoreOfOneTrial(), 1, figures_of_merit=None, folds=1)
     assert [one.state for one in past.ended] == ["complete"]
     assert (past.unfinished, past.external) == ([], frozenset())
+
+
+class Parabola:
+    """An objective with a state."""
+
+    def __init__(self, centre: float) -> None:
+        self.centre = centre
+
+    def __call__(self, trial) -> float:
+        return (trial.parameters["x"] - self.centre) ** 2
+
+
+def parabola(centre, trial) -> float:
+    return Parabola(centre)(trial)
+
+
+@pytest.mark.parametrize(
+    ("make", "name"), [(partial(Parabola, 0.5), "Parabola"), (partial(partial, parabola, 0.5), "parabola")]
+)
+def test_an_objective_that_is_no_plain_function_is_the_same_in_the_next_run(make, name, tmp_path):
+    objectives = [make(), make()]  # both exist, so that their addresses in memory differ
+    for n_trials, objective in enumerate(objectives, 1):
+        study = search(
+            objective,
+            space={"x": Real(0, 1)},
+            trials=n_trials,
+            strategy="random",
+            store=f"sqlite:///{tmp_path}/results.db",
+        )
+    assert len(study.trials) == 2
+    with Store.open(str(tmp_path / "results.db"), read_only=True) as store:
+        assert store.study("study").configuration["objective"] == name

@@ -145,12 +145,16 @@ def test_trackers_and_progress_show_no_password(capsys):
     assert "secret" not in str(caught.value)
 
 
-def test_ask_and_tell_show_no_password(folder, capsys, monkeypatch):
+def test_ask_and_tell_show_no_password(folder, capsys):
     (folder / "one.yaml").write_text(yaml.safe_dump(study(objective="external")))
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as asked:
         main(["ask", "one.yaml"])
     assert json.loads(capsys.readouterr().out)[0]["number"] == 0
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as told:
         main(["tell", "one.yaml", "--number", "0", "--failed", URL])
+    assert (asked.value.code, told.value.code) == (0, 0)
     with sqlite3.connect("one.db") as connection:
-        assert "secret" not in "\n".join(connection.iterdump())
+        assert connection.execute("SELECT state, error FROM trials").fetchall() == [("failed", without_passwords(URL))]
+        dump = "\n".join(connection.iterdump())
+    assert "http://ada:***@127.0.0.1:1/a?token=***" in dump
+    assert "secret" not in dump + "".join(capsys.readouterr())

@@ -16,6 +16,7 @@ from mpi_opt.messages.messages import STOP, Dismissal, Join, Ready, Report
 from mpi_opt.messages.serial_link import SerialCoordinatorLink, SerialWorkerLink
 from mpi_opt.strategies.random_search import RandomSearch
 from mpi_opt.strategies.strategy import Decision
+from tests.mpirun import patient_s
 
 SETTINGS = {"space": {"x": mpi_opt.Real(0, 1)}, "strategy": "random", "store": "sqlite://", "seed": 1}
 
@@ -43,6 +44,11 @@ def here(call):
     return call()
 
 
+def quick_trials_s() -> float:
+    """A limit that trials of no work do not reach: 0.5 s on a quiet machine, in whole tenths of a second."""
+    return round(patient_s(0.25), 1)
+
+
 def loops_in_trial_1(trial) -> float:
     until = time.monotonic() + 30
     while trial.number == 1 and time.monotonic() < until:
@@ -52,34 +58,37 @@ def loops_in_trial_1(trial) -> float:
 
 @pytest.mark.parametrize("where", [here, in_a_thread])
 def test_a_trial_that_takes_too_long_fails_and_the_search_continues(where):
-    study = where(lambda: mpi_opt.search(loops_in_trial_1, trials=3, timeout=0.2, **SETTINGS))
+    limit_s = quick_trials_s()
+    study = where(lambda: mpi_opt.search(loops_in_trial_1, trials=3, timeout=limit_s, **SETTINGS))
     assert [trial.state for trial in study.trials] == ["complete", "failed", "complete"]
-    assert "TrialTimeout: the trial took longer than trial.timeout, 0.2 s" in study.trials[1].error
-
-
-def sleeps_in_trial_1(trial) -> float:
-    time.sleep(2.5 * (trial.number == 1))
-    return trial.parameters["x"]
+    assert f"TrialTimeout: the trial took longer than trial.timeout, {limit_s:g} s" in study.trials[1].error
 
 
 def test_in_a_thread_a_trial_that_no_exception_can_interrupt_fails_when_it_returns(monkeypatch):
+    limit_s = quick_trials_s()
+
+    def sleeps_in_trial_1(trial) -> float:
+        time.sleep((limit_s + 2.3) * (trial.number == 1))
+        return trial.parameters["x"]
+
     monkeypatch.setattr("mpi_opt.worker.watchdog.GRACE_S", 0.1)  # after which the process would be ended
-    study = in_a_thread(lambda: mpi_opt.search(sleeps_in_trial_1, trials=3, timeout=0.2, **SETTINGS))
+    study = in_a_thread(lambda: mpi_opt.search(sleeps_in_trial_1, trials=3, timeout=limit_s, **SETTINGS))
     assert [trial.state for trial in study.trials] == ["complete", "failed", "complete"]
 
 
 def test_in_a_notebook_the_process_is_never_ended(monkeypatch):
     monkeypatch.setattr("sys.ps1", "In : ", raising=False)
     monkeypatch.setattr("mpi_opt.worker.watchdog.GRACE_S", 0.1)
+    limit_s = quick_trials_s()
 
     def stubborn(trial) -> float:
-        until = time.monotonic() + 2.0
+        until = time.monotonic() + limit_s + 1.8
         while trial.number == 1 and time.monotonic() < until:
             with suppress(Exception):  # user code that catches everything
                 time.sleep(0.1)
         return trial.parameters["x"]
 
-    study = mpi_opt.search(stubborn, trials=3, timeout=0.2, **SETTINGS)
+    study = mpi_opt.search(stubborn, trials=3, timeout=limit_s, **SETTINGS)
     assert len(study.trials) == 3
 
 

@@ -145,6 +145,7 @@ def test_a_condition_on_a_number_holds_for_a_whole_number_and_an_equal_real_one(
         (lambda: Real(0, 1, prior="log-uniform"), "needs low > 0"),
         (lambda: Real(0, 1, prior="normal"), "prior must be one of"),
         (lambda: Real(0, 1, step=2), "step must lie between"),
+        (lambda: Real(0, 1, step="0.1"), "step must be a finite number, not '0.1'"),
         (lambda: Real(0, float("inf")), "must be a finite number"),
         (lambda: Real("a", 1), "must be a finite number"),
         (lambda: Real(0, 10**400), "must be a finite number"),
@@ -167,9 +168,10 @@ def test_a_condition_on_a_number_holds_for_a_whole_number_and_an_equal_real_one(
         (lambda: Space({"a": 3}), "expected Real, Integer or Categorical"),
     ],
 )
-def test_impossible_spaces_are_refused(make, message):
-    with pytest.raises(SpaceError, match=message):
+def test_impossible_spaces_are_refused_with_a_cure(make, message):
+    with pytest.raises(SpaceError, match=message) as caught:
         make()
+    assert caught.value.cure
 
 
 def test_values_between_the_steps_of_a_dimension_do_not_belong_to_it():

@@ -13,6 +13,7 @@ from mpi_learn.algorithms.parameter_server.link import Link, LocalLink, RemoteLi
 from mpi_learn.algorithms.parameter_server.master import MasterRank
 from mpi_learn.algorithms.parameter_server.server import Server
 from mpi_learn.algorithms.parameter_server.worker import Worker, WorkerRank
+from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.communicators import Communicator, subset
 from mpi_learn.mpi.host_memory import rows_of_host
 
@@ -51,15 +52,20 @@ def make_role(method: Method, setup: AlgorithmSetup) -> Algorithm:
     """This rank's role. Collective over ``setup.comm``."""
     comm, layout = setup.comm, setup.layout
     if comm.size == 1:
-        centre = method.make_centre(CentreSetup(setup.weights.copy(), 1))
-        return WorkerRank(setup, method.make_worker(LocalLink(centre)), None, centre)
+        own = method.make_centre(CentreSetup(setup.weights.copy(), 1))
+        return WorkerRank(setup, method.make_worker(LocalLink(own)), None, own)
     mailboxes = rows_of_host(comm, setup.n)
-    link = _link(setup, mailboxes)
+    link, children = _link(setup, mailboxes), layout.children(comm.rank)
+    centre: Centre | None = None
+    worker: Worker | None = None
+    with agreed_errors(comm):  # before the group's communicator: to free it after an error would need all its ranks
+        if comm.rank in layout.masters:
+            centre = method.make_centre(CentreSetup(setup.weights, len(children), link))
+        elif link is not None:
+            worker = method.make_worker(link)
     group = _group(setup)
-    if comm.rank not in layout.masters:
-        return WorkerRank(setup, method.make_worker(link) if link is not None else None, group)
-    children = layout.children(comm.rank)
-    centre = method.make_centre(CentreSetup(setup.weights, len(children), link))
+    if centre is None:
+        return WorkerRank(setup, worker, group)
     workers = tuple(child for child in children if child not in layout.masters)
     shared = {child: mailboxes[child] for child in children if child in mailboxes}
     server = Server(comm, children, centre, workers=workers, quorum=method.quorum, mailboxes=shared)

@@ -158,7 +158,8 @@ class Reader:
     def _transformed(
         self, function: Callable[..., Any], arrays: tuple[np.ndarray, ...], n: int
     ) -> tuple[np.ndarray, ...]:
-        with errors_of_user_code("the function", f"{self.key}: {self.source.place}: {name_of(function)}", DataError):
+        where = f"{self.key}: {self.source.place}: {name_of(function)}"
+        with errors_of_user_code("the function", where, DataError, "correct the function or the data that it receives"):
             made = function(*arrays)
         if isinstance(made, dict):
             self._keys, made = tuple(made), tuple(made.values())

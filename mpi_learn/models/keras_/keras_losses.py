@@ -53,7 +53,11 @@ def make_loss(wanted: Component) -> Any:
     loss = make_component(wanted, 2)
     if isinstance(loss, keras.losses.Loss) or callable(loss):
         return loss
-    raise ConfigurationError(f"expected a loss, found {type(loss).__name__}", where=f"loss: {wanted.name}")
+    raise ConfigurationError(
+        f"expected a loss, found {type(loss).__name__}",
+        where=f"loss: {wanted.name}",
+        cure="return a keras.losses.Loss or a function of (labels, outputs)",
+    )
 
 
 def make_metric(wanted: Component) -> Any:
@@ -108,7 +112,9 @@ def _of_keras(wanted: Component, module: ModuleType, where: str) -> Any:
         if not arguments:
             return function
     if kind is None:
-        raise ConfigurationError(f"{name} takes no arguments ({shown_arguments(arguments)})", where=where)
+        raise ConfigurationError(
+            f"{name} takes no arguments ({shown_arguments(arguments)})", where=where, cure="leave the arguments out"
+        )
     with errors_of_user_code(f"{name} with ({shown_arguments(arguments)})", where):
         return kind(**arguments)
 

@@ -18,38 +18,37 @@ Block = tuple[torch.nn.Module, Forward]
 @contextmanager
 def recomputed(blocks: Sequence[Block]) -> Iterator[None]:
     """In the block, activations are not kept; the backward pass recomputes them (Chen et al. 2016)."""
+    own = [(module, vars(module).get("forward")) for module, _ in blocks]
     for module, forward in blocks:
         module.forward = forward
     try:
         yield
     finally:
-        for module, _ in blocks:
-            del module.forward
+        for module, replaced in own:
+            if replaced is None:
+                del module.forward
+            else:  # by the user
+                module.forward = replaced
 
 
 def blocks_of(module: torch.nn.Module) -> list[Block]:
     """The modules that `recomputed` recomputes one by one; a ``Sequential`` of n is divided into about √n segments."""
     if isinstance(module, torch.nn.Sequential):
-        return [(module, _in_stretches(module))] if len(module) > 1 else []
-    blocks: list[Block] = []
+        return [(module, _in_segments(module))] if len(module) > 1 else []
+    blocks: dict[torch.nn.Module, Forward] = {}  # a module can be an attribute and an entry of a list
     for child in module.children():
         if isinstance(child, torch.nn.Sequential) and len(child) > 1:
-            blocks.append((child, _in_stretches(child)))
-        elif isinstance(child, torch.nn.ModuleList | torch.nn.ModuleDict):
-            blocks += map(_block, child.children())
-        else:
-            blocks.append(_block(child))
-    return blocks
+            blocks[child] = _in_segments(child)
+            continue
+        entries = child.children() if isinstance(child, torch.nn.ModuleList | torch.nn.ModuleDict) else [child]
+        blocks |= {entry: _recomputing(entry.forward, [entry]) for entry in entries}
+    return list(blocks.items())
 
 
-def _block(module: torch.nn.Module) -> Block:
-    return module, _recomputing(module.forward, [module])
-
-
-def _in_stretches(module: torch.nn.Sequential) -> Forward:
+def _in_segments(module: torch.nn.Sequential) -> Forward:
     parts, width = list(module), math.ceil(math.sqrt(len(module)))
-    stretches = [parts[first : first + width] for first in range(0, len(parts), width)]
-    runs = [_recomputing(lambda x, stretch=stretch: _run(stretch, x), stretch) for stretch in stretches]
+    segments = [parts[first : first + width] for first in range(0, len(parts), width)]
+    runs = [_recomputing(lambda x, segment=segment: _run(segment, x), segment) for segment in segments]
     return lambda x: _run(runs, x)
 
 

@@ -83,7 +83,11 @@ def _named_tensors(outputs: Any, prefix: str = "") -> list[tuple[str, torch.Tens
     if isinstance(outputs, torch.Tensor):
         return [(prefix, outputs)]
     if (parts := _parts(outputs)) is None:
-        raise ModelError(f"expected one or several tensors, the model returns {type(outputs).__name__}", where="model")
+        raise ModelError(
+            f"expected one or several tensors, the model returns {type(outputs).__name__}",
+            where="model",
+            cure="return a tensor, or a list, tuple, dict or dataclass of tensors",
+        )
     start = f"{prefix}." if prefix else ""
     return [pair for name, part in parts.items() if part is not None for pair in _named_tensors(part, f"{start}{name}")]
 

@@ -172,7 +172,11 @@ def make_loss(wanted: Component) -> Loss:
         with errors_of_user_code(f"{wanted.name} with ({shown_arguments(arguments)})", "loss"):
             function = kind(**{name: _as_argument(value) for name, value in arguments.items()})
     if not callable(function):
-        raise ConfigurationError(f"expected a loss, found {type(function).__name__}", where=f"loss: {wanted.name}")
+        raise ConfigurationError(
+            f"expected a loss, found {type(function).__name__}",
+            where=f"loss: {wanted.name}",
+            cure="return a torch.nn.Module or a function of (outputs, labels)",
+        )
     module = of_each = function
     if isinstance(module, nn.Module):
         if any(parameter.requires_grad for parameter in module.parameters()):

@@ -158,7 +158,11 @@ class TorchModel(Model):
         """
         metrics, losses = self.settings.metrics, self._loss.of_outputs
         if self.settings.weighted_metrics:
-            raise ConfigurationError("weighted metrics are available for Keras models only", where="weighted_metrics")
+            raise ConfigurationError(
+                "weighted metrics are available for Keras models only",
+                where="weighted_metrics",
+                cure="write `metrics`, which are not weighted",
+            )
         if self._loss.joint is not None and not isinstance(metrics, dict):
             of_all = list(map(component, metrics))
             if all(wanted.is_own for wanted in of_all):
@@ -168,7 +172,11 @@ class TorchModel(Model):
             label = losses.labels[number]
             for wanted in of_output:
                 if label is None:
-                    raise ModelError(f"the output {outputs.name(number)} has metrics but no label", where="data.labels")
+                    raise ModelError(
+                        f"the output {outputs.name(number)} has metrics but no label",
+                        where="data.labels",
+                        cure="add its label, or leave its metrics out",
+                    )
                 metric = make_metric(wanted, losses.losses[number], outputs.shapes[number], example.y[label])
                 made.append((outputs.key(number, wanted), (number, label), metric))
         return made

@@ -204,7 +204,8 @@ def _check_parameters(module: torch.nn.Module) -> None:
         )
     trainable = trainable_parameters(module)
     if not trainable or any(parameter.dtype != torch.float32 for parameter in trainable):
-        raise ModelError("the module needs parameters, all of them float32", where="model")
+        cure = "call .float() on it before you return it" if trainable else "leave requires_grad of some of them on"
+        raise ModelError("the module needs parameters to train, all of them float32", where="model", cure=cure)
     if others := {str(parameter.device) for parameter in module.parameters()} - {"cpu"}:
         raise ModelError(
             f"its parameters are on {', '.join(sorted(others))}: PyTorch modules are trained on the CPU",

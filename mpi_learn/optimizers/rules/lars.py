@@ -28,7 +28,7 @@ class LayerwiseAdaptiveRates(Rule):
 @fused
 def _layer(weights, gradient, velocity, rate, scale, momentum, decay, trust, epsilon, is_adapted):
     if is_adapted:
-        w_norm, g_norm = np.sqrt(sum_of_squares(weights)), scale * np.sqrt(sum_of_squares(gradient))
+        w_norm, g_norm = np.sqrt(sum_of_squares(weights)), abs(scale) * np.sqrt(sum_of_squares(gradient))
         if w_norm > 0 and g_norm > 0:
             rate = np.float32(rate * trust * w_norm / (g_norm + decay * w_norm + epsilon))
     else:

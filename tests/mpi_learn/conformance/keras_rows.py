@@ -7,8 +7,6 @@ from tests.mpi_learn.conformance.rows import Row
 OF_CLASSES = {"loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"]}
 KINDS = {"features": "X", "labels": "k"}
 
-OF_KINDS = {"features": "X", "labels": "k"}
-
 
 def row(says, model, settings=None, data=None, compiled=None, x="X", y="y", **others) -> Row:
     """A row whose `fit` takes arrays by these names, or lists or mappings of them."""

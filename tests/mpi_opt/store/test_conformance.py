@@ -270,7 +270,7 @@ def test_best_is_the_best_complete_trial(store: Store, direction: str, number: i
     assert [trial.number for trial in store.best(study, 2)] == [number, 0]
 
 
-def test_of_equal_trials_the_earlier_is_best(store: Store) -> None:
+def test_the_earlier_of_equal_trials_is_best(store: Store) -> None:
     study = create(store)
     store.start(study.id, [start(0), start(1)])
     store.finish(study.id, [finish(1, 0.5), finish(0, 0.5)])

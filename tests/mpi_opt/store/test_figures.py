@@ -6,7 +6,6 @@ import numpy as np
 from sqlalchemy import create_engine, inspect, text
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.pareto import dominates
 from mpi_opt.core.space import Integer, Real, Space
 from mpi_opt.core.trial import FoldOutcome, Outcome
 from mpi_opt.store import Store, schema
@@ -36,8 +35,12 @@ def test_the_front_contains_the_trials_that_no_complete_trial_dominates_in_any_o
         batch = range(first, min(first + 7, 60))
         store.start(study.id, [start(n, {"x": 0.5, "seconds": 2}) for n in batch])
         store.finish(study.id, [ended(n, points[n], "pruned" if n % 9 == 4 else "complete") for n in batch])
-    competing = {n: (-a, b) for n, (a, b) in enumerate(points) if n % 9 != 4}
-    expected = {n for n, mine in competing.items() if not any(dominates(o, mine) for o in competing.values())}
+    competing = {n: point for n, point in enumerate(points) if n % 9 != 4}
+    expected = {
+        n
+        for n, (accuracy, seconds) in competing.items()
+        if not any(a >= accuracy and s <= seconds and (a > accuracy or s < seconds) for a, s in competing.values())
+    }
     assert {trial.number for trial in store.trials(study.id) if trial.pareto} == expected
     found = store.sql(f"SELECT number FROM {study.view} WHERE pareto = 1 ORDER BY number")[1]
     assert [row[0] for row in found] == sorted(expected)

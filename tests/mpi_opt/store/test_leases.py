@@ -74,7 +74,7 @@ def test_studies_of_a_store_have_leases_of_their_own(store: Store) -> None:
 
 
 @SEVERAL_SESSIONS
-def test_of_many_that_ask_at_once_one_gets_the_study(url: str) -> None:
+def test_only_one_of_many_searches_gets_the_study(url: str) -> None:
     with Store.open(url) as store:
         study = make_study(store, n_trials=1).id
     interval, barrier, owners = sys.getswitchinterval(), threading.Barrier(6), []

@@ -284,9 +284,10 @@ def test_nothing_can_be_changed_through_a_store_open_for_reading(in_folder: Path
     with Store.open("results.db") as store:
         make_study(store, n_trials=8)
     before = Path("results.db").read_bytes()
-    with Store.open("results.db", read_only=True) as store, pytest.raises(StoreError):
+    with Store.open("results.db", read_only=True) as store:
         store.sql("PRAGMA query_only = OFF")
-        store.sql(query)
+        with pytest.raises(StoreError):
+            store.sql(query)
     assert Path("results.db").read_bytes() == before
     assert not Path("stolen.db").exists()
 

@@ -235,7 +235,7 @@ def test_earlier_study_without_common_hyperparameters_changes_no_proposal():
     assert learning.ask(1) == plain.ask(1)
 
 
-def test_of_too_many_observations_the_best_are_kept():
+def test_only_the_best_are_kept_of_too_many_observations():
     values = np.random.default_rng(0).permutation(100).astype(float)
     kept = Observations(np.arange(100.0)[:, None], values, np.zeros(100)).thinned(20)
     assert set(range(10)) < set(kept.values)

@@ -138,12 +138,15 @@ def test_unsupported_options_of_scikit_optimize_are_refused_at_the_start(options
         make_strategy("scikit-optimize", SPACE, options=options)
 
 
-def test_estimator_that_the_installed_versions_do_not_support_is_refused_at_the_start():
-    try:
+def test_estimator_that_the_installed_versions_do_not_support_is_refused_at_the_start(monkeypatch):
+    def refuse(*arguments, **options):
+        raise ValueError("no such parameter")
+
+    monkeypatch.setattr(skopt, "Optimizer", refuse)
+    with pytest.raises(ConfigurationError, match=r"does not support base_estimator: GBRT: no such parameter") as caught:
         make_strategy("scikit-optimize", SPACE, options=QUICK | {"base_estimator": "GBRT"})
-    except ConfigurationError as error:
-        assert f"scikit-optimize {skopt.__version__} with scikit-learn" in str(error)
-        assert "GP, RF, ET" in error.cure
+    assert f"scikit-optimize {skopt.__version__} with scikit-learn" in caught.value.problem
+    assert "GP, RF, ET" in caught.value.cure
 
 
 def test_several_figures_of_merit_are_refused_at_the_start():

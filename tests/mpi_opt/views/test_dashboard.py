@@ -144,10 +144,9 @@ def test_page_follows_a_search_whose_store_was_closed_and_opened_again(
 ) -> None:
     """As when a server restarts."""
     monkeypatch.setattr(dashboard, "INTERVAL_S", 0.02)
-    said: list[str] = []
     with Store.open(str(tmp_path / "a.db")) as store:
         study = make_study(store, n_trials=4)
-        page = dashboard.Dashboard(str(tmp_path / "a.db"), "digits", port=0, complain=said.append)
+        page = dashboard.Dashboard(str(tmp_path / "a.db"), "digits", port=0)
         page.copy.store.close()
         store.start(study.id, [start(4, store.trials(study.id)[0].parameters)])
         assert _until(lambda: len(page.copy.storage.get_all_trials(page.copy.study_id)) == 5)

@@ -284,7 +284,7 @@ def test_outliers_are_those_on_the_bad_side_of_either_direction() -> None:
     np.testing.assert_allclose(_without_outliers(-best, maximize=True), -best)
 
 
-def test_of_too_many_curves_the_best_are_drawn(digits: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_best_of_too_many_curves_are_drawn(digits: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(series, "MIN_TRIALS", 10)
     monkeypatch.setattr(series, "MAX_VALUES", 1)
     drawn = {curve.number for curve in series.curves_to_draw(digits)}

@@ -35,7 +35,7 @@ def most_changed(study):
     return max((one for one in study.trials if one.budget == 6), key=lambda one: len(schedule(study, one)))
 
 
-def test_lineage_is_the_chain_of_trials_that_were_gone_on_from(study):
+def test_lineage_is_the_chain_of_trials_that_a_trial_continues(study):
     chain = lineage(study, study.trials[-1])
     assert chain[0].resume_from is None
     assert [one.number for one in chain[:-1]] == [one.resume_from for one in chain[1:]]

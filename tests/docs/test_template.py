@@ -13,7 +13,7 @@ KINDS = ("training", "function")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_starter_passes_the_check_for_bad_input(kind, tmp_path, monkeypatch):
+def test_template_passes_the_check_for_bad_input(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run(["new", "jets", "--kind", kind]) == 0
     configuration = read_study(tmp_path / "jets.yaml")
@@ -21,7 +21,7 @@ def test_starter_passes_the_check_for_bad_input(kind, tmp_path, monkeypatch):
     assert (configuration.objective == "train") == (kind == "training")
 
 
-def test_function_starter_runs_at_once(tmp_path, monkeypatch, capsys):
+def test_function_template_runs_at_once(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run(["new", "jets", "--kind", "function"])
     with pytest.raises(SystemExit) as end:
@@ -30,7 +30,7 @@ def test_function_starter_runs_at_once(tmp_path, monkeypatch, capsys):
     assert "the best trials:" in capsys.readouterr().out
 
 
-def test_training_starter_runs_at_once(tmp_path, monkeypatch):
+def test_training_template_runs_at_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run(["new", "jets"])
     ended = in_process("search", "jets.yaml", "--trials", "2", cwd=tmp_path)
