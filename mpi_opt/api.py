@@ -131,7 +131,10 @@ def search(
 
 
 def _name(objective: Callable[[Trial], Any]) -> str:
-    """The name of a function, of that of a partial, or of the class of another object: equal in each run."""
+    """The name of a function, or of the class of a callable object. It is the same in each run, unlike its ``repr``.
+
+    A partial has the name of its function.
+    """
     while isinstance(objective, partial):
         objective = objective.func
     name: str = getattr(objective, "__qualname__", type(objective).__qualname__)

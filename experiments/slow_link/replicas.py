@@ -1,6 +1,6 @@
 """Clusters as replicas in one process: the loss as a function of the steps that an exchange takes. No network, no MPI.
 
-    python experiments/slow_link/replicas.py --data mnist.h5            # the first table of the README; ten minutes
+    python experiments/slow_link/replicas.py --data mnist.h5            # the first table of the README; under an hour
     python experiments/slow_link/replicas.py --data mnist.h5 --exact-steps --seeds 5    # its second table
     python experiments/slow_link/replicas.py --data mnist.h5 --smoke    # a few steps of each row
 

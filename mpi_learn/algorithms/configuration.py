@@ -77,9 +77,9 @@ class Easgd(ParameterServer):
 
 
 class Gem(ParameterServer):
-    """Gradient energy matching: updates are damped by the centre's changes since the worker's last pull.
+    """Gradient energy matching (Hermans & Louppe 2018): a worker's updates are damped by the changes of the centre.
 
-    These include the worker's own last push (Hermans & Louppe 2018).
+    These are the changes since the worker's last pull. They include its own last push.
     """
 
     name: Literal["gem"] = "gem"

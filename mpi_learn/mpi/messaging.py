@@ -25,7 +25,7 @@ UNTESTED = 64
 """An outbox collects at least this many further requests before it tests which of them have ended."""
 
 _UNDER_WAY: list[MPI.Request] = []
-"""Keeps messages until MPI no longer reads them, also if the sender does not wait for it any longer."""
+"""Requests, and with them their messages, that MPI may still read although the sender no longer waits for them."""
 
 
 class Pause:
@@ -106,12 +106,11 @@ def send(comm: MPI.Comm, message: Any, dest: int, tag: int, *, meanwhile: Callab
         meanwhile: As in `receive`. If it raises, the message may still arrive.
     """
     request = comm.isend(message, dest=dest, tag=tag)
+    _keep([request])
     pause = Pause()
-    _UNDER_WAY.append(request)
     while not request.test()[0]:
         meanwhile()
         pause()
-    _UNDER_WAY.remove(request)
 
 
 class Outbox:
@@ -160,7 +159,7 @@ def deliver(comm: MPI.Comm, message: Any, ranks: Sequence[int], tag: int, limit_
     for rank in ranks:
         with suppress(MPI.Exception):
             requests[rank] = comm.issend(message, dest=rank, tag=tag)
-    _UNDER_WAY.extend(requests.values())
+    _keep(requests.values())
     pause = Pause()
     while requests and pause.waited_s < limit_s:
         for rank, request in list(requests.items()):
@@ -169,7 +168,12 @@ def deliver(comm: MPI.Comm, message: Any, ranks: Sequence[int], tag: int, limit_
         for rank in lost_ranks.acknowledge(comm):
             requests.pop(rank, None)
         pause()
-    _UNDER_WAY[:] = [request for request in _UNDER_WAY if not _has_ended(request)]
+    _keep(())
+
+
+def _keep(requests: Iterable[MPI.Request]) -> None:
+    """Keeps further requests until they have ended, and drops those that have."""
+    _UNDER_WAY[:] = [request for request in _UNDER_WAY if not _has_ended(request)] + list(requests)
 
 
 def await_deaths(comm: MPI.Comm, ranks: Iterable[int], limit_s: float) -> None:

@@ -189,7 +189,7 @@ class BlockPool:
         Without protection that would end the job: its ranks leave the block and join no other.
         """
         if not self.link.is_protected:
-            self._failures.update(dict.fromkeys(self.ranks(block), FORMING_ATTEMPTS))
+            self._failures.update(dict.fromkeys(self.ranks(block), FORMING_ATTEMPTS))  # see `mark_freed`
             self.disband(block)
             return
         survivors = self.membership.disband(block)

@@ -66,7 +66,7 @@ class Coordinator:
                 self.progress.tick()
             self._conclude()
         except (UserError, SearchFailed) as error:
-            self.state.requeue_after(error)
+            self.state.save_after(error, self._outcomes)
             raise
         finally:
             self.pool.dismiss({running.block for running in self.queue.running.values()})
@@ -271,12 +271,10 @@ class Coordinator:
         """Requeues the running trials in the store. Done first, because ``mpirun`` may kill this process in 0.25 s."""
         is_suspect = not self.link.is_protected and self.stopping.may_be_a_death()
         why = f"the search ended: {self.why_stopped or why}"
-        running = list(self.queue.running.values())
-        failed = [one for one in running if self._has_failed(one, why)]
-        trials = [one for one in running if one not in failed]
-        self.state.requeue(trials, why, "killed" if is_suspect else "lost")
-        for one in failed:  # the ranks of its block may hang and never receive their dismissal
-            self.pool.disband(one.block)
+        failed = [running for running in list(self.queue.running.values()) if self._has_failed(running, why)]
+        self.state.requeue(list(self.queue.running.values()), why, "killed" if is_suspect else "lost")
+        for running in failed:  # the ranks of its block may hang and never receive their dismissal
+            self.pool.disband(running.block)
 
     def _stop(self, why: str) -> None:
         """Starts no more trials."""

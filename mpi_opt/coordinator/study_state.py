@@ -34,7 +34,7 @@ class StudyState:
         self.n_usable = self.n_failed = 0
         self._strategy, self._external, self._store = strategy, ExternalTrials(store), store
         self._limits, self._folds, self._new_strategy = settings.limits, settings.folds, settings.new_strategy
-        self._complete_trials = settings.complete_trials
+        self._complete_trials, self._check_lease = settings.complete_trials, settings.check_lease
 
     def resume(self) -> PastTrials:
         """Reads the study from the store. Trials that ran when the last search was killed are queued again.
@@ -94,16 +94,22 @@ class StudyState:
             return self.finish(kept)
         return outcomes
 
-    def requeue_after(self, error: MPILearnError) -> None:
-        """Requeues the running trials after an `error` that ends the search and that is not theirs."""
-        if not isinstance(error, StoreError):
-            first_line, _, _ = str(error).partition("\n")
-            with suppress(StoreError):
-                running = [one for one in self.queue.running.values() if not one.is_requeued]
-                self.requeue(running, f"the search ended with an error: {first_line}")
+    def save_after(self, error: MPILearnError, outcomes: list[tuple[RunningTrial, Outcome]]) -> None:
+        """Commits `outcomes` and requeues the running trials after an error that ends the search.
+
+        Otherwise, the next search would count these trials as killed. After an error of the store nothing is written.
+        """
+        if isinstance(error, StoreError):
+            return
+        first_line, _, _ = str(error).partition("\n")
+        running = [one for one in self.queue.running.values() if not one.is_requeued]
+        with suppress(StoreError):  # the first error is reported
+            self._check_lease()
+            self.finish(outcomes)
+            self.requeue(running, f"the search ended with an error: {first_line}")
 
     def requeue(self, running: list[RunningTrial], why: str, outcome: GivenUp = "lost") -> None:
-        """Queues running trials again in the store; their attempts have ended with `outcome`."""
+        """Puts running trials back into the queue of the store; their attempts end with `outcome`."""
         if running:
             self._store.requeue([one.number for one in running], why, outcome)
         for one in running:

@@ -19,7 +19,7 @@ from mpi_opt.core.trial import Failed, FoldOutcome, Outcome, TrialRecord
 from mpi_opt.errors import SearchFailed, UserError
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Disband, Join, Lost, Ready, Report, Stop
 from mpi_opt.store import Store
-from mpi_opt.store.errors import StoreConflictError, StoreFullError
+from mpi_opt.store.errors import StoreConflictError, StoreFullError, StudyOwnedError
 from mpi_opt.store.records import AttemptRecord, Start
 from mpi_opt.strategies.strategy import Decision
 from mpi_opt.study.past_trials import EXTERNAL_RANKS
@@ -475,20 +475,56 @@ def test_a_search_without_ranks_says_so():
         search(Deaths(squares, {0: 1}), blocks=1, trials=6)
 
 
+class LateError(ScriptedLink):
+    """Block 0 gets a trial; then the preparation of block 1 fails.
+
+    Args:
+        outcome: The outcome of the trial, which arrives directly before the error; None if the trial still runs.
+    """
+
+    def __init__(self, outcome: Outcome | None = None) -> None:
+        super().__init__(squares)
+        self.outcome = outcome
+
+    def receive(self, timeout_s, is_interrupted):
+        if not self.assigned:
+            return [(1, Ready(0, "host0"))]
+        error = (2, Ready(1, "host1", UserError("no such file: x.h5")))
+        return [error] if self.outcome is None else [(1, self.outcome), error]
+
+
 def test_an_error_that_ends_the_search_counts_against_no_running_trial():
     """A trial that runs each time when the search is killed is failed after the third time."""
-
-    class LateError(ScriptedLink):
-        def receive(self, timeout_s, is_interrupted):
-            if self.assigned:
-                return [(2, Ready(1, "host1", UserError("no such file: x.h5")))]
-            return [(1, Ready(0, "host0"))]
 
     store, requeued = ListedStore(), []
     store.requeue = lambda study, *arguments: requeued.append(arguments)
     with pytest.raises(UserError, match="no such file"):
-        search(LateError(squares), blocks=2, store=store)
+        search(LateError(), blocks=2, store=store)
     assert requeued == [([0], "the search ended with an error: no such file: x.h5", "lost")]
+    assert store.finished == []
+
+
+def test_a_trial_that_ends_just_before_an_error_of_another_block_is_recorded():
+    store = ListedStore()
+    with pytest.raises(UserError, match="no such file"):
+        search(LateError(Outcome(0, "complete", 4.0, None, 1.0)), blocks=2, store=store)
+    assert [(finish.outcome.number, finish.outcome.figure_of_merit) for finish in store.finished] == [(0, 4.0)]
+    assert store.requeued == []
+
+
+def test_a_search_that_no_longer_owns_its_study_changes_nothing_after_an_error():
+    """The search that owns it now may run the same trials."""
+
+    def check_lease() -> None:
+        if store.started:
+            raise StudyOwnedError("another search runs the study")
+
+    store = ListedStore()
+    pool = BlockPool(LateError(Outcome(0, "complete", 4.0, None, 1.0)), BlockMembership.of(BlockLayout(3, 1)))
+    settings = SearchSettings(SearchLimits(6), check_lease=check_lease)
+    with pytest.raises(UserError):
+        Coordinator(pool, ListedStrategy(), store, 1, settings).run()
+    assert store.finished == store.requeued == []
 
 
 class Unreachable(ScriptedLink):
