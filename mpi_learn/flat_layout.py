@@ -69,11 +69,11 @@ class FlatLayout:
         return int(self.bounds[-1])
 
     @property
-    def arrays(self) -> FlatLayout:
+    def without_counts(self) -> FlatLayout:
         """The same without the counts."""
         return FlatLayout(self.shapes[:-1], self.models) if self.has_counts else self
 
-    def counted(self) -> FlatLayout:
+    def with_counts(self) -> FlatLayout:
         """The same with counts of these arrays at the end."""
         return FlatLayout((*self.shapes, (len(self.shapes),)), has_counts=True)
 
@@ -86,7 +86,7 @@ class FlatLayout:
         counts = gradient[self.size :]
         return counts != 0 if counts.size else np.ones(len(self.shapes), bool)
 
-    def places(self) -> list[tuple[slice, FlatLayout]]:
+    def by_model(self) -> list[tuple[slice, FlatLayout]]:
         """The slice of each model's weights in the vector, and their layout; one pair if there is a single model.
 
         With several `models`, the element behind a slice is the number of samples of that model.
@@ -96,7 +96,7 @@ class FlatLayout:
             last = first + n - 1
             found.append((slice(int(self.bounds[first]), int(self.bounds[last])), FlatLayout(self.shapes[first:last])))
             first += n
-        return found or [(slice(0, self.arrays.size), self.arrays)]
+        return found or [(slice(0, self.without_counts.size), self.without_counts)]
 
     def views(self, vector: np.ndarray) -> list[np.ndarray]:
         """The arrays as views of `vector`, which may be longer."""

@@ -28,7 +28,13 @@ class UpdateRule(Protocol):
         """The state that a checkpoint holds. Values that are written into these arrays are used in the next step."""
 
     def apply(
-        self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: np.float32, scale: np.float32, keep: np.float32
+        self,
+        weights: np.ndarray,
+        gradient: np.ndarray,
+        t: int,
+        rate: np.float32,
+        scale: np.float32,
+        weight_factor: np.float32,
     ) -> None:
         """Changes `weights` and the state in place.
 
@@ -38,5 +44,5 @@ class UpdateRule(Protocol):
             t: Number of this step, from 1.
             rate: Learning rate η.
             scale: Factor of the gradient.
-            keep: Factor of the weights for decoupled weight decay, 1 − ηλ.
+            weight_factor: Factor of the weights for decoupled weight decay, 1 − ηλ.
         """

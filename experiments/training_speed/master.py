@@ -27,12 +27,12 @@ N_SUMS = 4
 
 
 def updates_per_second(n: int, seconds: float = 3.0) -> float:
-    layout = layout_of(Downpour(), world.size)
+    ranks, layout = layout_of(Downpour(), world.size), FlatLayout(((n,),))
     weights = aligned_empty(n)
     weights[:] = 0
     algorithm = make_algorithm(Downpour(), AlgorithmSetup(
-        world, layout, weights, n_sums=N_SUMS, n_steps=1, learning_rate=0.1,
-        make_optimizer=lambda chosen, updates: make_optimizer(chosen or options.Adam(), FlatLayout(((n,),))),
+        world, ranks, weights, layout, n_sums=N_SUMS, n_steps=1, learning_rate=0.1,
+        make_optimizer=lambda chosen, updates: make_optimizer(chosen or options.Adam(), layout),
     ))  # fmt: skip
     step = aligned_empty(n + N_SUMS)
     step[:] = 1e-3

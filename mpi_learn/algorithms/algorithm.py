@@ -35,9 +35,9 @@ class AlgorithmSetup:
 
     Attributes:
         comm: All ranks of the training.
-        layout: The roles of the ranks.
+        rank_layout: The roles of the ranks.
         weights: The model's weights, (n,) float32, changed in place; on a master those of its centre.
-        arrays: The layout of the weights, with or without counts.
+        weights_layout: The layout of the weights, with or without counts.
         n_sums: Number of sums that follow the gradient in a step vector.
         n_steps: Steps of a worker per epoch, the same on all workers.
         learning_rate: The configured learning rate; 0 for an optimizer of a framework.
@@ -47,9 +47,9 @@ class AlgorithmSetup:
     """
 
     comm: Communicator
-    layout: Layout
+    rank_layout: Layout
     weights: np.ndarray
-    arrays: FlatLayout
+    weights_layout: FlatLayout
     n_sums: int
     n_steps: int
     learning_rate: float

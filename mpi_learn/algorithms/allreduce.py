@@ -41,7 +41,7 @@ class SynchronousAllReduce(Algorithm):
     def build(cls, options: AllReduce, setup: AlgorithmSetup) -> SynchronousAllReduce:
         """The algorithm as configured."""
         optimizer = setup.make_optimizer(None, math.ceil(setup.n_steps / options.accumulate))
-        return cls(setup, optimizer, make_reduction(options, setup.arrays), options.accumulate)
+        return cls(setup, optimizer, make_reduction(options, setup.weights_layout), options.accumulate)
 
     def run(self, steps: Iterable[np.ndarray]) -> None:
         self._n_left = self.n_exchanges  # the other ranks wait in an exchange only while some are left

@@ -62,7 +62,7 @@ class DecentralizedClusters(Algorithm):
     @classmethod
     def build(cls, options: Clusters, setup: AlgorithmSetup) -> DecentralizedClusters:
         """The algorithm as configured. Collective over ``setup.comm``."""
-        comm, layout = setup.comm, setup.layout
+        comm, layout = setup.comm, setup.rank_layout
         with agreed_errors(comm):  # before the communicators: to free one after an error would need all its ranks
             optimizer = setup.make_optimizer(None, setup.n_steps)
         leader = layout.group_of(comm.rank)[0]

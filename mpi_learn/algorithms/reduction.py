@@ -87,7 +87,7 @@ class TopFraction(Reduction):
     """
 
     def __init__(self, fraction: float, layout: FlatLayout) -> None:
-        n = layout.arrays.size
+        n = layout.without_counts.size
         self._layout, self.n_sent, self._weight = layout, max(1, int(fraction * n)), layout.size + WEIGHT
         self._held_back = np.zeros(n, np.float32)
 
@@ -116,7 +116,7 @@ class TopFraction(Reduction):
         """The magnitude of each element, (n,); 0 in the arrays that the batch of this rank has not used."""
         magnitudes: np.ndarray = np.abs(mean)
         bounds = self._layout.bounds
-        for number in np.flatnonzero(~self._layout.arrays.used(step[: self._layout.size])):
+        for number in np.flatnonzero(~self._layout.without_counts.used(step[: self._layout.size])):
             magnitudes[bounds[number] : bounds[number + 1]] = 0
         return magnitudes
 
@@ -142,10 +142,10 @@ class LowRank(Reduction):
 
     def __init__(self, matrix_rank: int, layout: FlatLayout) -> None:
         self._layout, bounds = layout, layout.bounds.tolist()
-        self._held_back = np.zeros(layout.arrays.size, np.float32)
+        self._held_back = np.zeros(layout.without_counts.size, np.float32)
         self._shapes = {
             number: (rows, columns)
-            for number, (rows, columns) in enumerate(map(_matrix_shape, layout.arrays.shapes))
+            for number, (rows, columns) in enumerate(map(_matrix_shape, layout.without_counts.shapes))
             if matrix_rank * (rows + columns) < rows * columns
         }
         self._places = {number: slice(bounds[number], bounds[number + 1]) for number in self._shapes}
@@ -167,7 +167,7 @@ class LowRank(Reduction):
             orthonormalize(left)
         found = _summed(comm, [own * (mean.T @ left) for mean, left in zip(means.values(), lefts, strict=True)])
         total = float(step[self._layout.size + WEIGHT])
-        used = self._layout.arrays.used(step[: self._layout.size])
+        used = self._layout.without_counts.used(step[: self._layout.size])
         for number, left, right in zip(means, lefts, found, strict=True):
             place, approximation = self._places[number], left @ right.T
             step[place] = approximation.ravel() if used[number] else 0
@@ -281,7 +281,7 @@ def make_reduction(options: AllReduce, layout: FlatLayout) -> Reduction:
 
 def _compressed(options: AllReduce, layout: FlatLayout) -> Reduction:
     if options.compression == "float16":
-        return HalfPrecision(layout.arrays.size)
+        return HalfPrecision(layout.without_counts.size)
     if options.compression == "top-k":
         return TopFraction(options.fraction, layout)
     return LowRank(options.matrix_rank, layout)

@@ -71,7 +71,7 @@ class GanModel(Model):
         self.layout = _joint_layout(*(network.layout for network in self._both))
         self.weights = aligned_empty(self.layout.size)
         self.weights[:] = 0
-        self._spans = [place for place, _ in self.layout.places()]
+        self._spans = [place for place, _ in self.layout.by_model()]
         for network, span in zip(self._both, self._spans, strict=True):
             network.move_into(self.weights[span])
         self.has_constraints = any(network.has_constraints for network in self._both)

@@ -28,7 +28,7 @@ def agreed_errors(comm: Communicator) -> Iterator[None]:
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001 - every error must reach the other ranks
-        mine = error if isinstance(error, MPILearnError) else described(error, comm.rank)
+        mine = error if isinstance(error, MPILearnError) else as_training_error(error, comm.rank)
     first = comm.allreduce(comm.rank if mine is not None else comm.size, op=MPI.MIN)
     if first < comm.size:
         raise comm.bcast(mine, root=first)
@@ -46,7 +46,7 @@ def result_of_rank(comm: Communicator, compute: Callable[[], Found], rank: int =
     return cast(Found, comm.bcast(found, root=rank))
 
 
-def described(error: BaseException, rank: int) -> TrainingError:
+def as_training_error(error: BaseException, rank: int) -> TrainingError:
     """`error` as a `TrainingError` that can be sent: with rank, host and the traceback as text."""
     text = "".join(traceback.format_exception(error))
     try:

@@ -7,7 +7,7 @@ import re
 
 from mpi_learn.mpi.library import MPI
 
-LOSSES = tuple(getattr(MPI, name, -1) for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED"))
+ERROR_CLASSES = tuple(getattr(MPI, name, -1) for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED"))
 """MPI's error classes for a failed process and for a communicator that was revoked because of one."""
 
 FIRST_RELIABLE = (5, 0, 11)

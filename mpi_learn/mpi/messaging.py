@@ -94,7 +94,7 @@ def poll(comm: MPI.Comm, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG) -
             return None
         return message.recv(), status.Get_source(), status.Get_tag()
     except MPI.Exception as error:
-        if error.Get_error_class() in lost_ranks.LOSSES:
+        if error.Get_error_class() in lost_ranks.ERROR_CLASSES:
             raise lost_ranks.RankLost(str(error)) from None
         raise
 

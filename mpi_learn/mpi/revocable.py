@@ -43,17 +43,17 @@ class Revocable(MPI.Intracomm):
     """
 
     def __init__(self, comm: MPI.Comm | None = None) -> None:
-        self._parts: list[weakref.ref[MPI.Comm]] = []
-        self._whole: Revocable | None = None
+        self._children: list[weakref.ref[MPI.Comm]] = []
+        self._parent: Revocable | None = None
 
     def Revoke(self) -> None:
         """Revokes this communicator and those derived from it."""
         super().Revoke()
-        for reference in list(self._parts):
-            part = reference()
-            if part is not None and part != MPI.COMM_NULL:
+        for reference in list(self._children):
+            child = reference()
+            if child is not None and child != MPI.COMM_NULL:
                 with suppress(MPI.Exception):
-                    part.Revoke()
+                    child.Revoke()
 
     def allgather(self, sendobj: Any) -> list[Any]:
         """`MPI.Comm.allgather`. A rank that cannot receive the objects raises, or waits until `Revoke` frees it."""
@@ -77,21 +77,21 @@ class Revocable(MPI.Intracomm):
         before = self.allgather(sendobj)[: self.rank]
         return functools.reduce(op, before) if before else None
 
-    def _kept(self, part: Kind) -> Kind:
-        """`part` as a `Revocable`, to which this object keeps a weak reference."""
-        if part == MPI.COMM_NULL:
-            return part
-        mine = next(mine for theirs, mine in KINDS.items() if isinstance(part, theirs))(part)
-        mine._whole = self  # keeps this object alive: a part of a part is only found through it
-        self._parts = [reference for reference in self._parts if reference() not in (None, MPI.COMM_NULL)]
-        self._parts.append(weakref.ref(mine))
+    def _registered(self, derived: Kind) -> Kind:
+        """`derived` as a `Revocable`, to which this object keeps a weak reference."""
+        if derived == MPI.COMM_NULL:
+            return derived
+        mine = next(mine for theirs, mine in KINDS.items() if isinstance(derived, theirs))(derived)
+        mine._parent = self  # keeps this object alive: what was derived from `mine` is only found through it
+        self._children = [reference for reference in self._children if reference() not in (None, MPI.COMM_NULL)]
+        self._children.append(weakref.ref(mine))
         return cast(Kind, mine)
 
 
 def _revocable(derive: Callable[..., MPI.Comm]) -> Callable[..., MPI.Comm]:
     @functools.wraps(derive)
     def method(self: Revocable, *arguments: Any, **options: Any) -> MPI.Comm:
-        return self._kept(derive(self, *arguments, **options))
+        return self._registered(derive(self, *arguments, **options))
 
     return method
 
@@ -106,7 +106,7 @@ class Grid(Revocable, MPI.Cartcomm):
 
     def Sub(self, *arguments: Any, **options: Any) -> MPI.Cartcomm:
         """A revocable `MPI.Cartcomm.Sub`."""
-        return self._kept(super().Sub(*arguments, **options))
+        return self._registered(super().Sub(*arguments, **options))
 
 
 class Graph(Revocable, MPI.Graphcomm):

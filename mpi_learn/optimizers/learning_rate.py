@@ -69,7 +69,7 @@ class LearningRate:
         for scheduled in self._scheduled:
             scheduled.begin_epoch(epoch)
 
-    def at(self, epoch: int) -> float:
+    def at_start_of(self, epoch: int) -> float:
         """The rate at the beginning of an epoch, as callbacks read it."""
         if self.chosen is not None:
             return self.chosen
@@ -78,7 +78,7 @@ class LearningRate:
         scheduled.begin_epoch(epoch)
         return scheduled(0)
 
-    def follow(self, rule: UpdateRule, schedule: Schedule) -> None:
+    def take_base_from(self, rule: UpdateRule, schedule: Schedule) -> None:
         """Takes the initial rate from the optimizer of a framework.
 
         Raises:

@@ -38,5 +38,5 @@ def make_optimizer(options: Fused, layout: FlatLayout, rate: Callable[[int], flo
         layout: Layout of the vector to update, with or without counts.
         rate: The learning rate of a step, counted from 0; None: always ``options.learning_rate``.
     """
-    rule = UsedArraysRule(RULES[options.name](options, layout.arrays))
+    rule = UsedArraysRule(RULES[options.name](options, layout.without_counts))
     return RuleOptimizer(options, rule, rate or (lambda step: options.learning_rate), options.weight_decay)

@@ -74,5 +74,5 @@ class RuleOptimizer(Optimizer):
             scale *= min(1.0, options.clip_norm / max(norm, 1e-30))
         rate = self.rate(self.n_steps)
         self._n_steps += 1
-        keep = Float(1 - rate * self.weight_decay)
-        self.rule.apply(weights, gradient, self.n_steps, Float(rate), Float(scale), keep)
+        weight_factor = Float(1 - rate * self.weight_decay)
+        self.rule.apply(weights, gradient, self.n_steps, Float(rate), Float(scale), weight_factor)

@@ -20,7 +20,7 @@ class SeparateOptimizers(Optimizer):
 
     def __init__(self, layout: FlatLayout, optimizers: list[Optimizer]) -> None:
         self.layout, self.optimizers = layout, optimizers
-        self._places = [place for place, _ in layout.places()]
+        self._places = [place for place, _ in layout.by_model()]
 
     def update(self, weights: np.ndarray, gradient: np.ndarray, scale: float = 1.0) -> None:
         """Makes one step of each model. The numbers of samples in `gradient` determine the scale; `scale` is unused."""

@@ -32,7 +32,9 @@ class UsedArraysRule:
         arrays = {**self.rule.state, "n_steps_of_arrays": self._n_steps}
         return {f"{type(self.rule).__name__}.{name}": array for name, array in arrays.items()}
 
-    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
+    def apply(
+        self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, weight_factor: Float
+    ) -> None:
         used = self.layout.used(gradient)
         self._n_steps += used
         if used.tobytes() != self._used:  # otherwise the runs are those of the last step
@@ -41,7 +43,7 @@ class UsedArraysRule:
             if run not in self._parts:
                 self._parts[run] = self.rule.part(*run)
             place, part = self._parts[run]
-            part.apply(weights[place], gradient[place], int(self._n_steps[run[0]]), rate, scale, keep)
+            part.apply(weights[place], gradient[place], int(self._n_steps[run[0]]), rate, scale, weight_factor)
 
 
 def _runs(numbers: np.ndarray) -> list[tuple[int, int]]:

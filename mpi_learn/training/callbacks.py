@@ -128,7 +128,7 @@ class Callbacks:
         optimizer = getattr(model, "optimizer", None) if self.model.framework == "keras" else None
         rate_before = 0.0
         if optimizer is not None:
-            optimizer.learning_rate = self.rate.at(epoch)
+            optimizer.learning_rate = self.rate.at_start_of(epoch)
             rate_before = float(optimizer.learning_rate)  # as its variable holds it
         stops = False
         if name == "on_epoch_end":

@@ -64,7 +64,7 @@ def _lines(configuration: TrainingConfiguration, dataset: Dataset, model: Model)
     size, batches = configuration.batch_size, make_training_batches(configuration, dataset, n_workers=1, worker=0)
     with closing(batches):
         batch = next(iter(batches.epoch(0)))
-    names, parts = dataset.training.take(slice(0, 1)).format, [part for _, part in model.layout.places()]
+    names, parts = dataset.training.take(slice(0, 1)).format, [part for _, part in model.layout.by_model()]
     n_parameters, n_arrays = sum(part.size for part in parts), sum(len(part.shapes) for part in parts)
     lines = [
         ("model", f"{configuration.model}, {NAMES[model.framework]}"),
@@ -106,7 +106,7 @@ def _one_step(model: Model, batch: Samples) -> tuple[dict[str, float], float, fl
     seconds = time.perf_counter() - begun
     metrics = model.metrics(step[model.layout.size :].astype(np.float64))
     weight = float(step[model.layout.size + WEIGHT])
-    gradient = np.concatenate([step[place] for place, _ in model.layout.places()]) / (weight or 1.0)
+    gradient = np.concatenate([step[place] for place, _ in model.layout.by_model()]) / (weight or 1.0)
     n_bad = int(np.count_nonzero(~np.isfinite(gradient)))
     if n_bad or not np.isfinite(metrics["loss"]):
         raise ModelError(

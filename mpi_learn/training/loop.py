@@ -155,9 +155,9 @@ class Training:
         configuration, model = self.configuration, self.model
         return AlgorithmSetup(
             comm=self.comm,
-            layout=self.layout,
+            rank_layout=self.layout,
             weights=model.weights,
-            arrays=model.layout,
+            weights_layout=model.layout,
             n_sums=model.n_sums,
             n_steps=self.batches.n_steps,
             learning_rate=self.rate.base,

@@ -240,7 +240,7 @@ def make_training_optimizer(
             steps = rate.per_step(wanted.learning_rate, wanted.schedule, updates, is_settable=is_settable)
             return make_optimizer(wanted, part, steps)
         rule = model.optimizer(wanted.component, number)
-        rate.follow(rule, wanted.schedule)
+        rate.take_base_from(rule, wanted.schedule)
         steps = rate.per_step(rule.learning_rate, wanted.schedule, updates, is_settable=is_settable)
         decay = wanted.weight_decay if isinstance(wanted, FrameworkOptimizer) else 0.0
         return RuleOptimizer(wanted, rule, steps, decay)
@@ -250,7 +250,7 @@ def make_training_optimizer(
         return make(0, model.layout, options or configuration.optimizer, updates_per_epoch)
     own = (gan.discriminator_optimizer, gan.generator_optimizer)
     optimizers = []
-    for number, (_, part) in enumerate(model.layout.places()):
+    for number, (_, part) in enumerate(model.layout.by_model()):
         wanted = options or own[number] or configuration.optimizer
         share = sum(turn[number] for turn in gan.turns) / len(gan.turns)
         optimizers.append(make(number, part, wanted, updates_per_epoch * share))

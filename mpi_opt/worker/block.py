@@ -139,7 +139,7 @@ class Block:
         except BaseException as raised:  # noqa: BLE001 - any exception of user code is the outcome of the trial
             self.watchdog.stop_guarding()
             error = self.watchdog.cause(raised)
-            part.error = str(agreement.described(error, self.comm.rank))
+            part.error = str(agreement.as_training_error(error, self.comm.rank))
             # without protection the loss of a rank ends the job, and an error of MPI is that of user code
             part.is_consequence = lost_ranks.is_protected() and lost_ranks.is_communication_error(error)
             lost_ranks.release(trial.comm)

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -30,6 +31,13 @@ SLOW = {"scaling/measure.py"}
 """Scripts that only `make slow` runs."""
 
 
+WITHOUT_MPI = {
+    "search_quality/compare.py": r"\| bayesian \| 1 \| [\d.]+ \([\d.]+ to [\d.]+\) \|",
+    "fold_stopping/measure.py": r"\| bowl, noise 0.1 \| random \| 2 \| \d+% ± \d+% \| .* \| 2 of 2 \|",
+    "transfer/measure.py": r"\| shifted by 0.03, 50 times as large, best 5 \| 1 \| [\d.]+ \([\d.]+ to [\d.]+\) \|",
+}
+
+
 def smoke(script: str) -> str:
     """The output of a script's short form, in a process of its own."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
@@ -44,12 +52,21 @@ def smoke(script: str) -> str:
 def test_the_short_form_prints_its_table_and_writes_nothing_beside_it(script, tmp_path):
     if script in OF_PYTORCH:
         pytest.importorskip("torch")
+    check_short_form(script, WITH_MPI[script], tmp_path)
+
+
+@pytest.mark.parametrize("script", WITHOUT_MPI)
+def test_the_short_form_without_mpi_prints_its_table_and_writes_nothing_beside_it(script, tmp_path):
+    check_short_form(script, WITHOUT_MPI[script], tmp_path)
+
+
+def check_short_form(script: str, expected: str, cwd: Path) -> None:
     folder = (EXPERIMENTS / script).parent
     before = {file: file.stat().st_mtime_ns for file in folder.glob("*.*")}
-    output = run_experiment(script, "--smoke", cwd=tmp_path)
-    assert re.search(WITH_MPI[script], output), output
+    output = run_experiment(script, "--smoke", cwd=cwd)
+    assert re.search(expected, output), output
     assert {file: file.stat().st_mtime_ns for file in folder.glob("*.*")} == before
-    assert not list(tmp_path.iterdir())
+    assert not list(cwd.iterdir())
 
 
 @pytest.mark.slow

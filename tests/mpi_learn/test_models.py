@@ -94,7 +94,7 @@ def test_gradient_is_the_slope_of_the_summed_loss(case):
     sums = step[model.layout.size :]
     assert sums[N_SAMPLES] == 20
     assert sums[-2:].tolist() == [0, 0]
-    n_weights = model.layout.arrays.size
+    n_weights = model.layout.without_counts.size
     direction = np.zeros(model.layout.size, np.float32)
     direction[:n_weights] = np.random.default_rng(2).normal(size=n_weights)
     width = 2e-4
@@ -131,7 +131,7 @@ def test_empty_batch_gives_nothing(case):
 def test_weights_are_the_memory_that_the_framework_computes_with(case):
     model, x, _ = case
     before = [one.copy() for one in model.predict(x)]
-    n_weights = model.layout.arrays.size
+    n_weights = model.layout.without_counts.size
     model.weights[:n_weights] += np.random.default_rng(0).normal(size=n_weights).astype("f")
     after = model.predict(x)
     assert all(np.abs(one - other).max() > 1e-3 for one, other in zip(before, after, strict=True))
@@ -174,7 +174,7 @@ def test_layer_of_keras_that_is_frozen_after_the_start_keeps_its_weights_in_the_
     model = made(f"{KERAS}:build_regression", {}, "mse", [], (X3,), (X3[:, 0],))
     first, *_ = model.current().layers
     model.weights[:] += 1
-    expected = model.weights[: model.layout.arrays.size].copy()
+    expected = model.weights[: model.layout.without_counts.size].copy()
     first.trainable = False
     found = [np.ravel(variable) for variable in model.current().weights]
     np.testing.assert_array_equal(np.concatenate(found), expected)
@@ -255,12 +255,12 @@ def test_label_outside_of_the_classes_is_refused():
 
 def test_torch_array_that_a_batch_does_not_use_has_no_gradient_of_an_earlier_batch():
     model = made(f"{TORCH_KINDS}:experts", {}, "mse", [], (A,), (A[:, :1],))
-    n = model.layout.arrays.size
+    n = model.layout.without_counts.size
     for sample in range(len(A)):
         gradient = model.gradient([A[sample : sample + 1]], [A[sample : sample + 1, :1]])[: model.layout.size].copy()
-        used = model.layout.arrays.used(gradient)
+        used = model.layout.without_counts.used(gradient)
         assert not used.all()
-        for is_used, part in zip(used, model.layout.arrays.views(gradient[:n]), strict=True):
+        for is_used, part in zip(used, model.layout.without_counts.views(gradient[:n]), strict=True):
             assert is_used or not part.any()
 
 

@@ -58,4 +58,4 @@ def test_callbacks_read_the_rate_of_the_first_step_of_an_epoch(has_optimizer):
         rate.per_step(0.25, Schedule(), 3, is_settable=False)
         rate.per_step(0.5, options.schedule, 100, is_settable=True)
         rate.per_step(0.25, Schedule(), 3, is_settable=False)
-    assert [rate.at(epoch) for epoch in (0, 1, 4, 5, 9)] == pytest.approx([0.001, 0.101, 0.401, 0.5, 0.5])
+    assert [rate.at_start_of(epoch) for epoch in (0, 1, 4, 5, 9)] == pytest.approx([0.001, 0.101, 0.401, 0.5, 0.5])

@@ -93,7 +93,7 @@ def test_array_without_a_gradient_rests_as_in_pytorch(name, options_of_torch):
     import torch
 
     common = {"weight_decay": 0.1} | options_of_torch
-    ours = make_optimizer(options(name=name.lower(), learning_rate=0.05, **common), LAYOUT.counted())
+    ours = make_optimizer(options(name=name.lower(), learning_rate=0.05, **common), LAYOUT.with_counts())
     weights = np.concatenate([start(), np.zeros(len(SHAPES), np.float32)])
     parameters = [torch.nn.Parameter(torch.from_numpy(view.copy())) for view in LAYOUT.views(start())]
     eps = {"eps": 1e-7} if name == "AdamW" else {}
@@ -113,7 +113,7 @@ def test_array_without_a_gradient_rests_as_in_pytorch(name, options_of_torch):
 
 
 def test_optimizer_that_has_made_a_step_continues_from_a_checkpoint():
-    expected, resumed = (make_optimizer(options(name="adam"), LAYOUT.counted()) for _ in range(2))
+    expected, resumed = (make_optimizer(options(name="adam"), LAYOUT.with_counts()) for _ in range(2))
     steps = [np.concatenate([one, np.array(used, np.float32)]) for one, used in zip(gradients(4), USED, strict=True)]
     weights = np.concatenate([start(), np.zeros(len(SHAPES), np.float32)])
     resumed.update(weights.copy(), steps[3])
@@ -257,7 +257,7 @@ def test_centered_rmsprop_stays_finite_when_large_gradients_do_not_change():
 def test_separate_optimizers_do_not_change_a_model_without_samples():
     """Momentum does not change its weights, and Adam does not count a step for it."""
     layout = FlatLayout(((3,), (1,), (2,), (1,)), models=(2, 2))
-    made = [make_optimizer(options(name="adam", learning_rate=0.1), part) for _, part in layout.places()]
+    made = [make_optimizer(options(name="adam", learning_rate=0.1), part) for _, part in layout.by_model()]
     both = SeparateOptimizers(layout, made)
     weights = np.zeros(7, np.float32)
     both.update(weights, np.array([8, 8, 8, 4, 1, 1, 2], np.float32))

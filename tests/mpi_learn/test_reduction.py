@@ -144,7 +144,7 @@ def test_a_rank_without_samples_is_compressed_from_the_same_step():
 def test_what_is_held_back_arrives_later_also_after_steps_without_a_gradient(empty, compression):
     """A matrix of rank 2 is sent as one of rank 1, or in thirds of its elements. A gradient of zero precedes it."""
     matrix = np.outer(np.arange(1, 7), np.ones(6)) + 0.1 * np.outer(np.ones(6), np.arange(6))
-    layout = FlatLayout(((6, 6),)).counted()
+    layout = FlatLayout(((6, 6),)).with_counts()
 
     def run(comm):
         options = AllReduce(compression=compression, matrix_rank=1, fraction=1 / 3)

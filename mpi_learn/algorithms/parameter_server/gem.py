@@ -119,7 +119,7 @@ class EnergyWorker(Worker):
     ) -> None:
         self.link, self.sync_every, self.optimizer = link, sync_every, optimizer
         self._numbers = Float(momentum), Float(kappa)
-        self._start, self._seen, self._energy = (np.zeros(n, np.float32) for _ in range(3))
+        self._start, self._seen, self._momentum = (np.zeros(n, np.float32) for _ in range(3))
         self._memory = aligned_empty(n)
         self._n_exchanges = np.zeros(1, np.int64)  # an array, so that a checkpoint can fill it
         self._n_steps = 0
@@ -142,14 +142,14 @@ class EnergyWorker(Worker):
 
     def rank_state(self) -> dict[str, np.ndarray]:
         optimizer = {f"optimizer.{name}": array for name, array in self.optimizer.arrays().items()}
-        own: dict[str, np.ndarray] = {"seen": self._seen, "energy": self._energy, "n_exchanges": self._n_exchanges}
+        own: dict[str, np.ndarray] = {"seen": self._seen, "momentum": self._momentum, "n_exchanges": self._n_exchanges}
         return own | optimizer
 
     def _exchange(self, weights: np.ndarray) -> bool:
         pulled = self.link.pull(self._memory)
         if pulled is None:
             return False
-        _match(weights, self._start, self._seen, self._energy, pulled, *self._numbers)
+        _match(weights, self._start, self._seen, self._momentum, pulled, *self._numbers)
         self._n_exchanges += 1
         self.link.push(pulled)
         return True
@@ -157,15 +157,15 @@ class EnergyWorker(Worker):
 
 @fused
 def _match(  # type: ignore[no-untyped-def] # compiled, by numba's types
-    weights, start, seen, energy, pulled, momentum, kappa
+    weights, start, seen, momenta, pulled, momentum, kappa
 ):
     for i in range(weights.size):
         d = weights[i] - start[i]
-        m = momentum * energy[i] + d
+        m = momentum * momenta[i] + d
         theta = pulled[i]
         pi = (kappa * abs(m) - abs(theta - seen[i])) / (abs(d) + np.float32(EPSILON))
         step = min(max(pi, np.float32(0.0)), np.float32(LARGEST)) * d
-        energy[i] = m
+        momenta[i] = m
         seen[i] = theta
         pulled[i] = step
         weights[i] = theta + step

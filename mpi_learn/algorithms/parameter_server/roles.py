@@ -50,7 +50,7 @@ class Method:
 
 def make_role(method: Method, setup: AlgorithmSetup) -> Algorithm:
     """This rank's role. Collective over ``setup.comm``."""
-    comm, layout = setup.comm, setup.layout
+    comm, layout = setup.comm, setup.rank_layout
     if comm.size == 1:
         own = method.make_centre(CentreSetup(setup.weights.copy(), 1))
         return WorkerRank(setup, method.make_worker(LocalLink(own)), None, own)
@@ -75,7 +75,7 @@ def make_role(method: Method, setup: AlgorithmSetup) -> Algorithm:
 def _link(setup: AlgorithmSetup, mailboxes: dict[int, np.ndarray]) -> Link | None:
     """The link to this rank's master; None on the first master, and on ranks of a group that do not lead it."""
     comm = setup.comm
-    master = setup.layout.parent(comm.rank)
+    master = setup.rank_layout.parent(comm.rank)
     if master is None:
         return None
     return RemoteLink(comm, master, mailboxes.get(comm.rank) if master in mailboxes else None)
@@ -83,7 +83,7 @@ def _link(setup: AlgorithmSetup, mailboxes: dict[int, np.ndarray]) -> Link | Non
 
 def _group(setup: AlgorithmSetup) -> Communicator | None:
     """The communicator of this rank's group; None on masters, and if every group has one rank. Collective."""
-    layout, rank = setup.layout, setup.comm.rank
+    layout, rank = setup.rank_layout, setup.comm.rank
     if all(len(ranks) == 1 for ranks in layout.groups):
         return None
     group = layout.group_of(rank)

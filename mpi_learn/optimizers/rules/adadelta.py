@@ -12,18 +12,20 @@ class AdaptiveDelta(Rule):
 
     state_names = ("square", "step_square")
 
-    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
+    def apply(
+        self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, weight_factor: Float
+    ) -> None:
         options = self.options
         numbers = (Float(options.rho), Float(1 - options.rho), Float(options.epsilon))
-        _step(weights, gradient, self.state["square"], self.state["step_square"], rate, scale, keep, *numbers)
+        _step(weights, gradient, self.state["square"], self.state["step_square"], rate, scale, weight_factor, *numbers)
 
 
 @fused
-def _step(weights, gradient, square, step_square, rate, scale, keep, rho, rest, epsilon):
+def _step(weights, gradient, square, step_square, rate, scale, weight_factor, rho, one_minus_rho, epsilon):
     for i in range(weights.size):
         g = scale * gradient[i]
-        v = rho * square[i] + rest * g * g
+        v = rho * square[i] + one_minus_rho * g * g
         square[i] = v
         step = g * np.sqrt(step_square[i] + epsilon) / np.sqrt(v + epsilon)
-        step_square[i] = rho * step_square[i] + rest * step * step
-        weights[i] = weights[i] * keep - rate * step
+        step_square[i] = rho * step_square[i] + one_minus_rho * step * step
+        weights[i] = weights[i] * weight_factor - rate * step

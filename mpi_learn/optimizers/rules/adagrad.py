@@ -16,14 +16,16 @@ class AdaptiveGradient(Rule):
         """A positive first sum of squares keeps the first steps short."""
         return float(self.options.initial_accumulator_value)
 
-    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
-        _step(weights, gradient, self.state["square"], rate, scale, keep, Float(self.options.epsilon))
+    def apply(
+        self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, weight_factor: Float
+    ) -> None:
+        _step(weights, gradient, self.state["square"], rate, scale, weight_factor, Float(self.options.epsilon))
 
 
 @fused
-def _step(weights, gradient, square, rate, scale, keep, epsilon):
+def _step(weights, gradient, square, rate, scale, weight_factor, epsilon):
     for i in range(weights.size):
         g = scale * gradient[i]
         v = square[i] + g * g
         square[i] = v
-        weights[i] = weights[i] * keep - rate * g / np.sqrt(v + epsilon)
+        weights[i] = weights[i] * weight_factor - rate * g / np.sqrt(v + epsilon)

@@ -1,4 +1,4 @@
-"""Adam (Kingma & Ba 2015, algorithm 1 in the form before section 2.1); with decoupled decay it is AdamW."""
+"""Adam (Kingma & Ba 2015, algorithm 1 in the form before section 2.1); with decoupled weight decay it is AdamW."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ class AdaptiveMoments(Rule):
 
     state_names = ("mean", "square")
 
-    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
+    def apply(
+        self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, weight_factor: Float
+    ) -> None:
         options = self.options
         alpha = float(rate) * math.sqrt(1 - options.beta_2**t) / (1 - options.beta_1**t)
-        rest = Float(1 - options.beta_1), Float(1 - options.beta_2)
+        one_minus_betas = Float(1 - options.beta_1), Float(1 - options.beta_2)
         _step(
             weights, gradient, self.state["mean"], self.state["square"],
-            Float(alpha), scale, keep, *rest, Float(options.epsilon),
+            Float(alpha), scale, weight_factor, *one_minus_betas, Float(options.epsilon),
         )  # fmt: skip
 
 
 @fused
-def _step(weights, gradient, mean, square, alpha, scale, keep, rest_1, rest_2, epsilon):
+def _step(weights, gradient, mean, square, alpha, scale, weight_factor, one_minus_beta_1, one_minus_beta_2, epsilon):
     for i in range(weights.size):
         g = scale * gradient[i]
-        m = mean[i] + rest_1 * (g - mean[i])
-        v = square[i] + rest_2 * (g * g - square[i])
+        m = mean[i] + one_minus_beta_1 * (g - mean[i])
+        v = square[i] + one_minus_beta_2 * (g * g - square[i])
         mean[i] = m
         square[i] = v
-        weights[i] = weights[i] * keep - alpha * m / (np.sqrt(v) + epsilon)
+        weights[i] = weights[i] * weight_factor - alpha * m / (np.sqrt(v) + epsilon)

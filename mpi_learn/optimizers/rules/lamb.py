@@ -14,16 +14,18 @@ class LayerwiseAdaptiveMoments(Rule):
 
     state_names = ("mean", "square")
 
-    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
-        """Weight decay (λ) is part of the method, so `keep` is not used."""
+    def apply(
+        self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, weight_factor: Float
+    ) -> None:
+        """Weight decay (λ) is part of the method, so `weight_factor` is not used."""
         options = self.options
-        rest = (Float(1 - options.beta_1), Float(1 - options.beta_2))
+        one_minus_betas = (Float(1 - options.beta_1), Float(1 - options.beta_2))
         corrections = (Float(1 / (1 - options.beta_1**t)), Float(1 / (1 - options.beta_2**t)))
         last = (Float(options.epsilon), Float(options.weight_decay))
         for start, end in pairwise(self.layout.bounds):
             part = slice(start, end)
             state = self.state["mean"][part], self.state["square"][part]
-            _layer(weights[part], gradient[part], *state, rate, scale, *rest, *corrections, *last)
+            _layer(weights[part], gradient[part], *state, rate, scale, *one_minus_betas, *corrections, *last)
 
 
 @summed
@@ -32,12 +34,15 @@ def _direction(m, v, w, correction_1, correction_2, epsilon, decay):
 
 
 @summed
-def _layer(weights, gradient, mean, square, rate, scale, rest_1, rest_2, correction_1, correction_2, epsilon, decay):
+def _layer(
+    weights, gradient, mean, square, rate, scale, one_minus_beta_1, one_minus_beta_2,
+    correction_1, correction_2, epsilon, decay,
+):  # fmt: skip
     w2, r2 = 0.0, 0.0
     for i in range(weights.size):
         g = scale * gradient[i]
-        mean[i] += rest_1 * (g - mean[i])
-        square[i] += rest_2 * (g * g - square[i])
+        mean[i] += one_minus_beta_1 * (g - mean[i])
+        square[i] += one_minus_beta_2 * (g * g - square[i])
         r = _direction(mean[i], square[i], weights[i], correction_1, correction_2, epsilon, decay)
         w2 += np.float64(weights[i]) * weights[i]
         r2 += np.float64(r) * r

@@ -15,8 +15,10 @@ class LayerwiseAdaptiveRates(Rule):
 
     state_names = ("velocity",)
 
-    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
-        """Weight decay (β) is part of the method, so `keep` is not used."""
+    def apply(
+        self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, weight_factor: Float
+    ) -> None:
+        """Weight decay (β) is part of the method, so `weight_factor` is not used."""
         options, bounds, shapes = self.options, self.layout.bounds, self.layout.shapes
         numbers = (Float(options.momentum), Float(options.weight_decay), Float(options.trust), Float(options.epsilon))
         for start, end, shape in zip(bounds[:-1], bounds[1:], shapes, strict=True):

@@ -12,38 +12,43 @@ class RootMeanSquarePropagation(Rule):
 
     state_names = ("square", "mean", "velocity")
 
-    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
+    def apply(
+        self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, weight_factor: Float
+    ) -> None:
         """Mean and velocity are used only if an option needs them."""
         options, square = self.options, self.state["square"]
-        rho, rest, epsilon = Float(options.rho), Float(1 - options.rho), Float(options.epsilon)
+        rho, one_minus_rho, epsilon = Float(options.rho), Float(1 - options.rho), Float(options.epsilon)
         if options.centered or options.momentum:
             _full(
                 weights, gradient, square, self.state["mean"], self.state["velocity"],
-                rate, scale, keep, rho, rest, Float(options.momentum), epsilon, options.centered,
+                rate, scale, weight_factor, rho, one_minus_rho, Float(options.momentum), epsilon, options.centered,
             )  # fmt: skip
         else:
-            _plain(weights, gradient, square, rate, scale, keep, rho, rest, epsilon)
+            _plain(weights, gradient, square, rate, scale, weight_factor, rho, one_minus_rho, epsilon)
 
 
 @fused
-def _plain(weights, gradient, square, rate, scale, keep, rho, rest, epsilon):
+def _plain(weights, gradient, square, rate, scale, weight_factor, rho, one_minus_rho, epsilon):
     for i in range(weights.size):
         g = scale * gradient[i]
-        v = rho * square[i] + rest * g * g
+        v = rho * square[i] + one_minus_rho * g * g
         square[i] = v
-        weights[i] = weights[i] * keep - rate * g / np.sqrt(v + epsilon)
+        weights[i] = weights[i] * weight_factor - rate * g / np.sqrt(v + epsilon)
 
 
 @fused
-def _full(weights, gradient, square, mean, velocity, rate, scale, keep, rho, rest, momentum, epsilon, centered):
+def _full(
+    weights, gradient, square, mean, velocity, rate, scale, weight_factor, rho, one_minus_rho, momentum, epsilon,
+    centered,
+):  # fmt: skip
     for i in range(weights.size):
         g = scale * gradient[i]
-        v = rho * square[i] + rest * g * g
+        v = rho * square[i] + one_minus_rho * g * g
         square[i] = v
         if centered:
-            m = rho * mean[i] + rest * g
+            m = rho * mean[i] + one_minus_rho * g
             mean[i] = m
             v = max(v - m * m, np.float32(0))  # rounding may make the variance negative
         step = momentum * velocity[i] + rate * g / np.sqrt(v + epsilon)
         velocity[i] = step
-        weights[i] = weights[i] * keep - step
+        weights[i] = weights[i] * weight_factor - step

@@ -53,7 +53,9 @@ class Rule(ABC):
         return place, part
 
     @abstractmethod
-    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
+    def apply(
+        self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, weight_factor: Float
+    ) -> None:
         """Changes `weights` and the state in place: `UpdateRule.apply` for arrays that all have a gradient."""
 
 

@@ -12,27 +12,29 @@ class StochasticGradientDescent(Rule):
 
     state_names = ("velocity",)
 
-    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
+    def apply(
+        self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, weight_factor: Float
+    ) -> None:
         """Without momentum the velocity is not used."""
         if self.options.momentum == 0:
-            _plain(weights, gradient, rate * scale, keep)
+            _plain(weights, gradient, rate * scale, weight_factor)
         else:
             momentum = Float(self.options.momentum)
             _with_momentum(
-                weights, gradient, self.state["velocity"], rate * scale, keep, momentum, self.options.nesterov
+                weights, gradient, self.state["velocity"], rate * scale, weight_factor, momentum, self.options.nesterov
             )
 
 
 @fused
-def _plain(weights, gradient, rate, keep):
+def _plain(weights, gradient, rate, weight_factor):
     for i in range(weights.size):
-        weights[i] = weights[i] * keep - rate * gradient[i]
+        weights[i] = weights[i] * weight_factor - rate * gradient[i]
 
 
 @fused
-def _with_momentum(weights, gradient, velocity, rate, keep, momentum, nesterov):
+def _with_momentum(weights, gradient, velocity, rate, weight_factor, momentum, nesterov):
     for i in range(weights.size):
         step = rate * gradient[i]
         v = momentum * velocity[i] - step
         velocity[i] = v
-        weights[i] = weights[i] * keep + (momentum * v - step if nesterov else v)
+        weights[i] = weights[i] * weight_factor + (momentum * v - step if nesterov else v)

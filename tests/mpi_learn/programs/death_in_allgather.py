@@ -10,7 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from mpi_learn.mpi.communicators import split
-from mpi_learn.mpi.lost_ranks import LOSSES, release
+from mpi_learn.mpi.lost_ranks import ERROR_CLASSES, release
 
 comm = split(MPI.COMM_WORLD, 0)
 comm.allgather("the connections are open")
@@ -23,7 +23,9 @@ time.sleep(0.2)
 try:
     print("gathered", comm.allgather(0), flush=True)
 except MPI.Exception as error:
-    print("the death is reported" if error.Get_error_class() in LOSSES else f"another error: {error}", flush=True)
+    print(
+        "the death is reported" if error.Get_error_class() in ERROR_CLASSES else f"another error: {error}", flush=True
+    )
 release(comm)
 time.sleep(0.5)  # until the other ranks have received the release
 os._exit(0)
