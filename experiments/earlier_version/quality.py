@@ -1,10 +1,10 @@
 """Compares the searches of this checkout with those of an earlier one; writes ``quality.json`` and its table.
 
-In the folder ``experiments/search_quality`` of each checkout, with the checkout on PYTHONPATH:
+In the folder ``experiments/search_quality``, with each of the two checkouts on PYTHONPATH in turn:
 
-    python compare.py --problems branin,hartmann6,… --searchers bayesian,evolutionary --seeds 4
+    python compare.py --problems branin,hartmann6,… --searchers bayesian,evolutionary --seeds 4 --results before.json
 
-Then ``python experiments/earlier_version/quality.py --before ../before --now .`` compares the two files of results.
+Then ``python experiments/earlier_version/quality.py --before before.json --now now.json`` compares the two files.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ HERE = Path(__file__).parent
 SATURATION = 1e-3
 """Regrets below this part of the median regret of the first trial count as equal."""
 
-Curves = dict[str, dict[str, dict[str, list[float]]]]
-"""Problem -> strategy -> seed -> the regret after each trial."""
+Results = dict[str, dict[str, dict[str, list[list[float]]]]]
+"""Problem -> strategy -> seed -> [trial, regret] for each trial that changed the regret."""
 
 
-def differences(before: Curves, now: Curves) -> dict[str, dict[str, list[float]]]:
+def differences(before: Results, now: Results) -> dict[str, dict[str, list[float]]]:
     """Strategy -> problem -> log10 of the ratio of the final regrets, now to before, for each seed."""
     found: dict[str, dict[str, list[float]]] = {}
     for problem, by_strategy in before.items():
-        for strategy, curves in by_strategy.items():
-            least = SATURATION * statistics.median(curve[0] for curve in curves.values())
-            both = [(curves[seed], now[problem][strategy][seed]) for seed in curves if seed in now[problem][strategy]]
-            ratios = [math.log10(max(new[-1], least) / max(old[-1], least)) for old, new in both]
+        for strategy, searches in by_strategy.items():
+            least = SATURATION * statistics.median(steps[0][1] for steps in searches.values())
+            after = now[problem][strategy]
+            both = [(steps[-1][1], after[seed][-1][1]) for seed, steps in searches.items() if seed in after]
+            ratios = [math.log10(max(new, least) / max(old, least)) for old, new in both]
             found.setdefault(strategy, {})[problem] = ratios
     return found
 
@@ -54,15 +55,12 @@ def table(found: dict[str, dict[str, list[float]]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--before", type=Path, help="folder of the earlier checkout")
-    parser.add_argument("--now", type=Path, help="folder of the present one")
+    parser.add_argument("--before", type=Path, help="results of the earlier version")
+    parser.add_argument("--now", type=Path, help="results of the present version")
     options = parser.parse_args()
     file = HERE / "quality.json"
     if options.before:
-        results = [
-            json.loads((folder / "experiments/search_quality/results.json").read_text())
-            for folder in (options.before, options.now)
-        ]
+        results = [json.loads(path.read_text()) for path in (options.before, options.now)]
         file.write_text(json.dumps(differences(*results), indent=1) + "\n")
     print(table(json.loads(file.read_text())))
 

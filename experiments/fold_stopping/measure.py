@@ -1,17 +1,22 @@
 """Measures ``folds: {number: 5, stop_early: true}``: the same searches with and without it.
 
-``python measure.py --seeds 20`` prints a table like that of README.md. Searches run one trial after the other, with the
-strategy and the rule of a real search, but without MPI and store.
+    python experiments/fold_stopping/measure.py [--seeds 20] [--strategies random,bayesian] [--problems bowl,digits]
+    python experiments/fold_stopping/measure.py --smoke        # two searches, prints the table only
+
+Searches run one trial after the other, with the strategy and the rule of a real search, but without MPI and store. The
+results are stored in `results.json`, and rows that are measured again are replaced; the table is written to README.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import json
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -23,6 +28,8 @@ from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real
 from mpi_opt.core.trial import Measured
 from mpi_opt.strategies import make_strategy
 
+HERE = Path(__file__).parent
+MARK = "<!-- table -->"
 N_TRIALS = 50
 K = 5
 
@@ -121,28 +128,62 @@ def search(problem: Problem, strategy_name: str, seed: int, *, stop_early: bool)
     return Search(*min(complete), n_folds)
 
 
+def table(results: dict[str, list[list[dict]]]) -> str:
+    """As Markdown; medians have the quartiles in parentheses.
+
+    Args:
+        results: "problem; strategy" -> for each seed the search with all folds and the one that stops early.
+    """
+    lines = [
+        "| problem | strategy | searches | folds run | best, all folds | best, stopped early | the same best trial |",
+        "|---" * 7 + "|",
+    ]
+    for name, pairs in results.items():
+        full, early = zip(*pairs, strict=True)
+        run = [one["n_folds"] / (K * N_TRIALS) for one in early]
+        same = sum(a["figure"] == b["figure"] for a, b in pairs)
+        truths = [quartiles([one["truth"] for one in side]) for side in (full, early)]
+        cells = [*name.split("; "), str(len(pairs)), f"{np.mean(run):.0%} ± {np.std(run, ddof=1):.0%}", *truths]
+        lines.append(f"| {' | '.join(cells)} | {same} of {len(pairs)} |")
+    return "\n".join(lines)
+
+
+def quartiles(values: list[float]) -> str:
+    """The median, and the quartiles."""
+    lower, middle, upper = np.quantile(values, (0.25, 0.5, 0.75))
+    return f"{middle:.3g} ({lower:.3g} to {upper:.3g})"
+
+
 def main() -> None:
-    """Prints a row for each problem and strategy."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measures, and writes the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--strategies", default="random,bayesian")
     parser.add_argument("--problems", default="bowl,digits")
+    parser.add_argument("--smoke", action="store_true", help="two searches of one row; writes no files")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
+    file = HERE / "results.json"
+    if given.smoke:
+        print(table({"bowl, noise 0.1; random": pairs(toy(0.1), "random", 2)}))
+        return
+    results = json.loads(file.read_text()) if file.exists() else {}
     problems = [*(toy(noise) for noise in (0.02, 0.1, 0.3)), digits()]
-    print("| | strategy | folds run | best, all folds | best, stopped early | the same best trial |")
-    print("|---|---|---|---|---|---|")
-    for problem in (one for one in problems if one.name.split(",")[0] in given.problems):
-        for strategy in given.strategies.split(","):
-            pairs = [
-                [search(problem, strategy, seed, stop_early=early) for early in (False, True)]
-                for seed in range(given.seeds)
-            ]
-            full, early = zip(*pairs, strict=True)
-            run = np.mean([one.n_folds for one in early]) / (K * N_TRIALS)
-            same = sum(a.figure == b.figure for a, b in pairs)
-            medians = " | ".join(f"{np.median([one.truth for one in side]):.4g}" for side in (full, early))
-            print(f"| {problem.name} | {strategy} | {run:.0%} | {medians} | {same} of {len(pairs)} |", flush=True)
+    for strategy in given.strategies.split(","):
+        for problem in (one for one in problems if one.name.split(",")[0] in given.problems):
+            results[f"{problem.name}; {strategy}"] = pairs(problem, strategy, given.seeds)
+            file.write_text(json.dumps(results, indent=1))
+            print(problem.name, strategy, flush=True)
+    before, _, _ = (HERE / "README.md").read_text().partition(MARK)
+    (HERE / "README.md").write_text(f"{before}{MARK}\n\n{table(results)}\n")
+
+
+def pairs(problem: Problem, strategy: str, n_seeds: int) -> list[list[dict]]:
+    """For each seed the search with all folds, and the one that stops early."""
+    return [
+        [asdict(search(problem, strategy, seed, stop_early=early)) for early in (False, True)]
+        for seed in range(n_seeds)
+    ]
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
 """``halving`` with a fifth of the epochs against ``random`` with 100 full trainings, on the learning curves of LCBench.
 
-``python curves.py --seeds 10`` prints a line for each task. Eight trials run at the same time, and the time of an epoch
-is lognormal. A search receives the accuracy after the number of epochs of the trial's budget. The regret is the best
-accuracy of the table after all 52 epochs minus the best accuracy that the search has received. With noise, the regret
-uses the accuracy in the table of the configuration with the best received value.
+    python experiments/halving/curves.py [--only NAME ...]
+    python experiments/halving/curves.py --print        # only the table, from `results.json`
+
+Eight trials run at the same time, and the time of an epoch is lognormal. A search receives the accuracy after the
+number of epochs of the trial's budget. The regret is the best accuracy of the table after all 52 epochs minus the best
+accuracy that the search has received. With noise, the regret uses the accuracy in the table of the configuration with
+the best received value. The regrets are stored in `results.json`, and the table is written to README.md.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import argparse
 import heapq
 import json
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -22,8 +26,39 @@ from mpi_opt.core.space import Dimension, Integer, Parameters, Real, Space
 from mpi_opt.strategies import make_strategy
 
 TABLE = Path(__file__).resolve().parents[3] / "shared" / "data" / "hpo" / "lcbench_curves.npz"
+HERE = Path(__file__).parent
+MARK = "<!-- table -->"
 TASKS = ("3945", "167152", "189866")
 N_EPOCHS, N_FULL, N_IN_FLIGHT, FRACTION = 52, 100, 8, 0.2
+N_RANDOM = 100
+"""Searches of ``random`` on each task."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is compared.
+
+    Attributes:
+        by_row: Whether a search proposes the row number of a configuration, instead of its hyperparameters.
+        options: The options of ``halving``.
+        noise: Standard deviation of the noise in received accuracies, in percent.
+        seeds: The seeds of ``halving``.
+    """
+
+    by_row: bool
+    options: dict = field(default_factory=dict)
+    noise: float = 0.0
+    seeds: range = range(50)
+
+
+PUBLISHED = {"factor": 3, "exploration": 0}
+SETTINGS = {
+    "rows": Setting(True, {"proposer": "random"}),
+    "rows, 1 % noise": Setting(True, {"proposer": "random"}, noise=1.0),
+    "rows, as published": Setting(True, {"proposer": "random"} | PUBLISHED),
+    "hyperparameters": Setting(False, seeds=range(100, 105)),
+    "hyperparameters, as published": Setting(False, PUBLISHED, seeds=range(100, 105)),
+}
 
 
 class Curves:
@@ -100,24 +135,51 @@ def regret_of_halving(curves: Curves, seed: int, options: dict, noise: float) ->
     return curves.regret(best[1])
 
 
+def table(results: dict[str, dict[str, dict[str, list[float]]]]) -> str:
+    """As Markdown; the last column has the searches of ``halving`` that are as good as the median of ``random``.
+
+    Args:
+        results: Setting -> task -> strategy -> the regret of each search.
+    """
+    lines = [
+        "| search by | table | random, all epochs | halving, a fifth | searches of halving | better or equal |",
+        "|---" * 6 + "|",
+    ]
+    for setting, by_task in results.items():
+        for task, regrets in by_task.items():
+            halving, median = regrets["halving"], np.median(regrets["random"])
+            n_better = sum(regret <= median for regret in halving)
+            cells = [setting, task, quartiles(regrets["random"]), quartiles(halving), str(len(halving)), str(n_better)]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def quartiles(values: list[float]) -> str:
+    """The median, and the quartiles."""
+    lower, middle, upper = np.quantile(values, (0.25, 0.5, 0.75))
+    return f"{middle:.3g} ({lower:.3g} to {upper:.3g})"
+
+
 def main() -> None:
-    """Prints a row for each task."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--by-row", action="store_true", help="search the number of the row")
-    parser.add_argument("--noise", type=float, default=0.0, help="standard deviation of the noise, in percent")
-    parser.add_argument("--tasks", default=",".join(TASKS))
-    parser.add_argument("--options", type=json.loads, default={}, help="of halving, as JSON")
+    """Measures, and writes the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="some of the settings")
+    parser.add_argument("--print", action="store_true", help="only the table, from results.json")
     given = parser.parse_args()
-    seeds = range(given.first_seed, given.first_seed + given.seeds)
-    print("| task | random, all epochs | halving, a fifth | better or equal |\n|---|---|---|---|")
-    for task in given.tasks.split(","):
-        curves = Curves(task, given.by_row)
-        halving = [regret_of_halving(curves, seed, given.options, given.noise) for seed in seeds]
-        full = np.median([regret_of_random(curves, seed, given.noise) for seed in range(100)])
-        better = sum(regret <= full for regret in halving)
-        print(f"| {task} | {full:.3g} | {np.median(halving):.3g} | {better} of {given.seeds} |", flush=True)
+    file = HERE / "results.json"
+    results = json.loads(file.read_text()) if file.exists() else {}
+    for name in [] if given.print else given.only:
+        setting, by_task = SETTINGS[name], results.setdefault(name, {})
+        for task in TASKS:
+            curves = Curves(task, setting.by_row)
+            by_task[task] = {
+                "random": [regret_of_random(curves, seed, setting.noise) for seed in range(N_RANDOM)],
+                "halving": [regret_of_halving(curves, seed, setting.options, setting.noise) for seed in setting.seeds],
+            }
+            file.write_text(json.dumps(results))
+            print(name, task, flush=True)
+    before, _, _ = (HERE / "README.md").read_text().partition(MARK)
+    (HERE / "README.md").write_text(f"{before}{MARK}\n\n{table(results)}\n")
 
 
 if __name__ == "__main__":

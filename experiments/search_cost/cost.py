@@ -43,8 +43,8 @@ def cost(parameters: Parameters) -> float:
     )
 
 
-def seconds_per_trial(name: str) -> list[float]:
-    """The median over a few trials after each of `SIZES`."""
+def seconds_per_trial(name: str) -> list[list[float]]:
+    """For each of `SIZES`, the times of the next `N_REPEATS` trials."""
     searcher, found = SEARCHERS[name](SPACE, 0), []
     points = SEARCHERS["random"](SPACE, 1)
     n_reported = 0
@@ -69,14 +69,14 @@ def _primed(name: str, points: object, n_reported: int) -> object:
     return searcher
 
 
-def _seconds(searcher: object, function: object) -> float:
+def _seconds(searcher: object, function: object) -> list[float]:
     taken = []
     for _ in range(N_REPEATS):
         started = time.process_time()
         token, parameters = searcher.ask()
         searcher.tell(token, function(parameters))
         taken.append(time.process_time() - started)
-    return float(np.median(taken))
+    return taken
 
 
 def latency(n_pending: int = 255, n_reported: int = 1000, n_asks: int = 500, pause_s: float = 0.004) -> None:
@@ -115,7 +115,12 @@ def main() -> None:
         "| CPU ms of a tell and an ask after | " + " | ".join(map(str, SIZES)) + " |\n|---" + "|---" * len(SIZES) + "|"
     )
     for name in names:
-        print(f"| {name} | " + " | ".join(f"{1e3 * taken:.3g}" for taken in seconds_per_trial(name)) + " |", flush=True)
+        print(f"| {name} | {' | '.join(map(milliseconds, seconds_per_trial(name)))} |", flush=True)
+
+
+def milliseconds(seconds: list[float]) -> str:
+    """The median, the smallest and the largest time."""
+    return f"{1e3 * np.median(seconds):.3g} ({1e3 * min(seconds):.3g} to {1e3 * max(seconds):.3g})"
 
 
 if __name__ == "__main__":

@@ -2,30 +2,48 @@
 
     python compare.py --problems branin,digits --searchers bayesian,random --seeds 10
 
-Results are stored in ``results.json`` beside this file, one curve for each problem, searcher and seed, so that an
-interrupted run continues. ``--print`` prints the tables; ``--readme`` writes them to README.md and draws the figure.
+Results are stored in a file, by default ``results.json`` beside this one. Searches that the file has are not run again.
+``--readme`` writes the tables to README.md and draws the figure; ``--smoke`` is a short form that only prints.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
-import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import functions
+import numpy as np
 import problems
 import unseen
 from protocol import regrets
 from searchers import SEARCHERS
-from tables import FIVE, tables, write_readme
+from tables import FIVE, N_TRIALS, Results, steps, tables, write_readme
 
-N_TRIALS = 100
 RESULTS = Path(__file__).with_name("results.json")
+SMOKE_TRIALS = 12
+
+
+class Search(NamedTuple):
+    """One search; the noise is relative, as a standard deviation."""
+
+    problem: str
+    searcher: str
+    seed: int
+    noise: float = 0.0
+
+    @property
+    def label(self) -> str:
+        """The name of the problem in the results."""
+        return self.problem + (f" noise {self.noise:g}" if self.noise else "")
 
 
 def main() -> None:
@@ -35,40 +53,50 @@ def main() -> None:
     parser.add_argument("--searchers", default=",".join(SEARCHERS))
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--noise", type=float, default=0.0, help="relative standard deviation of the noise")
-    parser.add_argument("--print", action="store_true")
-    parser.add_argument("--readme", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1, help="searches that run at the same time")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file of results; default: results.json")
+    parser.add_argument("--readme", action="store_true", help="only write the tables and draw the figure")
+    parser.add_argument("--smoke", action="store_true", help="two short searches; prints their table")
     given = parser.parse_args()
-    results = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
-    if given.print:
+    results = json.loads(given.results.read_text()) if given.results.is_file() and not given.smoke else {}
+    if given.smoke:
+        names = ("bayesian", "random")
+        results["branin"] = {name: {"0": steps(searched(Search("branin", name, 0), SMOKE_TRIALS))} for name in names}
         print(tables(results))
     elif given.readme:
         write_readme(results)
     else:
-        run(given, results)
+        run(asked(given), results, given.results, given.jobs)
 
 
-def run(given: argparse.Namespace, results: dict) -> None:
-    everything = [*functions.functions(), *unseen.unseen(), *problems.tables(), problems.digits()]
-    known = {problem.name: problem for problem in everything}
+def asked(given: argparse.Namespace) -> list[Search]:
+    """The searches of the command line, all problems with one seed after the other."""
     names = [problem.name for problem in problems.tables()] if given.problems == "tables" else given.problems.split(",")
-    for seed in range(given.seeds):
-        for name in names:
-            for searcher in given.searchers.split(","):
-                label = name + (f" noise {given.noise:g}" if given.noise else "")
-                done = results.setdefault(label, {}).setdefault(searcher, {})
-                if str(seed) in done:
-                    continue
-                started = time.perf_counter()
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    curve = regrets(known[name], SEARCHERS[searcher], seed, N_TRIALS, given.noise)
-                done[str(seed)] = [float(f"{regret:.4g}") for regret in curve]
-                print(
-                    f"{label} {searcher} {seed}: {curve[-1]:.3g} in {time.perf_counter() - started:.1f} s", flush=True
-                )
-                written = RESULTS.with_suffix(".tmp")
-                written.write_text(json.dumps(results))
-                written.replace(RESULTS)
+    everything = itertools.product(range(given.seeds), names, given.searchers.split(","))
+    return [Search(name, searcher, seed, given.noise) for seed, name, searcher in everything]
+
+
+def run(searches: list[Search], results: Results, file: Path, jobs: int) -> None:
+    """Runs the searches that `results` lacks, and writes all results to `file` whenever one ends."""
+    missing = [one for one in searches if str(one.seed) not in results.get(one.label, {}).get(one.searcher, {})]
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        futures = {pool.submit(searched, one): one for one in missing}
+        for future in as_completed(futures):
+            one, curve = futures[future], future.result()
+            results.setdefault(one.label, {}).setdefault(one.searcher, {})[str(one.seed)] = steps(curve)
+            print(f"{one.label} {one.searcher} {one.seed}: {curve[-1]:.3g}", flush=True)
+            written = file.with_suffix(".tmp")
+            written.write_text(json.dumps(results, separators=(",", ":")))
+            written.replace(file)
+
+
+def searched(search: Search, n_trials: int = N_TRIALS) -> np.ndarray:
+    """Shape (n_trials,): the regret of the incumbent after each reported trial of one search."""
+    everything = [*functions.functions(), *unseen.unseen(), *problems.tables(), problems.digits()]
+    (problem,) = [one for one in everything if one.name == search.problem]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return regrets(problem, SEARCHERS[search.searcher], search.seed, n_trials, search.noise)
 
 
 if __name__ == "__main__":

@@ -8,21 +8,42 @@ import numpy as np
 from scipy.stats import rankdata
 from searchers import SEARCHERS
 
-Results = dict[str, dict[str, dict[str, list[float]]]]
-"""Problem -> searcher -> seed -> the regret of the incumbent after each reported trial."""
+Steps = list[list[float]]
+"""[reported trials, regret of the incumbent] of a search, for each trial that changed it."""
 
+Results = dict[str, dict[str, dict[str, Steps]]]
+"""Problem -> searcher -> seed -> steps."""
+
+N_TRIALS = 100
 FIVE = ("branin", "hartmann6", "rosenbrock4", "ackley5c", "digits")
 HERE = Path(__file__).parent
 BEGIN, END = "<!-- results: written by compare.py --readme -->", "<!-- end of results -->"
 
 
+def steps(curve: np.ndarray) -> Steps:
+    """The trials of a curve of shape (n_trials,) that changed the regret, which has four digits."""
+    rounded = [float(f"{regret:.4g}") for regret in curve]
+    return [
+        [n, now] for n, (now, before) in enumerate(zip(rounded, [None, *rounded], strict=False), 1) if now != before
+    ]
+
+
+def curves(by_seed: dict[str, Steps]) -> np.ndarray:
+    """Shape (n_seeds, N_TRIALS): the regret after each reported trial."""
+    found = np.empty((len(by_seed), N_TRIALS))
+    for row, changes in zip(found, by_seed.values(), strict=True):
+        for n, regret in changes:
+            row[int(n) - 1 :] = regret
+    return found
+
+
 def tables(results: Results) -> str:
-    """Median regret after 50 and 100 trials on the main problems, with noise, and on the others; and mean ranks."""
+    """Regrets on the main problems, with noise, and on the others; and the ranks on tables of trained networks."""
     noisy = [label for label in results if " noise " in label]
     tabulated = [label for label in results if "." in label and label not in noisy]
     others = [label for label in results if label not in (*FIVE, *noisy, *tabulated)]
     parts = [
-        _medians(results, [label for label in FIVE if label in results]),
+        _quartiles(results, [label for label in FIVE if label in results]),
         *_headed("With 5 % relative noise in observed values; the regret is that of the true value:", results, noisy),
         *_headed("Other functions:", results, others),
         _ranks(results, tabulated),
@@ -40,39 +61,43 @@ def write_readme(results: Results) -> None:
 
 
 def _headed(head: str, results: Results, labels: list[str]) -> list[str]:
-    return [head, _medians(results, labels)] if labels else []
+    return [head, _quartiles(results, labels)] if labels else []
 
 
-def _medians(results: Results, labels: list[str]) -> str:
+def _quartiles(results: Results, labels: list[str]) -> str:
     searchers = [name for name in SEARCHERS if any(name in results[label] for label in labels)]
-    rows = [[name, *(_cell(results[label].get(name)) for label in labels)] for name in searchers]
-    return _table(["", *(label.replace(" noise 0.05", "") for label in labels)], rows)
+    rows = []
+    for name in searchers:
+        found = [results[label].get(name, {}) for label in labels]
+        counts = sorted({len(by_seed) for by_seed in found if by_seed})
+        rows.append([name, " or ".join(map(str, counts)), *map(_cell, found)])
+    return _table(["", "seeds", *(label.replace(" noise 0.05", "") for label in labels)], rows)
 
 
-def _cell(curves: dict[str, list[float]] | None) -> str:
-    if not curves:
+def _cell(by_seed: dict[str, Steps]) -> str:
+    """Median and quartiles of the last regret."""
+    if not by_seed:
         return "–"
-    middle = medians(curves)
-    return f"{middle[49]:.2g} / {middle[-1]:.2g} ({len(curves)})"
-
-
-def medians(curves: dict[str, list[float]]) -> np.ndarray:
-    """Shape (n_trials,): the median over seeds."""
-    return np.median(np.array(list(curves.values())), axis=0)
+    lower, middle, upper = np.quantile(curves(by_seed)[:, -1], (0.25, 0.5, 0.75))
+    return f"{middle:.2g} ({lower:.2g} to {upper:.2g})"
 
 
 def _ranks(results: Results, labels: list[str]) -> str:
-    """Ranks by mean regret over the seeds that all searchers have. Equal regrets share their mean rank."""
+    """Ranks by the last regret among the searches with the same seed. Equal regrets share their mean rank."""
     searchers = [name for name in SEARCHERS if labels and all(name in results[label] for label in labels)]
     if not searchers:
         return ""
-    seeds = {label: set.intersection(*(set(results[label][name]) for name in searchers)) for label in labels}
-    means = [[np.mean([results[t][name][seed][-1] for seed in seeds[t]]) for t in labels] for name in searchers]
-    ranks = rankdata(means, axis=0)
-    n_seeds = min(len(known) for known in seeds.values())
-    head = [f"rank of {len(searchers)} by mean regret, {n_seeds} seeds", f"mean over {len(labels)} tables", *labels]
+    seeds = sorted(set.intersection(*(set(results[label][name]) for label in labels for name in searchers)), key=int)
+    last = [
+        [[curves({seed: results[label][name][seed]})[0, -1] for seed in seeds] for label in labels]
+        for name in searchers
+    ]
+    ranks = rankdata(last, axis=0)  # (n_searchers, n_labels, n_seeds)
+    by_seed = ranks.mean(axis=1)
+    head = [f"rank of {len(searchers)}, mean of {len(seeds)} seeds", f"all {len(labels)} tables", *labels]
     rows = [
-        [name, f"{row.mean():.2f}", *(f"{rank:g}" for rank in row)] for name, row in zip(searchers, ranks, strict=True)
+        [name, f"{mine.mean():.2f} ± {mine.std(ddof=1):.2f}", *(f"{rank:.1f}" for rank in each.mean(axis=1))]
+        for name, mine, each in zip(searchers, by_seed, ranks, strict=True)
     ]
     return _table(head, rows)
 
@@ -94,7 +119,8 @@ def plot(results: Results, path: Path) -> None:
         for name in SEARCHERS:
             if name in results[label]:
                 width = 2.5 if name in ("bayesian", "evolutionary") else 1.0
-                axis.semilogy(np.maximum(medians(results[label][name]), 1e-8), label=name, linewidth=width)
+                median = np.median(curves(results[label][name]), axis=0)
+                axis.semilogy(np.maximum(median, 1e-8), label=name, linewidth=width)
         axis.set(title=label, xlabel="reported trials")
     axes[0, 0].set_ylabel("median simple regret")
     axes[0, -1].legend(fontsize=7)

@@ -1,14 +1,22 @@
 """How much an earlier study helps, and how much a misleading one hurts: simple regret with transfer and without.
 
-``python measure.py --seeds 8`` prints a table and writes it to table.md. Nothing is trained: the studies are functions.
+    python experiments/transfer/measure.py [--seeds 16]
+    python experiments/transfer/measure.py --smoke        # a search of two rows, prints the table only
+
+Writes the regrets to `results.json` and the table to README.md. Nothing is trained: the studies are functions.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
@@ -17,6 +25,8 @@ from mpi_opt.strategies import Transfer, make_strategy
 
 SPACE = Space({name: Real(0, 1) for name in ("a", "b", "c", "d")})
 N_EARLIER, AT = 60, (10, 20, 30, 40)
+HERE = Path(__file__).parent
+MARK = "<!-- table -->"
 Function = Callable[[np.ndarray], float]
 
 
@@ -69,22 +79,47 @@ def searched(function: Function, seed: int) -> list[tuple[Parameters, float]]:
     return sorted(found, key=lambda one: one[1])
 
 
+def table(results: dict[str, list[list[float]]]) -> str:
+    """As Markdown: the median over the seeds, and the quartiles.
+
+    Args:
+        results: Name of a row -> for each seed the smallest value after each number of trials in `AT`.
+    """
+    head = ["earlier study", "searches", *(f"{n} trials" for n in AT)]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for name, found in results.items():
+        quartiles = np.quantile(found, (0.25, 0.5, 0.75), axis=0).T
+        cells = [f"{middle:.2g} ({lower:.2g} to {upper:.2g})" for lower, middle, upper in quartiles]
+        lines.append(f"| {name} | {len(found)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Measures and writes the table."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seeds", type=int, default=8)
-    seeds = range(parser.parse_args().seeds)
-    rows = {"none, without transfer": np.median([regrets(None, seed) for seed in seeds], axis=0)}
-    print(rows, flush=True)
-    for name, function in EARLIER.items():
-        for way, learn in WAYS.items():
-            found = [regrets(Transfer(searched(function, seed), 5, learn), seed) for seed in seeds]
-            rows[f"{name}, {way}"] = np.median(found, axis=0)
-            print(f"{name}, {way}", rows[f"{name}, {way}"], flush=True)
-    lines = ["| earlier study | " + " | ".join(f"{n} trials" for n in AT) + " |", "|---|" + "---|" * len(AT)]
-    lines += [f"| {name} | " + " | ".join(f"{value:.2g}" for value in row) + " |" for name, row in rows.items()]
-    Path(__file__).with_name("table.md").write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=16)
+    parser.add_argument("--smoke", action="store_true", help="a search of two rows; writes no files")
+    given = parser.parse_args()
+    earlier = list(EARLIER)
+    if given.smoke:
+        print(table(measured(range(1), earlier[:1], list(WAYS)[:1])))
+        return
+    results = measured(range(given.seeds), earlier, list(WAYS))
+    (HERE / "results.json").write_text(json.dumps(results, indent=1))
+    before, _, _ = (HERE / "README.md").read_text().partition(MARK)
+    (HERE / "README.md").write_text(f"{before}{MARK}\n\n{table(results)}\n")
+
+
+def measured(seeds: range, earlier: list[str], ways: list[str]) -> dict[str, list[list[float]]]:
+    """The argument of `table`: a row without transfer, and one for each earlier study and way to use it."""
+    results = {"none, without transfer": [regrets(None, seed) for seed in seeds]}
+    for name, way in itertools.product(earlier, ways):
+        trials = [searched(EARLIER[name], seed) for seed in seeds]
+        results[f"{name}, {way}"] = [
+            regrets(Transfer(one, 5, WAYS[way]), seed) for one, seed in zip(trials, seeds, strict=True)
+        ]
+        print(f"{name}, {way}", flush=True)
+    return results
 
 
 if __name__ == "__main__":
