@@ -158,9 +158,9 @@ def world_communicator() -> Communicator | None:
 def run_study(
     plan: Plan,
     world: Communicator | None,
-    show: Callable[[], Progress] | None = None,
+    make_observer: Callable[[], Progress] | None = None,
     *,
-    everywhere: bool = True,
+    share_study: bool = True,
     request: StopRequest | None = None,
 ) -> Study | None:
     """Runs a planned study. Collective over `world`.
@@ -168,22 +168,22 @@ def run_study(
     Args:
         plan: The plan, the same on every rank.
         world: All ranks; None to run everything in this process.
-        show: Builds the observer of the search on rank 0; may raise the same errors as `search`.
-        everywhere: Whether all ranks receive the study.
+        make_observer: Builds the observer of the search on rank 0; may raise the same errors as `search`.
+        share_study: Whether all ranks receive the study.
         request: Receives the signals of rank 0; None for one that listens while the search runs.
 
     Returns:
-        The study; None on other ranks unless `everywhere`.
+        The study; None on other ranks unless `share_study`.
 
     Raises:
         UserError: As for `search`; the same on every rank.
         SearchFailed: As for `search`; the same on every rank.
     """
     if world is None:
-        return _run_serially(plan, show, request)
+        return _run_serially(plan, make_observer, request)
     world = communicators.duplicate(world)
     if world.rank == 0:
-        return _run_coordinator(plan, MPICoordinatorLink(world), show, request, everywhere=everywhere)
+        return _run_coordinator(plan, MPICoordinatorLink(world), make_observer, request, share_study=share_study)
     link = MPIWorkerLink(world)
     with ignored_requests() if is_main_thread() else contextlib.nullcontext():
         _serve(plan, link, Worker.serve_or_die, may_end_process=lost_ranks.is_protected())
@@ -199,10 +199,10 @@ def run_study(
 def _run_coordinator(
     plan: Plan,
     link: MPICoordinatorLink,
-    show: Callable[[], Progress] | None,
+    make_observer: Callable[[], Progress] | None,
     request: StopRequest | None,
     *,
-    everywhere: bool,
+    share_study: bool,
 ) -> Study | None:
     """Runs the coordinator on rank 0 and sends its results to the other ranks."""
     study: Study | None = None
@@ -211,7 +211,7 @@ def _run_coordinator(
         from mpi_opt.coordinator.run_coordinator import run_coordinator  # other ranks do not load it
 
         with _listening(request) as listening:
-            study = run_coordinator(plan, link, listening, _BLOCKS, show)
+            study = run_coordinator(plan, link, listening, _BLOCKS, make_observer)
     except MPILearnError as failure:
         error = failure
         raise
@@ -219,11 +219,11 @@ def _run_coordinator(
         error = SearchFailed(f"the coordinator failed: {bug!r}")
         raise
     finally:
-        link.send_results((study if everywhere else None, error), may_finalize=everywhere)
+        link.send_results((study if share_study else None, error), may_finalize=share_study)
     return study
 
 
-def _run_serially(plan: Plan, show: Callable[[], Progress] | None, request: StopRequest | None) -> Study:
+def _run_serially(plan: Plan, make_observer: Callable[[], Progress] | None, request: StopRequest | None) -> Study:
     """Runs the coordinator in a second thread and trials in the calling thread, where signals can interrupt them."""
     from mpi_learn.mpi.library import MPI
     from mpi_opt.coordinator.run_coordinator import run_coordinator
@@ -234,7 +234,7 @@ def _run_serially(plan: Plan, show: Callable[[], Progress] | None, request: Stop
 
     def coordinate() -> None:
         try:
-            done.set_result(run_coordinator(plan, coordinator, listening, itertools.count(), show))
+            done.set_result(run_coordinator(plan, coordinator, listening, itertools.count(), make_observer))
         except BaseException as error:  # noqa: BLE001 - raised in the calling thread
             done.set_exception(error)
         finally:

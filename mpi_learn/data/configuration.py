@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from mpi_learn.data.files.location import located
 from mpi_learn.settings import keys_of_other_libraries
 from mpi_learn.settings.section import Section, as_list
 from mpi_learn.settings.user_code import located_specification
+from mpi_learn.settings.validation import InvalidValue
 
 Names = str | list[str | list[str]] | dict[str, str | list[str]]
 """Names of arrays: a name, a list of names, a list of lists (columns of a table), or a mapping by input name."""
@@ -102,6 +103,16 @@ class DataConfiguration(Section):
         default=None, description="A folder for copies of remote files, preferably on each host's local disk."
     )
     keep_cache: bool = Field(default=True, description="Whether to keep the copies in `cache` after the training.")
+
+    @field_validator("features", "labels")
+    @classmethod
+    def _check_names(cls, names: Transform | Names | None) -> Transform | Names | None:
+        given = names.names if isinstance(names, Transform) else names
+        if isinstance(given, list | dict) and (
+            not given or [] in (given.values() if isinstance(given, dict) else given)
+        ):
+            raise InvalidValue("an empty list names no array", "name at least one")
+        return names
 
     @model_validator(mode="after")
     def _check_validation(self) -> DataConfiguration:

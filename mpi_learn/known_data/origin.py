@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import http.client
 import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +92,7 @@ class Origin:
             try:
                 with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
                     content: bytes = response.read()
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, http.client.HTTPException) as error:
                 reasons.append(f"{url}: {getattr(error, 'reason', error)}")
                 continue
             if not expected or hashlib.md5(content, usedforsecurity=False).hexdigest() == expected:
@@ -109,5 +111,5 @@ def _unpacked(content: bytes, where: str) -> bytes:
         return content
     try:
         return gzip.decompress(content)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"the file is damaged: {error}", where=where, cure="download it again") from error

@@ -53,6 +53,10 @@ def prepare(
     if simulate is not None:
         if source is not None:
             raise ConfigurationError("simulated data have no original files", where="--from", cure="leave out --from")
+        if simulate < 1:
+            raise ConfigurationError(
+                f"expected at least 1, found {simulate}", where="--simulate", cure="write --simulate 1000"
+            )
         return _simulated(data_set, to, simulate, **options)
     if options:
         cure = "add --simulate N, or leave it out"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 
@@ -27,3 +28,12 @@ def as_section(value: Any) -> Any:
 def as_list(value: Any) -> Any:
     """``train: a.h5`` is short for ``train: [a.h5]``."""
     return [value] if isinstance(value, str) else value
+
+
+def without_numpy(value: Any) -> Any:
+    """The same with Python's numbers instead of those of NumPy, which a checkpoint cannot store as JSON."""
+    if isinstance(value, dict):
+        return {name: without_numpy(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_numpy(entry) for entry in value]
+    return value.item() if isinstance(value, np.generic) else value

@@ -24,7 +24,9 @@ from mpi_learn.training.tracing import MEGABYTE, resident_bytes
 
 
 def check(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset | None = None) -> str:
-    """Does everything that `train` does before the first step, then one batch forward and backward; trains nothing.
+    """Prepares data, model and optimizer as `train` does, and runs one batch forward and backward.
+
+    Reads no checkpoint, writes no timeline, and trains nothing.
 
     Args:
         configuration: The training; its algorithm is ignored, because there is one rank.
@@ -49,11 +51,12 @@ def check(configuration: TrainingConfiguration, comm: Communicator, *, data: Dat
 def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset) -> None:
     """Prepares data, model and algorithm as `train` does, and so raises the errors that it would raise there.
 
-    It reads no checkpoint and makes no step. Collective over `comm`.
+    It reads no checkpoint, writes no timeline and makes no step. Collective over `comm`.
 
     Raises:
         UserError: Invalid configuration, data or model; the same on every rank.
     """
+    configuration = configuration.model_copy(update={"trace": None})
     with private(comm) as own:
         dataset = load_dataset(configuration, own, data)
         with closing(build_model(configuration, own, dataset)) as model, Training(configuration, own, dataset, model):
@@ -65,11 +68,12 @@ def _lines(configuration: TrainingConfiguration, dataset: Dataset, model: Model)
     with closing(batches):
         batch = next(iter(batches.epoch(0)))
     names, parts = dataset.training.take(slice(0, 1)).format, [part for _, part in model.layout.by_model()]
+    x_names = (*names.x_names, "noise") if names.x_names and dataset.noise is not None else names.x_names
     n_parameters, n_arrays = sum(part.size for part in parts), sum(len(part.shapes) for part in parts)
     lines = [
         ("model", f"{configuration.model}, {NAMES[model.framework]}"),
         ("parameters", f"{n_parameters:,} in {n_arrays} trainable arrays"),
-        ("inputs", _described(batch.x, names.x_names)),
+        ("inputs", _described(batch.x, x_names)),
         ("labels", _described(batch.y, names.y_names) or "none"),
     ]
     if batch.weights:

@@ -28,7 +28,7 @@ class Checkpoint:
     """A training after some epoch.
 
     Attributes:
-        metadata: What JSON can hold: epoch, history, early stopping, configuration.
+        metadata: The values that are stored as JSON: epoch, history, early stopping, configuration.
         arrays: Name -> array.
     """
 

@@ -11,17 +11,17 @@ from pydantic import BeforeValidator, Field, model_validator
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration, AllReduce, Downpour, ParameterServer
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.models.configuration import Framework, Gan, Losses, LossWeights, Metrics
+from mpi_learn.models.configuration import Framework, Losses, LossWeights, Metrics
 from mpi_learn.models.outputs import possible_names
 from mpi_learn.optimizers.configuration import Adam, NotFused, OptimizerConfiguration
 from mpi_learn.settings import keys_of_other_libraries
 from mpi_learn.settings.component import Named, component, located
-from mpi_learn.settings.metric_direction import direction_of
-from mpi_learn.settings.section import Section
+from mpi_learn.settings.section import Section, without_numpy
 from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import is_function, located_specification
 from mpi_learn.settings.validation import InvalidValue, location, validated
 from mpi_learn.settings.yaml_file import read_yaml
+from mpi_learn.training.sections import Checkpoint, EarlyStopping, GanSection, Target, Validation
 
 NAMED = ("loss", "metrics", "weighted_metrics", "callbacks", "optimizer")
 """Keys that name functions."""
@@ -34,71 +34,6 @@ def _listed(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
 
 
-class EarlyStopping(Section):
-    """``early_stopping:`` ends the training when a metric no longer improves."""
-
-    metric: str = Field("val_loss", description="A metric of the training, with the prefix ``val_`` for validation.")
-    patience: int = Field(3, ge=1, description="Epochs without improvement before the training ends.")
-    mode: Literal["auto", "min", "max"] = Field(
-        "auto", description="The better direction; auto: by the name of the metric, if it is a known one."
-    )
-    min_delta: float = Field(0.0, ge=0, description="A smaller change does not count as an improvement.")
-    restore_best: bool = Field(True, description="End with the weights of the best epoch.")
-
-    @property
-    def direction(self) -> Literal["min", "max"] | None:
-        """The better direction of the metric; None if the mode is ``auto`` and the metric is not a known one."""
-        return direction_of(self.metric) if self.mode == "auto" else self.mode
-
-
-class Target(Section):
-    """``target:`` end as soon as a metric reaches a value."""
-
-    metric: str = Field(description="A metric of the training.")
-    above: float | None = Field(None, description="End when it is at least this.")
-    below: float | None = Field(None, description="End when it is at most this.")
-
-    @model_validator(mode="after")
-    def _one_bound(self) -> Self:
-        if (self.above is None) == (self.below is None):
-            raise InvalidValue("give exactly one of above and below", "write `above: 0.99` or `below: 0.01`")
-        return self
-
-
-class Checkpoint(Section):
-    """``checkpoint:`` from which an interrupted training continues."""
-
-    path: Path = Field(description="A folder; it is created if missing.")
-    every: int = Field(1, ge=1, description="Epochs between two checkpoints; another one is written at the end.")
-    resume: bool = Field(True, description="Continue from the checkpoint in `path`, if there is one.")
-    start_from: Path | None = Field(
-        None,
-        description="A folder with another training's checkpoint: start from its weights, optimizer and epoch. "
-        "`epochs` includes its epochs.",
-    )
-
-
-class Validation(Section):
-    """``validation:`` when, and by which ranks, the model is validated."""
-
-    every: int = Field(1, ge=1, description="Epochs between two validations; the last epoch is always validated.")
-    mode: Literal["distributed", "master", "thread"] = Field(
-        "distributed",
-        description="distributed: every worker takes a share. master: the first worker takes all samples. thread: a "
-        "thread of each worker takes its share during the next epoch, so that stopping, and learning rates by plateau "
-        "or by callbacks, come one epoch later. A checkpoint waits for the validation: stopping and callbacks may then "
-        "act at once.",
-    )
-    batch_size: int | None = Field(None, ge=1, description="Samples per batch; null: four training batches.")
-
-
-class GanSection(Gan):
-    """``gan:`` a generator and a discriminator that train each other (Goodfellow et al. 2014)."""
-
-    discriminator_optimizer: OptimizerConfiguration | None = Field(None, description="null: the same as `optimizer`.")
-    generator_optimizer: OptimizerConfiguration | None = Field(None, description="null: the same as `optimizer`.")
-
-
 class TrainingConfiguration(Section):
     """A whole ``training.yaml``."""
 
@@ -107,7 +42,9 @@ class TrainingConfiguration(Section):
     model: str = Field(
         description="file.py:function or package.module:function that returns a model; or .keras, .json."
     )
-    parameters: dict[str, Any] = Field({}, description="Arguments of the function.")
+    parameters: Annotated[dict[str, Any], BeforeValidator(without_numpy)] = Field(
+        {}, description="Arguments of the function."
+    )
     data: DataConfiguration | None = Field(None, description="The samples; null only if `train` is called with data.")
     framework: Framework = Field(
         "auto", description="auto: the framework of the model. keras, torch: a model of the other framework is refused."
@@ -167,7 +104,11 @@ class TrainingConfiguration(Section):
         "ranks; only trainings of more than a minute and 600 steps are timed. XLA changes the last digits of results.",
     )
     monitor: bool = Field(False, description="Add the CPU and memory use of all ranks to the history.")
-    trace: Path | None = Field(None, description="Folder for every rank's timeline; see `mpi-learn trace`.")
+    trace: Path | None = Field(
+        None,
+        description="Folder for every rank's timeline; see `mpi-learn trace`. In a search, each trial has a folder in "
+        "it.",
+    )
     seed: int = Field(0, ge=0, lt=2**31, description="Seed of initial weights, shuffling and dropout.")
 
     @model_validator(mode="after")
@@ -244,8 +185,12 @@ class TrainingConfiguration(Section):
         if isinstance(self.loss, dict) and len(self.loss) > 1:  # with Keras
             names += [f"{output}_loss" for output in self.loss]
         names += possible_names(self.metrics, self.weighted_metrics)
-        has_validation = self.data is None or self.data.validation or self.data.validation_fraction
-        return [*names, *(f"val_{name}" for name in names)] if has_validation else names
+        return [*names, *(f"val_{name}" for name in names)] if self.has_validation_data else names
+
+    @property
+    def has_validation_data(self) -> bool:
+        """Whether ``data:`` has validation samples, or `train` is called with data, which may have them."""
+        return self.data is None or bool(self.data.validation or self.data.validation_fraction)
 
     def watched_metrics(self) -> dict[str, str]:
         """Key of the configuration -> the metric that it names."""
@@ -255,12 +200,13 @@ class TrainingConfiguration(Section):
         return found | ({"optimizer.schedule.metric": schedule.metric} if schedule.name == "plateau" else {})
 
     def check_metric(self, name: str, where: str) -> None:
-        """Raises ConfigurationError unless `name` is one of `metric_names`, or the configuration has no loss.
+        """Raises ConfigurationError unless `name` is one of `metric_names`, or may be one.
 
-        A model that computes its own loss may have metrics that are known only when it is built.
+        Without ``loss:``, a model may have metrics that are known only when it is built.
         """
         known = self.metric_names()
-        if name in known or self.loss is None:
+        is_impossible = name.startswith("val_") and not self.has_validation_data
+        if name in known or (self.loss is None and not is_impossible):
             return
         cure = suggestion(name, known, "it produces")
         if name.startswith("val_") and name.removeprefix("val_") in known:
@@ -269,7 +215,11 @@ class TrainingConfiguration(Section):
 
 
 def read_configuration(
-    source: Path | str | dict[str, Any], *, directory: Path | None = None, where: str = ""
+    source: Path | str | dict[str, Any],
+    *,
+    directory: Path | None = None,
+    where: str = "",
+    is_fold: bool = False,
 ) -> TrainingConfiguration:
     """A validated training configuration with absolute paths.
 
@@ -277,6 +227,7 @@ def read_configuration(
         source: A YAML file, or its content.
         directory: The folder of relative paths; default: the folder of the file, or the current folder.
         where: The source in error messages, for example ``"space.yaml: training"``; default: the name of the file.
+        is_fold: Whether `train` will be called with a fold of the data, which has validation samples.
 
     Raises:
         ConfigurationError: Names file and key, what was expected, what was found, and the nearest known name.
@@ -287,8 +238,9 @@ def read_configuration(
         content = read_yaml(Path(source))
         directory, where = directory or Path(source).resolve().parent, where or str(source)
     configuration = validated(TrainingConfiguration, content, where)
+    checked = configuration.model_copy(update={"data": None}) if is_fold else configuration
     for key, metric in configuration.watched_metrics().items():
-        configuration.check_metric(metric, location(where, key))
+        checked.check_metric(metric, location(where, key))
     stopping = configuration.early_stopping
     if stopping is not None and stopping.direction is None:
         raise ConfigurationError(

@@ -231,7 +231,7 @@ def make_training_optimizer(
         updates_per_epoch: Number of updates by this optimizer.
 
     Raises:
-        ConfigurationError: An optimizer of the framework that is not available for the model.
+        ConfigurationError: The model's framework has no such optimizer.
     """
 
     def make(number: int, part: FlatLayout, wanted: AnyOptimizer, updates: float) -> Optimizer:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_learn.training.configuration import EarlyStopping, Target
+from mpi_learn.training.sections import EarlyStopping, Target
 
 
 class Stopping:
@@ -63,7 +63,7 @@ class Stopping:
         return {"best_value": self.best_value, "best_epoch": self.best_epoch, "waited": self.waited}
 
     def is_continued(self, earlier: dict[str, Any] | None) -> bool:
-        """Whether an earlier run with the section `earlier` compared epochs in the same way: its best epoch counts."""
+        """Whether a run with the section `earlier` had the same metric and direction, so that its best epoch counts."""
         if earlier is None or self.early_stopping is None:
             return False
         then, now = EarlyStopping.model_validate(earlier), self.early_stopping
@@ -156,7 +156,7 @@ class State:
         seconds: Wall time of the training loop so far, with that of earlier runs.
         steps_s: Wall time of all training steps so far, with those of earlier runs.
         n_samples: Samples of these steps, of all ranks.
-        callbacks: What the callbacks remember; see `Callbacks.state`.
+        callbacks: The progress of the callbacks; see `Callbacks.state`.
         ended_by: ``early_stopping`` or ``target``, if it has ended the training, in this run or an earlier one; or
             ``callback``, after which a later run continues.
     """

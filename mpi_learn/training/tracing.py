@@ -82,13 +82,13 @@ class RecordedTimeline(Timeline):
         return TimedOptimizer(optimizer, self)
 
     def write(self) -> None:
-        lines = [json.dumps([name, kind, self._origin_ns + a, b - a]) for name, kind, a, b in self._events]
+        lines = [json.dumps(event) for event in self._events]
         self._events.clear()
         with self.file.open("a", encoding="utf-8") as stream:
             stream.write("".join(f"{line}\n" for line in lines))
 
     def _add(self, name: str, kind: str, start_ns: int) -> None:
-        self._events.append((name, kind, start_ns, time.perf_counter_ns()))
+        self._events.append((name, kind, self._origin_ns + start_ns, time.perf_counter_ns() - start_ns))
         if len(self._events) >= MOST_EVENTS:
             self.write()
 
@@ -140,10 +140,9 @@ class RankTrace:
 
 
 def clear_traces(folder: Path) -> None:
-    """Creates the folder and removes the timelines of an earlier training."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Removes the timelines of an earlier training from an existing folder."""
     for file in folder.glob("rank-*.jsonl"):
-        file.unlink()
+        file.unlink(missing_ok=True)
 
 
 def read_traces(folder: Path) -> list[RankTrace]:

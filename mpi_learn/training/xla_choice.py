@@ -45,7 +45,7 @@ def choose_compiler(configuration: TrainingConfiguration, comm: Communicator, da
         return
     seconds = np.zeros(2)
     with agreed_errors(comm):
-        samples = dataset.training.take(slice(0, min(configuration.batch_size, len(dataset.training))))
+        samples = dataset.training.take(slice(0, configuration.batch_size))
         batch = next(completed(samples, dataset, 0, 0))
         seconds[0] = step_seconds(model, batch) if is_worker else 0.0
     sum_in_place(comm, seconds)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mpi_opt.cli.override_options import Changes, SpaceFile, overriding
-from mpi_opt.cli.store_options import show, store_url
+from mpi_opt.cli.store_options import LARGEST_NUMBER, show, store_url
 from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ def tell(
         typer.Argument(metavar="SPACE.yaml", help="Configuration of the study; without it, --store and --study."),
     ] = None,
     number: Annotated[
-        int | None, typer.Option(help="Number of the trial; without it, JSON is read from stdin.", min=0)
+        int | None,
+        typer.Option(help="Number of the trial; without it, JSON is read from stdin.", min=0, max=LARGEST_NUMBER),
     ] = None,
     value: Values = None,
     uncertainty: Uncertainties = None,
@@ -113,7 +114,10 @@ def _from_stdin(options: dict[str, object]) -> object:
         raise ConfigurationError(
             "the result is missing", where="tell", cure="add --number N --value V, or give JSON on stdin"
         )
-    text = sys.stdin.read()
+    try:
+        text = sys.stdin.read()
+    except UnicodeDecodeError:
+        raise ConfigurationError("the text is not UTF-8", where="stdin", cure="write JSON in UTF-8") from None
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from mpi_learn.cli.exit_status import FINISHED, UNFINISHED
-from mpi_opt.cli.store_options import StoreUrl, StudyName, find_study, find_trial, show, store_url
+from mpi_opt.cli.store_options import LARGEST_NUMBER, StoreUrl, StudyName, find_study, find_trial, show, store_url
 from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ def results(
     ] = None,
     state: Annotated[State | None, typer.Option("--state", help="Only trials in this state.")] = None,
     pareto: Annotated[bool, typer.Option("--pareto", help="Only the trials on the Pareto front.")] = False,
-    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Print all records of trial N.")] = None,
+    trial: Annotated[
+        int | None, typer.Option("--trial", min=0, max=LARGEST_NUMBER, help="Print all records of trial N.")
+    ] = None,
     finished: Annotated[
         bool,
         typer.Option("--finished", help="Print whether the study is finished; exit status 0 if it is, otherwise 75."),
@@ -73,7 +75,9 @@ def results(
 def best(
     study: StudyName = None,
     store: StoreUrl = None,
-    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Number of the trial; default: the best.")] = None,
+    trial: Annotated[
+        int | None, typer.Option("--trial", min=0, max=LARGEST_NUMBER, help="Number of the trial; default: the best.")
+    ] = None,
 ) -> None:
     """Print the best trial as a training.yaml for `mpi-learn train`; for a function, its hyperparameters."""
     from mpi_opt.store import Store
@@ -180,8 +184,8 @@ def _print_trial(store: Store, study: Study, number: int, form: Format) -> None:
     if form == "csv":
         show(tables.to_csv(*tables.table_of(study, [trial])))
         return
-    key, numbers = study.record.id, [number]
-    folds, curves, attempts = store.folds(key, numbers), store.curves(key, numbers), store.attempts(key, numbers)
+    of_trial = study.record.id, [number]
+    folds, curves, attempts = store.folds(*of_trial), store.curves(*of_trial), store.attempts(*of_trial)
     if form == "table":
         from mpi_opt.views.text.schedule import schedule_text
 

@@ -93,7 +93,7 @@ def run_search(plan: Plan, request: StopRequest) -> int:
     world = world_communicator()
     if world is not None and world.rank > 0:
         log_to_file(plan.configuration, world.rank)
-        run_study(plan, world, everywhere=False)
+        run_study(plan, world, share_study=False)
         return FINISHED
     from mpi_opt.views.text.progress_counts import ProgressCounts
     from mpi_opt.views.text.search_summary import search_summary
@@ -102,10 +102,10 @@ def run_search(plan: Plan, request: StopRequest) -> int:
     counts = ProgressCounts(configuration.search.trials, configuration.figures_of_merit().sign < 0)
     with ExitStack() as shown:
 
-        def show() -> PlainProgress:
+        def make_observer() -> PlainProgress:
             return shown.enter_context(closing(_progress(configuration, counts)))
 
-        study = run_study(plan, world, show, everywhere=False, request=request)
+        study = run_study(plan, world, make_observer, share_study=False, request=request)
         assert study is not None, "rank 0 has the study"
         counts.is_finished = study.is_finished
     print(search_summary(study, configuration.store, configuration.search.trials), flush=True)

@@ -67,7 +67,7 @@ def dashboard(
     ] = 8080,
 ) -> None:
     """Serve a live page of a study on 127.0.0.1, also while a search runs it; Ctrl-C ends the command."""
-    chosen = _study(store, study)
+    chosen = _study(store, study, trials=False)
     with _needing("optuna-dashboard", "dashboard"):
         from mpi_opt.views.page.dashboard import Dashboard
 
@@ -84,11 +84,11 @@ def dashboard(
         served.close()
 
 
-def _study(store: str | None, name: str | None) -> Study:
+def _study(store: str | None, name: str | None, *, trials: bool = True) -> Study:
     from mpi_opt.store import Store
 
     with Store.open(store_url(store), read_only=True) as opened:
-        return find_study(opened, name)
+        return find_study(opened, name, trials=trials)
 
 
 @contextmanager

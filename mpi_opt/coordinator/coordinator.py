@@ -79,7 +79,7 @@ class Coordinator:
 
     def _stop_if_reached(self, past: PastTrials, why: str) -> None:
         """Stops the search if one of the trials that were read from the store reaches the target."""
-        if any(self.limits.is_reached(record) for record in past.ended):
+        if any(self.limits.reaches_target(record) for record in past.ended):
             self.has_reached_target = True
             self._stop(why)
             self._stop_running()
@@ -167,7 +167,7 @@ class Coordinator:
 
     def _tell(self, proposal: Proposal, outcome: Outcome) -> None:
         self.state.tell(proposal, outcome)
-        if self.limits.is_reached(outcome):
+        if self.limits.reaches_target(outcome):
             self.has_reached_target = True
             self._stop(f"trial {proposal.number} reached the target")
             self._stop_running()

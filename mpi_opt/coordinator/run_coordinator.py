@@ -32,12 +32,16 @@ def run_coordinator(
     link: CoordinatorLink,
     request: StopRequest,
     block_numbers: Iterator[int],
-    show: Callable[[], Progress] | None,
+    make_observer: Callable[[], Progress] | None,
 ) -> Study:
     """Runs the coordinator of a search and returns the study after it. Always dismisses the workers.
 
-    The indices `block_numbers` of the blocks are ascending and were never used before. `show` builds the observer of
-    the search; None for no output.
+    Args:
+        plan: The plan of the study.
+        link: To the workers.
+        request: Receives the signals that end the search.
+        block_numbers: The numbers of the blocks, ascending, none of which was used before.
+        make_observer: Builds the observer of the search; None for no output.
 
     Raises:
         UserError: The study, its store or an option of the strategy is invalid, or another search runs the study.
@@ -46,7 +50,7 @@ def run_coordinator(
     pool = BlockPool(link, BlockMembership.of(plan.layout, block_numbers))
     with ExitStack() as stack:
         stack.callback(pool.dismiss)
-        progress = Progress() if show is None else show()
+        progress = Progress() if make_observer is None else make_observer()
         study = stack.enter_context(open_study(plan))
         lease = stack.enter_context(
             leased(
@@ -63,7 +67,7 @@ def run_coordinator(
             request.job_end_s = job_end_s()
             settings = _settings(plan, study, lease, progress, request)
             coordinator = Coordinator(pool, study.strategy, study.store, study.record.id, settings)
-            if show is not None:
+            if make_observer is not None:
                 progress.resumed(Study.read(study.store, study.record.name))
                 _announce(progress, link, request.job_end_s)
             coordinator.run()
@@ -80,7 +84,7 @@ def _settings(plan: Plan, study: OpenStudy, lease: Lease, progress: Progress, re
         stopping=StopCondition(request, plan.configuration.search.time_limit_s, request.job_end_s),
         new_strategy=study.new_strategy,
         check_lease=lease.check,
-        study=study.record.key,
+        study=study.record.unique_name,
         discard=plan.objective.discard,
     )
 

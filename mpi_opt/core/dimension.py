@@ -216,11 +216,11 @@ class Categorical(Dimension):
                     where="categories",
                     cure="give it a name and look the name up in the model's function",
                 )
-            if category != category:
+            if isinstance(category, float) and not math.isfinite(category):
                 raise SpaceError(
-                    "NaN cannot be a category, because it is equal to no value",
+                    f"{category} cannot be a category, because JSON, in which the store keeps it, has no such number",
                     where="categories",
-                    cure="write null for no value",
+                    cure="write null or a text, and convert it in the model's function",
                 )
         if len({(type(c), c) for c in self.categories}) < len(self.categories):
             raise SpaceError(

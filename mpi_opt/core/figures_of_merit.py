@@ -149,7 +149,7 @@ class FiguresOfMerit:
             costs.append(cost if uncertainty is None else Measured(cost, uncertainty * self._error(folds)))
         return tuple(costs) if self.are_several else costs[0]
 
-    def is_reached(self, target: Target | None, ended: Outcome | TrialRecord) -> bool:
+    def reaches(self, target: Target | None, ended: Outcome | TrialRecord) -> bool:
         """Whether a trial is as good as `target` in every figure that has a target."""
         if target is None or ended.figure_of_merit is None:
             return False
@@ -187,13 +187,15 @@ def read_figures_of_merit(
             the user's code returns.
 
     Raises:
-        ConfigurationError: The numbers of names and directions differ, or a name occurs twice.
+        ConfigurationError: There is no name, the numbers of names and directions differ, or a name occurs twice.
     """
     directions = (direction,) if isinstance(direction, str) else tuple(direction)
     if isinstance(figure_of_merit, str):
         names = _names_of_one(figure_of_merit, len(directions), is_training)
     else:
         names = tuple(_name(entry) for entry in figure_of_merit)
+    if not names:
+        raise ConfigurationError("the list is empty", where="figure_of_merit", cure="name at least one figure of merit")
     if len(names) != len(directions):
         raise ConfigurationError(
             f"expected a direction for each of {', '.join(names)}; found {len(directions)}",

@@ -145,11 +145,11 @@ class CompleteTrials:
         differences = np.array([known[number][1] for number in others]) - np.array(folds)
         least = LEAST_SCATTER * max(abs(value) for value in folds) or LEAST_SCATTER
         variances = np.maximum(differences.var(axis=1, ddof=1), least**2)
-        scatter, degrees_of_freedom = pooled(variances, self.n_folds - 1)
+        scatter, degrees_of_freedom = fitted_variance_prior(variances, self.n_folds - 1)
         return ReferenceTrial(figure, folds, scatter, degrees_of_freedom, self.sign)
 
 
-def pooled(variances: Floats, degrees_of_freedom: int) -> tuple[float, float]:
+def fitted_variance_prior(variances: Floats, degrees_of_freedom: int) -> tuple[float, float]:
     """Fits a distribution to variances that were each estimated with a few degrees of freedom.
 
     Args:

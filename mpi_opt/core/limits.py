@@ -1,4 +1,4 @@
-"""The limits of a search that do not depend on a clock."""
+"""The limits of a search and of its trials, as plain values. No clock is read here."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class SearchLimits:
     retries: int = 1
     timeout_s: float | None = None
 
-    def is_reached(self, ended: TrialRecord | Outcome) -> bool:
+    def reaches_target(self, ended: TrialRecord | Outcome) -> bool:
         """Whether this trial reaches the target. A pruned one does not: its figure of merit is provisional."""
-        return ended.state == "complete" and self.figures_of_merit.is_reached(self.target, ended)
+        return ended.state == "complete" and self.figures_of_merit.reaches(self.target, ended)
 
     def is_too_long(self, duration_s: float) -> bool:
         """Whether a trial of this duration exceeds the timeout."""

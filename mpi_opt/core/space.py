@@ -143,6 +143,12 @@ class Space(Mapping[str, Dimension]):
                 raise SpaceError(
                     f"{parent!r} is not a hyperparameter", where=where, cure=f"one of: {', '.join(self.dimensions)}"
                 )
+            if wanted in ([], ()):
+                raise SpaceError(
+                    f"no value of {parent} is given, so the hyperparameter never exists",
+                    where=where,
+                    cure="name at least one value",
+                )
             for value in wanted if isinstance(wanted, list | tuple) else (wanted,):
                 if value not in self.dimensions[parent]:
                     raise SpaceError(

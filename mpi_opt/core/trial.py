@@ -220,7 +220,10 @@ class Trial:
 
     @property
     def budget(self) -> float | None:
-        """Number of epochs that the strategy allows; None if it sets no limit."""
+        """Number of epochs at which the training ends; None if the strategy sets no limit.
+
+        It includes the epochs of the trial from which this one resumes.
+        """
         return self.proposal.budget
 
     @property

@@ -1,4 +1,4 @@
-"""The database of studies: trials, attempts and outcomes. Only rank 0 of a search writes; any process may read."""
+"""The database of studies: trials, attempts and outcomes. Rank 0 of a search, `ask` and `tell` write."""
 
 from mpi_opt.store.store import Store
 

@@ -56,7 +56,7 @@ def parsed(url: str) -> URL:
     try:
         address = make_url(url)
         address.get_dialect()
-    except (ArgumentError, NoSuchModuleError):
+    except (ArgumentError, NoSuchModuleError, ValueError):  # a ValueError for a port that is not a number
         cure = "write sqlite:///results.db, or postgresql://user@host/database"
         raise StoreError("this is not a database's URL", where=without_passwords(url), cure=cure) from None
     if address.drivername == "postgresql":

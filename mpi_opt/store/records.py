@@ -52,6 +52,15 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenBack:
+    """A running trial whose result `mpi-opt tell` reports as lost: its attempt, and why it must run again."""
+
+    number: int
+    attempt: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class StudyRecord:
     """A study in the store.
 
@@ -85,7 +94,7 @@ class StudyRecord:
     figures_of_merit: FiguresOfMerit = field(default_factory=FiguresOfMerit)
 
     @property
-    def key(self) -> str:
+    def unique_name(self) -> str:
         """The digits of `created_at`: identifies the study also among studies of the same name in other stores."""
         return "".join(filter(str.isdigit, self.created_at[:26]))
 

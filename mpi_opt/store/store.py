@@ -1,8 +1,8 @@
-"""The store of a search. Rank 0 records starts and outcomes as they occur; each call commits before it returns."""
+"""The store of studies. Each call that writes commits before it returns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -17,7 +17,7 @@ from mpi_opt.store import connecting, reading, writing
 from mpi_opt.store.database import Database
 from mpi_opt.store.errors import InvalidQueryError
 from mpi_opt.store.leases import Leases
-from mpi_opt.store.records import EarlierTrial, Finish, GivenUp, Start, StudyRecord
+from mpi_opt.store.records import EarlierTrial, Finish, GivenBack, GivenUp, Start, StudyRecord
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -124,13 +124,13 @@ class Store:
         with self._database.writing(durably=False) as connection:
             writing.start(connection, study_id, starts)
 
-    def finish(self, study_id: int, finished: Sequence[Finish], given_back: Mapping[int, str] | None = None) -> None:
+    def finish(self, study_id: int, finished: Sequence[Finish], given_back: Sequence[GivenBack] = ()) -> None:
         """Records the outcomes of trials: the trials, their folds, metrics and attempts.
 
         Args:
             study_id: The study.
             finished: Each with the number of the latest attempt of its trial.
-            given_back: Trial -> the reason why it must run again; these are queued in the same transaction.
+            given_back: Trials that must run again; they are queued in the same transaction.
 
         Raises:
             StoreConflictError: Another process has ended one of these trials or started it again.
@@ -138,7 +138,7 @@ class Store:
         figures = self._figures_of(study_id)
         with self._database.writing() as connection:
             writing.finish(connection, study_id, finished, figures)
-            writing.requeue(connection, study_id, given_back or {})
+            writing.give_back(connection, study_id, given_back)
 
     def requeue(self, study_id: int, numbers: Sequence[int], error: str, outcome: GivenUp = "lost") -> None:
         """Puts running trials back into the queue; their attempts end with `outcome` and `error`.

@@ -1,7 +1,7 @@
 """The changes of the store. Every function runs its statements in a transaction that the caller has begun.
 
-Only the process that runs the latest attempt of a trial can change the trial: the statements of other processes match
-no row. The functions then raise `StoreConflictError`, and the caller rolls its transaction back.
+Only the process that runs the latest attempt of a trial can start or end it: the statements of other processes match no
+row. The functions then raise `StoreConflictError`, and the caller rolls its transaction back.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mpi_opt.core.trial import UNFINISHED, Outcome
 from mpi_opt.errors import without_passwords
 from mpi_opt.store import pareto_flags, schema, study_view
 from mpi_opt.store.errors import conflict
-from mpi_opt.store.records import EarlierTrial, Finish, GivenUp, Start, now
+from mpi_opt.store.records import EarlierTrial, Finish, GivenBack, GivenUp, Start, now
 from mpi_opt.store.schema import (
     TRIALS_PER_STUDY,
     attempts,
@@ -60,11 +60,12 @@ INSERT_EVENT, INSERT_TRANSFERRED = map(insert, (events, transferred))
 RESTART_TRIAL = update(trials).where(trials.c.id == KEY, trials.c.attempts == ATTEMPT, trials.c.state == "queued")
 END_TRIAL = update(trials).where(trials.c.id == KEY, trials.c.attempts == ATTEMPT, IS_UNFINISHED)
 REQUEUE_TRIAL = update(trials).where(trials.c.id == KEY, IS_UNFINISHED)
+GIVE_BACK_TRIAL = REQUEUE_TRIAL.where(trials.c.attempts == ATTEMPT)
 PLACE_ON_FRONT = update(trials).where(trials.c.id == KEY)
 END_ATTEMPT = update(attempts).where(attempts.c.trial_id == KEY, attempts.c.attempt == ATTEMPT)
-LOSE_ATTEMPT = update(attempts).where(attempts.c.trial_id == KEY, attempts.c.finished_at.is_(None))
+GIVE_UP_ATTEMPT = update(attempts).where(attempts.c.trial_id == KEY, attempts.c.finished_at.is_(None))
 COUNT_ENDED = update(studies).where(studies.c.id == KEY).values(n_ended=studies.c.n_ended + bindparam("count"))
-READ_ENDED = select(studies.c.n_ended).where(studies.c.id == KEY)
+READ_N_ENDED = select(studies.c.n_ended).where(studies.c.id == KEY)
 
 
 def trial_id(study_id: int, number: int) -> int:
@@ -132,22 +133,36 @@ def finish(connection: Connection, study_id: int, finished: Sequence[Finish], fi
     """Records the outcomes of trials: the trials, their folds, metrics and attempts, and the Pareto front."""
     at, first = now(), _count_ended(connection, study_id, len(finished))
     ended = {trial_id(study_id, record.outcome.number): record for record in finished}
-    _run_on_all(connection, END_TRIAL, [_trial(*pair, at, first + i) for i, pair in enumerate(ended.items())])
-    _run(connection, END_ATTEMPT, [_attempt(*pair, at) for pair in ended.items()])
+    _run_on_all(connection, END_TRIAL, [_trial_row(*pair, at, first + i) for i, pair in enumerate(ended.items())])
+    _run(connection, END_ATTEMPT, [_attempt_row(*pair, at) for pair in ended.items()])
     _insert_folds(connection, ended)
     if figures.are_several:
         outcomes = {key: record.outcome for key, record in ended.items()}
         on_front = pareto_flags.changes(connection, study_id, outcomes, figures)
-        _run(connection, INSERT_FIGURE, _figures(outcomes))
+        _run(connection, INSERT_FIGURE, _figure_rows(outcomes))
         _run(connection, PLACE_ON_FRONT, [{"key": key, "pareto": pareto} for key, pareto in on_front.items()])
 
 
 def requeue(connection: Connection, study_id: int, reasons: Mapping[int, str], outcome: GivenUp = "lost") -> None:
     """Puts running trials back into the queue; `reasons` are the errors of their attempts, by number of the trial."""
-    at, keys = now(), {trial_id(study_id, number): why for number, why in reasons.items()}
+    keys = {trial_id(study_id, number): why for number, why in reasons.items()}
     _run_on_all(connection, REQUEUE_TRIAL, [{"key": key, "state": "queued", "error": None} for key in keys])
-    lost = [{"key": key, "finished_at": at, "outcome": outcome, "error": clean(why)} for key, why in keys.items()]
-    _run(connection, LOSE_ATTEMPT, lost)
+    _give_up_attempts(connection, keys, outcome)
+
+
+def give_back(connection: Connection, study_id: int, given_back: Sequence[GivenBack]) -> None:
+    """Puts running trials back into the queue if the attempts that are given back are their latest ones."""
+    keys = {trial_id(study_id, one.number): one for one in given_back}
+    rows = [{"key": key, "key_attempt": one.attempt, "state": "queued", "error": None} for key, one in keys.items()]
+    _run_on_all(connection, GIVE_BACK_TRIAL, rows)
+    _give_up_attempts(connection, {key: one.why for key, one in keys.items()}, "lost")
+
+
+def _give_up_attempts(connection: Connection, reasons: Mapping[int, str], outcome: GivenUp) -> None:
+    """Ends the running attempts of trials; `reasons` has the keys of the trials."""
+    at = now()
+    rows = [{"key": key, "finished_at": at, "outcome": outcome, "error": clean(why)} for key, why in reasons.items()]
+    _run(connection, GIVE_UP_ATTEMPT, rows)
 
 
 def add_event(connection: Connection, study_id: int, kind: str, detail: str) -> None:
@@ -206,7 +221,7 @@ def _count_ended(connection: Connection, study_id: int, count: int) -> int:
         The first of them.
     """
     _run(connection, COUNT_ENDED, [{"key": study_id, "count": count}])
-    ((n_ended,),) = _run(connection, READ_ENDED, [{"key": study_id}]).fetchall()
+    ((n_ended,),) = _run(connection, READ_N_ENDED, [{"key": study_id}]).fetchall()
     return int(n_ended) - count
 
 
@@ -233,7 +248,7 @@ def _insert_folds(connection: Connection, ended: Mapping[int, Finish]) -> None:
     _run(connection, INSERT_FOLD_FIGURE, figures)
 
 
-def _trial(key: int, finish: Finish, at: str, ended: int) -> Row:
+def _trial_row(key: int, finish: Finish, at: str, ended: int) -> Row:
     """The columns that change when a trial ends as number `ended` of its study (0-based)."""
     outcome = finish.outcome
     return {
@@ -249,7 +264,7 @@ def _trial(key: int, finish: Finish, at: str, ended: int) -> Row:
     }
 
 
-def _attempt(key: int, finish: Finish, at: str) -> Row:
+def _attempt_row(key: int, finish: Finish, at: str) -> Row:
     """The columns that change when an attempt ends."""
     return {
         "key": key,
@@ -261,7 +276,7 @@ def _attempt(key: int, finish: Finish, at: str) -> Row:
     }
 
 
-def _figures(outcomes: Mapping[int, Outcome]) -> list[Row]:
+def _figure_rows(outcomes: Mapping[int, Outcome]) -> list[Row]:
     """A row for each of several figures of merit of each trial."""
     return [
         {"trial_id": key, "name": name, "value": value, "uncertainty": _number(outcome.uncertainties.get(name))}

@@ -7,8 +7,8 @@ from a model of the incumbent's neighbourhood (see `proposer`). With several fig
 combination with random weights (see `scalarization`).
 
 No proposal is near an observed or a pending point unless there is no other point. Two points are near each other if
-they have the same categories and all numbers differ by less than 1e-4 of their range, so that a trial of minutes would
-almost repeat another one.
+they have the same categories and all numbers differ by less than 1e-4 of their range. A trial at such a point would
+almost repeat the other trial.
 
 The Gaussian process is implemented in this project (see `gaussian_process`), because that of scikit-optimize takes
 seconds per proposal with 200 trials or more.
@@ -58,9 +58,10 @@ class BayesianOptions(Options):
             expected improvement; ``pi``, the probability of improvement; ``lcb``, the lower confidence bound.
         kappa: With ``lcb``: number of standard deviations below the mean. Larger values explore more.
         xi: With ``log-ei``, ``ei`` and ``pi``: the least improvement that counts, in standard deviations of the
-            observed costs. Larger values explore more. By default 0, with ``pi`` 0.01.
-        initial_points: Number of space-filling points before the first model; by default twice the number of
-            hyperparameters plus 4, but at least 8 and at most 20.
+            costs to which the model was fitted, after a logarithm if one was applied. Larger values explore more. By
+            default 0, with ``pi`` 0.01.
+        initial_points: Number of trials before the first model: known points, then space-filling ones; by default
+            twice the number of hyperparameters plus 4, but at least 8 and at most 20.
         await_refit_up_to: With at most this many trials pending, a proposal waits for a model of all outcomes
             (hundredths to tenths of a second), and proposals are a function of the calls. With more, proposals
             are prepared in the background.
@@ -122,7 +123,7 @@ class Bayesian(Strategy):
         count = whole_number(count, "ask")
         proposals: list[Proposal] = []
         while len(proposals) < count:
-            if (known := self._bookkeeping.initial()) is not None:
+            if (known := self._bookkeeping.next_known_point()) is not None:
                 proposals.append(self._bookkeeping.propose(known))
             elif self._bookkeeping.n_asked < self._n_initial or self._history.n_values < FEWEST_VALUES:
                 proposals.append(self._bookkeeping.propose(self._design.new_point(self._bookkeeping)))

@@ -65,8 +65,8 @@ class EvolutionaryOptions(Options):
 
     Attributes:
         population: Number of parents.
-        initial_points: Number of space-filling points before the first child; by default as many as parents, but at
-            least 10.
+        initial_points: Number of trials before the first child: known points, then space-filling ones; by default as
+            many as parents, but at least 10.
         crossover: Probability that a child has two parents.
         mutation: Probability that a gene of a child mutates.
         children: Number of candidates for each trial, of which the most promising one is tried.
@@ -144,7 +144,7 @@ class Evolutionary(Strategy):
         is_generation_complete = self._bookkeeping.n_asked % self._options.population == 0
         if self._options.generational and is_generation_complete and self._bookkeeping.pending:
             return None
-        return self._bookkeeping.propose(self._bookkeeping.initial() or self._point())
+        return self._bookkeeping.propose(self._bookkeeping.next_known_point() or self._point())
 
     def _point(self) -> Parameters:
         number = self._bookkeeping.n_asked

@@ -50,7 +50,8 @@ class HalvingOptions(Options):
 
     Attributes:
         min_budget: Epochs of the first rung; by default 1/27 of the full training, but at least one.
-        max_budget: Epochs of a full training; in a ``space.yaml`` by default ``training.epochs``.
+        max_budget: Epochs of a full training; in a ``space.yaml`` by default ``training.epochs``. It must not increase
+            when a study is continued: the checkpoints of its last rung were removed.
         factor: One in `factor` configurations is promoted, to `factor` times the epochs.
         brackets: Number of rungs at which new configurations start; 1 is successive halving, more is Hyperband.
         exploration: Fraction of all epochs that goes to new configurations. 0: promotions never wait, as published.
@@ -159,15 +160,13 @@ class Halving(Strategy):
         for proposal in sorted([proposal for proposal, _ in observed] + pending, key=lambda proposal: proposal.number):
             self._admit(proposal)
             self._bookkeeping.enter(proposal)
-        first = {proposal.number: proposal for proposal in self._new.values()}
         outcomes = []
         for proposal, outcome in observed:
             self._enter(proposal, self._bookkeeping.observe(proposal, outcome))
             configuration = self._configuration_of[proposal.number]
             if configuration in self._new and proposal.resume_from is None:
                 outcomes.append((self._new.pop(configuration), outcome))
-        still_pending = [first[number] for number in sorted(first) if first[number] in self._new.values()]
-        self._proposer.resume(outcomes, still_pending)
+        self._proposer.resume(outcomes, list(self._new.values()))
 
     def report(self, proposal: Proposal, step: int, value: float) -> Decision:
         """With ``resume: false``, stops the trial at a rung unless it is among the best that reached the rung."""
@@ -203,7 +202,7 @@ class Halving(Strategy):
         return None
 
     def _allows_promotion(self, n_epochs: float) -> bool:
-        """Whether new configurations keep their part of all epochs, or there are no new ones."""
+        """Whether new configurations keep their part of all epochs, or the space cannot have more configurations."""
         if len(self._latest) >= self._space.size:
             return True
         promoted = self._epochs_of_promoted + n_epochs

@@ -67,8 +67,12 @@ def make_strategy(
     seed = whole_number(seed, "search.seed")
     options = dict(options or {})
     is_reproducible, lag = _reproducible(options)
-    if is_reproducible and name in REFITTING:
-        options.setdefault("await_refit_up_to", lag)
+    if is_reproducible and name in REFITTING and _is_less(options.setdefault("await_refit_up_to", lag), lag):
+        raise ConfigurationError(
+            "a reproducible search waits for every refit",
+            where="search.options.await_refit_up_to",
+            cure="remove it, or `reproducible: true`",
+        )
     if transfer is not None:
         options = transfer.options(space, seed, options)
     make = partial(_construct, name, space, seed, options, n_figures, transfer)
@@ -94,6 +98,10 @@ def _construct(
     elif transfer is not None and transfer.learn:
         made.learn(*transfer.points(space, seed))
     return made
+
+
+def _is_less(value: object, limit: int) -> bool:
+    return isinstance(value, int) and value < limit
 
 
 def _reproducible(options: dict[str, Any]) -> tuple[bool, int]:

@@ -42,7 +42,8 @@ class PopulationOptions(Options):
     """The options of `Population`.
 
     Attributes:
-        population: Number of networks that are trained side by side; more if more trials are requested at once.
+        population: Number of networks that are trained side by side; more if more trials are requested at once. With
+            ``reproducible`` and without `max_budget` it is at least ``lag``.
         interval: Epochs of one trial, after which it is compared. The last trial of a network has fewer if `max_budget`
             is not a multiple.
         max_budget: Epochs after which a network is complete. By default the number of trials ends the search.
@@ -98,6 +99,8 @@ class Population(Strategy):
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         """Records the outcome. The trial then waits to be continued or replaced."""
         cost = self._bookkeeping.observe(proposal, outcome)
+        if proposal.budget is None:  # a trial of another strategy, from which no network can resume
+            return
         self._trials[proposal.number] = proposal
         self._resumable.add(proposal.number)
         if cost is not None:
@@ -157,13 +160,13 @@ class Population(Strategy):
     @property
     def _n_started(self) -> int:
         trials = self._trials | self._bookkeeping.pending
-        return sum(proposal.resume_from is None for proposal in trials.values())
+        return sum(proposal.resume_from is None and proposal.budget is not None for proposal in trials.values())
 
     def _is_complete(self, proposal: Proposal) -> bool:
         return self._options.max_budget is not None and (proposal.budget or 0) >= self._options.max_budget
 
     def _started(self) -> Proposal:
-        point = self._bookkeeping.initial() or self._design.new_point(self._bookkeeping)
+        point = self._bookkeeping.next_known_point() or self._design.new_point(self._bookkeeping)
         return self._bookkeeping.propose(point, budget=self._next_budget(0.0))
 
     def _continued(self, number: int) -> Proposal:
@@ -227,8 +230,8 @@ class Population(Strategy):
         else:
             step = PART_OF_RANGE * self._options.change * (dimension.high - dimension.low)
             moved = value + step if is_up else value - step
-        if isinstance(dimension, Integer):
-            moved = math.ceil(moved) if is_up else math.floor(moved)
+        least = dimension.step or 0  # a smaller change would be rounded away
+        moved = max(moved, value + least) if is_up else min(moved, value - least)
         return dimension.decode(dimension.encode(min(max(moved, dimension.low), dimension.high)))
 
     def _names_to_perturb(self) -> set[str]:

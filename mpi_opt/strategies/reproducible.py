@@ -68,6 +68,8 @@ class Reproducible(Strategy):
         n_learnt = max(self._n_asked - self._lag, 0)
         if self._strategy.waits:
             n_learnt = max(n_learnt, self._n_learnt_by_replay())
+        # with a smaller lag than before, a trial that still runs may have a number below n_asked - lag
+        n_learnt = next((number for number in range(n_learnt) if number not in self._outcomes), n_learnt)
         learnt = [number for number in sorted(self._proposals) if number < n_learnt and number in self._outcomes]
         others = [self._proposals[number] for number in sorted(set(self._proposals) - set(learnt))]
         self._strategy.resume([(self._proposals[number], self._outcomes.pop(number)) for number in learnt], others)

@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
@@ -20,9 +20,9 @@ from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.errors import StoreConflictError, StoreNotReadyError, StudyOwnedError
-from mpi_opt.store.records import AttemptRecord, Finish, Start
+from mpi_opt.store.records import AttemptRecord, Finish, GivenBack, Start
 from mpi_opt.study.external_results import ExternalResult
-from mpi_opt.study.lease import described
+from mpi_opt.study.lease import owner_as_text
 from mpi_opt.study.open_study import OpenStudy, open_study
 from mpi_opt.study.past_trials import EXTERNAL_BLOCK, EXTERNAL_RANKS, PastTrials
 from mpi_opt.study.study import STUDY_FINISHED, STUDY_RESUMED, Study, is_finished
@@ -50,7 +50,7 @@ def ask(plan: Plan, count: int) -> list[dict[str, Any]]:
         UserError: The study was created with another space, or the store or the strategy cannot be used.
     """
     _check_shared(plan.configuration.store)
-    return [_described(proposal, attempt, plan) for proposal, attempt in _retried(lambda: _given_out(plan, count))]
+    return [_as_json_object(proposal, attempt, plan) for proposal, attempt in _retried(lambda: _given_out(plan, count))]
 
 
 def tell(url: str, name: str | None, results: Sequence[ExternalResult]) -> Study:
@@ -77,7 +77,7 @@ def _given_out(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
     limits = plan.limits
     with open_study(plan, awaits_refit=True) as study:
         past = PastTrials.read(study.store, study.record.id, limits.figures_of_merit, plan.configuration.folds.number)
-        if any(limits.is_reached(record) for record in past.ended):
+        if any(limits.reaches_target(record) for record in past.ended):
             _record_end(study, "the target is reached")
             return []
         past.replay(study.strategy)
@@ -117,7 +117,11 @@ def _recorded(url: str, name: str | None, results: Sequence[ExternalResult]) -> 
             for result in results
             if result.lost is None
         ]
-        lost = {result.number: result.lost for result in results if result.lost is not None}
+        lost = [
+            GivenBack(result.number, trials[result.number].attempts, result.lost)
+            for result in results
+            if result.lost is not None
+        ]
         store.finish(study.record.id, finished, lost)
         return Study.read(store, study.name, trials=study.figures_of_merit.are_several)
 
@@ -151,7 +155,7 @@ def _check_given_out(
         raise StoreError(f"trial {number} is queued: no program runs it", where=where, cure=cure)
     attempt, owner = latest[number], store.leases.read(study.record.id)
     if attempt.ranks != EXTERNAL_RANKS:
-        search = "a search that has ended" if owner is None else f"the search of {described(owner)}"
+        search = "a search that has ended" if owner is None else f"the search of {owner_as_text(owner)}"
         problem = f"trial {number} belongs to {search}: block {attempt.block}, ranks {attempt.ranks} on {attempt.hosts}"
         cure = f"report only trials that mpi-opt ask has printed; see {details}"
         raise StudyOwnedError(problem, where=where, cure=cure)
@@ -168,8 +172,8 @@ def _finish(trial: TrialRecord, result: ExternalResult, figures_of_merit: Figure
         ConfigurationError: The number of values is not the study's number of figures of merit.
     """
     duration_s = _seconds_since(trial.started_at)
-    figures = _read(result, result.value, figures_of_merit)
-    uncertainties = _read(result, result.uncertainty, figures_of_merit)
+    figures = _read(result, "value", figures_of_merit)
+    uncertainties = _read(result, "uncertainty", figures_of_merit)
     if not figures:
         outcome = Outcome(trial.number, "failed", duration_s=duration_s, error=result.failed)
     else:
@@ -179,8 +183,11 @@ def _finish(trial: TrialRecord, result: ExternalResult, figures_of_merit: Figure
     return Finish(outcome, trial.attempts, EXTERNAL_BLOCK)
 
 
-def _read(result: ExternalResult, value: object, figures_of_merit: FiguresOfMerit) -> tuple[float, ...]:
+def _read(
+    result: ExternalResult, key: Literal["value", "uncertainty"], figures_of_merit: FiguresOfMerit
+) -> tuple[float, ...]:
     """The figures of merit, or their uncertainties, in the order of the study; empty without a value."""
+    value = getattr(result, key)
     try:
         return () if value is None else figures_of_merit.read(value)
     except (TypeError, ValueError):
@@ -188,11 +195,13 @@ def _read(result: ExternalResult, value: object, figures_of_merit: FiguresOfMeri
         wanted = f"{len(names)} numbers: {', '.join(names)}" if len(names) > 1 else "one number"
         example = f"[{', '.join(['0.1'] * len(names))}]" if len(names) > 1 else "0.1"
         raise ConfigurationError(
-            f"expected {wanted}; found {value!r}", where=f"trial {result.number}", cure=f'write "value": {example}'
+            f"{key}: expected {wanted}; found {value!r}",
+            where=f"trial {result.number}",
+            cure=f'write "{key}": {example}',
         ) from None
 
 
-def _described(proposal: Proposal, attempt: int, plan: Plan) -> dict[str, Any]:
+def _as_json_object(proposal: Proposal, attempt: int, plan: Plan) -> dict[str, Any]:
     """A proposal as a JSON object."""
     configuration = plan.configuration
     described = {

@@ -9,6 +9,7 @@ from pydantic import Field
 from mpi_learn.settings.section import Section
 from mpi_learn.settings.validation import validated
 from mpi_opt.errors import ConfigurationError
+from mpi_opt.store.schema import TRIALS_PER_STUDY
 
 Figure = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Uncertainty = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)]
@@ -17,7 +18,7 @@ Uncertainty = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)]
 class ExternalResult(Section):
     """The result of a trial: a value, the reason of its failure, or the reason why it must run again."""
 
-    number: int = Field(ge=0, strict=True, description="The trial.")
+    number: int = Field(ge=0, lt=TRIALS_PER_STUDY, strict=True, description="The trial.")
     attempt: int | None = Field(None, ge=1, strict=True, description="Its attempt, as `ask` printed it.")
     study: str | None = Field(None, description="Its study, as `ask` printed it.")
     value: Figure | list[Figure] | dict[str, Figure] | None = Field(

@@ -77,13 +77,17 @@ class Lease:
         if self._is_lost:
             owner = self._store.leases.read(self._study.id)
             raise StudyOwnedError(
-                f"another search has taken the study over{'' if owner is None else f': {described(owner)}'}",
+                f"another search has taken the study over{'' if owner is None else f': {owner_as_text(owner)}'}",
                 where=_study_in_store(self._store, self._study),
                 cure=f"this search did not renew its lease for {GONE_S:g} s; the same command continues the study",
             )
 
     def release(self) -> None:
-        """Releases the lease. If the store stays locked, the row remains, but its owner no longer exists."""
+        """Releases the lease.
+
+        If the store stays locked, the row remains. It excludes other processes of this machine until this process ends,
+        and those of other machines for `GONE_S`.
+        """
         self._is_released.set()
         if self._thread.is_alive():
             self._thread.join(2 * RETRY_S)
@@ -187,7 +191,7 @@ def leased(
         lease.release()
 
 
-def described(owner: LeaseRecord) -> str:
+def owner_as_text(owner: LeaseRecord) -> str:
     """The process, host and time of the owner of a lease, as text."""
     return f"process {owner.process} on {owner.host}, since {readable(owner.since)} UTC"
 
@@ -201,7 +205,7 @@ def _acquired(
     is_ending: Callable[[], bool],
 ) -> bool:
     """Takes the lease as soon as it is free; returns False if this search must end before that."""
-    watch, is_noted = Watch(), False
+    watch, noted = Watch(), ""
     while not is_ending():
         watch.poll()
         try:
@@ -217,15 +221,16 @@ def _acquired(
         is_alive = watch.is_alive(owner)
         if is_alive and not wait:
             raise StudyOwnedError(
-                f"another search runs this study: {described(owner)}",
+                f"another search runs this study: {owner_as_text(owner)}",
                 where=_study_in_store(store, study),
                 cure="wait for its end with --wait, or end it; for a new study add --study NAME",
             )
-        if not is_noted:
-            is_noted, what = True, "waiting for the search that runs this study"
-            if not is_alive:
-                what = f"checking for up to {GONE_S:g} s whether the previous search is still running"
-            note(f"{what}: {described(owner)}")
+        what = "waiting for the search that runs this study"
+        if not is_alive:
+            what = f"checking for up to {GONE_S:g} s whether the previous search is still running"
+        if what != noted:
+            noted = what
+            note(f"{what}: {owner_as_text(owner)}")
         time.sleep(POLL_S)
     return False
 

@@ -21,8 +21,8 @@ from mpi_opt.strategies import REFITTING, Transfer, make_strategy
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.earlier_study import read_earlier
 
-FIXED_KEYS = ("space", "direction", "objective", "figure_of_merit", "selection", "folds", "training")
-"""Keys that cannot change during a study."""
+FIXED_KEYS = ("space", "direction", "objective", "figure_of_merit", "selection", "folds", "training", "seed")
+"""Keys that cannot change during a study. The seed can if there are no folds, which depend on it."""
 
 DEFAULTS = {"selection": "mean", "figure_of_merit": "val_loss"}
 """Values of keys that older studies do not have."""
@@ -114,7 +114,7 @@ def build_strategy(
         ConfigurationError: The strategy does not exist, or an option is invalid.
     """
     wanted, figures = plan.configuration.search, plan.configuration.figures_of_merit()
-    options = AWAIT_EVERY_REFIT | plan.options if awaits_refit and wanted.strategy in REFITTING else plan.options
+    options = plan.options | AWAIT_EVERY_REFIT if awaits_refit and wanted.strategy in REFITTING else plan.options
     transfer = None
     if earlier and section is not None:
         found = [(trial.parameters, figures.sign * trial.figure_of_merit) for trial in earlier]
@@ -175,4 +175,8 @@ def _differences(before: object, now: object, key: str = "") -> Iterator[str]:
 
 def _fixed_value(content: Mapping[str, Any], key: str) -> Any:
     """The value at `key`; of ``folds`` only the number, because ``stop_early`` may change during a study."""
-    return number_of_folds(content) if key == "folds" else content.get(key, DEFAULTS.get(key))
+    if key == "folds":
+        return number_of_folds(content)
+    if key == "seed":
+        return content["search"]["seed"] if number_of_folds(content) > 1 else None
+    return content.get(key, DEFAULTS.get(key))

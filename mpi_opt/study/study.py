@@ -247,4 +247,4 @@ def is_finished(store: Store, record: StudyRecord) -> bool:
     target, figures = read_target(configured.get("target"), record.figures_of_merit), record.figures_of_merit
     if target is None:
         return False
-    return any(figures.is_reached(target, trial) for trial in store.trials(record.id, ("complete",)))
+    return any(figures.reaches(target, trial) for trial in store.trials(record.id, ("complete",)))

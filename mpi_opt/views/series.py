@@ -23,8 +23,9 @@ def main_figure_name(study: Study) -> str:
     """The name of the figure of merit, or of the first if there are several."""
     if study.figures_of_merit.are_several:
         return study.figures_of_merit.names[0]
-    name = str(study.configuration.get("figure_of_merit") or "figure of merit")
-    return name if study.configuration.get("objective", "train") == "train" else "figure of merit"
+    name = str(study.configuration.get("figure_of_merit") or "val_loss")
+    is_unnamed = name == "val_loss" and study.configuration.get("objective", "train") != "train"
+    return "figure of merit" if is_unnamed else name
 
 
 def complete(study: Study) -> list[TrialRecord]:
@@ -55,9 +56,10 @@ def improvements(trials: Sequence[TrialRecord], maximize: bool) -> list[tuple[in
 
 
 def curves_to_draw(study: Study) -> list[CurveRecord]:
-    """The curves of all trials; only of the best and some others if all would have more than `MAX_VALUES` values.
+    """The curves of all trials.
 
-    The number of values per trial is that of the best trial.
+    If these have more than about `MAX_VALUES` values, only those of the best trials and of some others are read. Every
+    trial is assumed to have as many values as the best one.
     """
     if not study.trials:
         return []

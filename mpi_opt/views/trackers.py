@@ -48,7 +48,7 @@ class TensorBoard(Tracker):
                 writer.add_scalar(name, value, epoch)
         figure = outcome.figure_of_merit
         figures = {"figure_of_merit": figure} if figure is not None and is_usable(figure) else {}
-        figures |= outcome.figures_of_merit
+        figures |= {f"figure_of_merit/{name}": value for name, value in outcome.figures_of_merit.items()}
         shown = {name: "none" if value is None else value for name, value in parameters.items()}
         for summary in self._hparams(shown, figures):
             writer.file_writer.add_summary(summary)
@@ -142,7 +142,7 @@ def _metrics(outcome: Outcome) -> Iterator[tuple[str, float, int]]:
         if is_usable(getattr(outcome, name)):
             yield name, getattr(outcome, name), 0
     for name, value in outcome.figures_of_merit.items():
-        yield name, value, 0
+        yield f"figure_of_merit/{name}", value, 0  # a curve may have the same name
 
 
 def _mean_curves(outcome: Outcome) -> dict[str, list[float]]:

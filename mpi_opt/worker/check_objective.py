@@ -30,7 +30,10 @@ def check_objective(configuration: StudyConfiguration, space: Space, directory: 
         with _errors_at(location(where, "objective")):
             signature_of(configuration.objective, directory)
         return
-    objective = TrainingObjective(configuration.training or {}, configuration.figure_of_merit, directory)
+    n_folds = configuration.folds.number
+    objective = TrainingObjective(
+        configuration.training or {}, configuration.figure_of_merit, directory, n_folds=n_folds
+    )
     section = location(where, "training")
     with _errors_at(section):
         training = objective.configuration(space.centre(), where=section)

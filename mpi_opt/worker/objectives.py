@@ -55,6 +55,7 @@ class TrainingObjective(Objective):
         figure_of_merit: The name of a metric, one of `RESULT_FIGURES`, or ``file.py:function``; or several of them.
         directory: Relative paths are relative to this directory.
         checkpoints: The folder of the checkpoints that the strategy needs, so that trials can resume from others.
+        n_folds: Number of folds.
     """
 
     def __init__(
@@ -63,8 +64,9 @@ class TrainingObjective(Objective):
         figure_of_merit: str | Sequence[str],
         directory: Path,
         checkpoints: Path = Path("checkpoints"),
+        n_folds: int = 1,
     ) -> None:
-        self.training, self.directory = training, directory
+        self.training, self.directory, self.n_folds = training, directory, n_folds
         self.figures = (figure_of_merit,) if isinstance(figure_of_merit, str) else tuple(figure_of_merit)
         self.checkpoints = checkpoints
         self._cache: DatasetCache | None = None
@@ -99,7 +101,7 @@ class TrainingObjective(Objective):
         """Removes the checkpoints of these trials, but no files in a user's own ``checkpoint.path``."""
         if "checkpoint" not in self.training:
             for number in numbers:
-                shutil.rmtree(_checkpoint_folder(self.checkpoints, study, number), ignore_errors=True)
+                shutil.rmtree(_folder_of_trial(self.checkpoints, study, number), ignore_errors=True)
 
     def _figure(self, name: str, result: Result) -> Any:
         if name in self._functions:
@@ -123,7 +125,9 @@ class TrainingObjective(Objective):
             ConfigurationError: The training is invalid with these hyperparameters.
         """
         content = filled_training(self.training, parameters, self.directory)
-        return read_configuration(content | dict(changes or {}), directory=self.directory, where=where)
+        return read_configuration(
+            content | dict(changes or {}), directory=self.directory, where=where, is_fold=self.n_folds > 1
+        )
 
     def _prepare(self, run: Callable[..., T], comm: Communicator, parameters: Parameters) -> T:
         """Loads functions and data, and returns the value of `run` for the training with these hyperparameters."""
@@ -132,17 +136,20 @@ class TrainingObjective(Objective):
         return run(configuration, comm, data=self._loaded(configuration, comm))
 
     def _changes(self, trial: Trial) -> dict[str, Any]:
-        """The sections that differ between trials: seed, number of epochs, and the checkpoint to resume from."""
+        """The sections that differ between trials: seed, number of epochs, and folders."""
         changes: dict[str, Any] = {"seed": trial.seed}
+        if self.training.get("trace") is not None:
+            traces = self.directory / str(self.training["trace"])
+            changes["trace"] = str(_folder_of_trial(traces, trial.study, trial.number, trial.fold))
         if trial.budget is not None:
             changes["epochs"] = max(1, round(trial.budget))
         own = self.training.get("checkpoint") or {}
         if own or trial.budget is not None or trial.resume_from is not None:
             base = self.directory / own["path"] if "path" in own else self.checkpoints
-            path = _checkpoint_folder(base, trial.study, trial.number, trial.fold)
+            path = _folder_of_trial(base, trial.study, trial.number, trial.fold)
             changes["checkpoint"] = {"every": 10**9} | own | {"path": str(path)}
             if trial.resume_from is not None:
-                start = _checkpoint_folder(base, trial.study, trial.resume_from, trial.fold)
+                start = _folder_of_trial(base, trial.study, trial.resume_from, trial.fold)
                 changes["checkpoint"]["start_from"] = str(start)
         return changes
 
@@ -174,8 +181,8 @@ class TrainingObjective(Objective):
         return folds[trial.fold]
 
 
-def _checkpoint_folder(base: Path, study: str, number: int, fold: int | None = None) -> Path:
-    """The folder of the checkpoints of a trial, or of one of its folds."""
+def _folder_of_trial(base: Path, study: str, number: int, fold: int | None = None) -> Path:
+    """The folder of a trial, or of one of its folds."""
     folder = base / study / f"trial-{number:05d}"
     return folder if fold is None else folder / f"fold-{fold}"
 
@@ -191,5 +198,11 @@ def make_objective(configuration: StudyConfiguration, directory: Path) -> Object
         raise ConfigurationError("other programs run the trials of this study", where="objective", cure=cure)
     if configuration.objective == "train":
         checkpoints = Path.cwd() / f"{file_name(configuration.study)}.checkpoints"
-        return TrainingObjective(configuration.training or {}, configuration.figure_of_merit, directory, checkpoints)
+        return TrainingObjective(
+            configuration.training or {},
+            configuration.figure_of_merit,
+            directory,
+            checkpoints,
+            configuration.folds.number,
+        )
     return FunctionObjective(configuration.objective, directory)

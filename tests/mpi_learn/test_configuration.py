@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,8 @@ from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.optimizers.configuration import Adam
 from mpi_learn.settings.yaml_file import dumped, parsed
-from mpi_learn.training.configuration import EarlyStopping, TrainingConfiguration, read_configuration
+from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
+from mpi_learn.training.sections import EarlyStopping
 from mpi_learn.training.state import Stopping
 
 GOOD = {"model": "m.py:f", "loss": "mse", "data": {"train": ["a.h5"], "features": "X", "labels": "y"}}
@@ -53,6 +55,16 @@ WRONG = {
     "validation metric without validation data": (
         {"target": {"metric": "val_loss", "below": 1}}, "target.metric", "give data.validation",
     ),
+    "validation metric without validation data or a loss": (
+        {"loss": None, "early_stopping": {"patience": 3}}, "early_stopping.metric", "give data.validation",
+    ),
+    "an empty list of features": (
+        {"data": GOOD["data"] | {"features": []}}, "data.features: an empty list names no array", "at least one",
+    ),
+    "an empty list of columns": (
+        {"data": GOOD["data"] | {"features": [["a"], []]}}, "data.features: an empty list names no array", "",
+    ),
+    "an empty mapping of labels": ({"data": GOOD["data"] | {"labels": {}}}, "data.labels: an empty list", ""),
     "dealt samples without a master": (
         {"data": GOOD["data"] | {"share": "dynamic"}}, "data.share: dynamic needs downpour, easgd or gem", "",
     ),
@@ -111,6 +123,12 @@ def test_yes_no_and_times_are_text_as_in_yaml_1_2(tmp_path):
     read = read_configuration(tmp_path / "t.yaml")
     assert read.parameters == {"kinds": ["yes", "no", "on", "off"], "time": "1:30:00", "code": 10}
     assert (read.data.shuffle, read.sync_batchnorm) == (False, True)
+
+
+def test_numbers_of_numpy_become_those_of_python():
+    parameters = {"units": np.int64(64), "rates": [np.float32(0.5), {"on": np.bool_(True)}]}
+    read = read_configuration(GOOD | {"parameters": parameters})
+    assert json.loads(read.model_dump_json())["parameters"] == {"units": 64, "rates": [0.5, {"on": True}]}
 
 
 def test_written_values_are_read_back():

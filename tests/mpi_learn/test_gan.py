@@ -60,6 +60,7 @@ def test_noise_belongs_to_a_place_and_is_normal():
     assert whole.shape == (3, 4000, 5)
     np.testing.assert_array_equal(noise.draw(2, 1234, 100), whole[:, 1234:1334])
     assert not np.array_equal(noise.draw(3, 0, 4000), whole)
+    assert noise.draw(2, 4000, 0).shape == (3, 0, 5), "a worker may have an empty batch"
     assert abs(whole.mean()) < 0.02
     assert whole.std() == pytest.approx(1, abs=0.02)
     assert np.mean(np.abs(whole) < 1.96) == pytest.approx(0.95, abs=0.005)

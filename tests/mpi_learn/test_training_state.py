@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from mpi_learn.training.configuration import EarlyStopping, Target
+from mpi_learn.training.sections import EarlyStopping, Target
 from mpi_learn.training.state import History, Stopping
 
 NAN = math.nan

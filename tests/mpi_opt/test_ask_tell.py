@@ -16,7 +16,7 @@ from mpi_opt.cli.main import run
 from mpi_opt.core.space import Space
 from mpi_opt.core.trial import trial_seed
 from mpi_opt.store import Store
-from mpi_opt.store.records import LeaseRecord
+from mpi_opt.store.records import GivenBack, LeaseRecord
 from mpi_opt.strategies import make_strategy
 from mpi_opt.study.study import Study
 from tests.docs.pages import examples
@@ -255,12 +255,54 @@ def test_result_of_an_attempt_that_was_given_up_is_refused(program, write, tmp_p
     assert study(tmp_path).trials[0].figure_of_merit == 2.0
 
 
+def test_trial_that_was_lost_twice_at_the_same_time_runs_only_once_more(program, write, tmp_path, monkeypatch):
+    """Between reading and writing of one process, another one reports the same loss, and the trial starts again."""
+    write()
+    program("ask", "space.yaml")
+    finish_of_store, others = Store.finish, [GivenBack(0, 1, "the site was down")]
+
+    def finish_after_another(self, study_id, finished, given_back=()):
+        if others:
+            with Store.open("sqlite:///outside.db") as other:
+                finish_of_store(other, study_id, [], [others.pop()])
+                other.start(study_id, [start(0, attempt=2)])
+        finish_of_store(self, study_id, finished, given_back)
+
+    monkeypatch.setattr(Store, "finish", finish_after_another)
+    status, _, complained = program(
+        "tell", "space.yaml", stdin='{"number": 0, "attempt": 1, "lost": "the site was down"}'
+    )
+    assert status == 2
+    assert "trial 0" in complained
+    (trial,) = study(tmp_path).trials
+    assert (trial.state, trial.attempts) == ("running", 2)
+
+
+def test_text_that_is_not_utf_8_is_refused(program, write, monkeypatch, capsys):
+    write()
+    program("ask", "space.yaml")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff"), encoding="utf-8"))
+    assert run(["tell", "space.yaml"]) == 2
+    assert "the text is not UTF-8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["tell", "space.yaml", "--value", "1", "--number"], ["results", "--trial"], ["best", "--trial"]]
+)
+def test_number_that_no_trial_can_have_is_refused(program, write, arguments):
+    write()
+    program("ask", "space.yaml")
+    status, _, complained = program(*arguments, str(10**20))
+    assert status == 2
+    assert "999999999" in complained
+
+
 def test_one_of_two_simultaneous_results_of_a_trial_is_refused(program, write, tmp_path, monkeypatch):
     write()
     program("ask", "space.yaml", "-k", "2")
     finish_of_store, others = Store.finish, [0.25]
 
-    def finish_after_another(self, study_id, finished, given_back=None):
+    def finish_after_another(self, study_id, finished, given_back=()):
         if others:  # another process is quicker, between this one's reading and writing
             with Store.open("sqlite:///outside.db") as other:
                 finish_of_store(other, study_id, [finish(1, others.pop())])

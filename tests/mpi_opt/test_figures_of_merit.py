@@ -122,7 +122,7 @@ def test_value_that_is_not_one_number_is_named_in_the_error(value):
 )
 def test_target_of_several_figures_is_reached_by_one_trial_in_all_of_them(target, figures, is_reached):
     record = TrialRecord(0, "complete", {}, figures[0], figures_of_merit=TWO.by_name(figures))
-    assert TWO.is_reached(target, record) is is_reached
+    assert TWO.reaches(target, record) is is_reached
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mpi_opt.core.fold_stopping import MAX_WRONG_STOP_PROBABILITY, CompleteTrials, ReferenceTrial, pooled
+from mpi_opt.core.fold_stopping import MAX_WRONG_STOP_PROBABILITY, CompleteTrials, ReferenceTrial, fitted_variance_prior
 from mpi_opt.core.trial import Proposal
 
 K = 5
@@ -65,13 +65,13 @@ def test_the_distribution_of_variances_is_found(prior):
     rng = np.random.default_rng(1)
     true = 0.3**2 * prior / rng.chisquare(prior, 20_000)
     measured = true * rng.chisquare(K - 1, 20_000) / (K - 1)
-    scatter, degrees_of_freedom = pooled(measured, K - 1)
+    scatter, degrees_of_freedom = fitted_variance_prior(measured, K - 1)
     assert scatter == pytest.approx(0.3, rel=0.05)
     assert degrees_of_freedom == pytest.approx(prior, rel=0.1)
 
 
 def test_equal_variances_count_for_no_more_than_was_measured():
-    assert pooled(np.full(6, 0.25), 4)[1] == 24
+    assert fitted_variance_prior(np.full(6, 0.25), 4)[1] == 24
 
 
 @pytest.mark.parametrize("prior", [1.0, 4.0, 1e6])  # from scatter that hardly has a scale to the same for all trials

@@ -22,7 +22,7 @@ from mpi_opt.store.errors import StoreFullError, StudyOwnedError
 from mpi_opt.store.leases import Leases
 from mpi_opt.store.records import LeaseRecord, StudyRecord, now
 from mpi_opt.study import lease as module
-from mpi_opt.study.lease import Lease, described, leased
+from mpi_opt.study.lease import Lease, leased, owner_as_text
 from tests.mpi_opt.store.made_up import finish, make_study, start
 from tests.mpirun import patient_s
 
@@ -215,7 +215,8 @@ def test_search_that_waits_gets_the_study_when_it_is_free(fast, store, study, pa
         assert got == []
     store.leases.release(study.id, "theirs")
     thread.join(patient_s(10))
-    assert len(got) == len(notes) == 1
+    assert len(got) == 1
+    assert notes[-1].startswith("waiting for the search that runs this study: process 4711 on node9")
 
 
 def test_search_that_is_asked_to_end_does_not_wait_any_longer(fast, store, study, path):
@@ -339,5 +340,5 @@ def test_thread_ends_with_the_lease(fast, store, study):
     assert [file.suffix for file in Path(store._address.database).parent.iterdir()] == [".db"]
 
 
-def test_owner_is_described_by_process_host_and_time():
-    assert described(elsewhere()) == "process 4711 on node9, since 2026-02-03 04:05:06 UTC"
+def test_text_about_an_owner_names_process_host_and_time():
+    assert owner_as_text(elsewhere()) == "process 4711 on node9, since 2026-02-03 04:05:06 UTC"

@@ -11,6 +11,7 @@ from mpi4py import MPI
 import mpi_learn
 from mpi_learn.training.result import Result
 from mpi_opt.core.trial import Proposal, Trial
+from mpi_opt.errors import ConfigurationError
 from mpi_opt.worker.objectives import TrainingObjective
 
 SHARES = [60, 30, 10]
@@ -69,6 +70,24 @@ def test_samples_without_labels_are_split_into_folds(training, trained, tmp_path
     objective, calls = TrainingObjective(training, "val_loss", tmp_path), trained(None)
     objective(trial(fold=1, folds=5))
     assert calls[0][1].n_validation == 20
+
+
+def test_a_fold_has_validation_data_for_early_stopping(training, trained, tmp_path):
+    training["early_stopping"] = {"patience": 3}
+    trained(None)
+    TrainingObjective(training, "val_loss", tmp_path, n_folds=5)(trial(folds=5))
+    with pytest.raises(ConfigurationError, match="does not produce the metric val_loss"):
+        TrainingObjective(training, "val_loss", tmp_path)(trial())
+
+
+def test_every_fold_of_a_trial_has_a_folder_of_its_own_for_timelines(training, trained, tmp_path):
+    training["trace"] = "traces"
+    objective, calls = TrainingObjective(training, "val_loss", tmp_path), trained(None)
+    for number, fold in ((0, 0), (0, 1), (12, 0)):
+        objective(trial(number, fold, folds=2))
+    folders = [configuration.trace for configuration, _ in calls]
+    assert len(set(folders)) == 3
+    assert all(folder.is_relative_to(tmp_path / "traces") for folder in folders)
 
 
 @pytest.mark.parametrize(("best_epoch", "loss", "accuracy"), [(None, 0.9, 0.3), (1, 0.2, 0.8), (0, 0.5, 0.1)])

@@ -134,6 +134,18 @@ def test_a_study_does_not_continue_with_another_space(folder, capsys):
     assert "was created with another space: x.high: 1.0, now 2.0" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("folds", "status"), [(4, 2), (1, 0)])
+def test_the_seed_of_a_study_with_folds_does_not_change(folder, capsys, folds, status):
+    (folder / "one.yaml").write_text(yaml.safe_dump(STUDY | {"folds": folds}))
+    assert run(["ask", "one.yaml"]) == 0
+    search_section = STUDY["search"] | {"seed": 6}
+    (folder / "one.yaml").write_text(yaml.safe_dump(STUDY | {"folds": folds, "search": search_section}))
+    with pytest.raises(SystemExit) as ended:
+        main(["ask", "one.yaml"])
+    assert ended.value.code == status
+    assert ("was created with another seed: 5, now 6" in capsys.readouterr().err) is (status == 2)
+
+
 def test_trial_that_ends_between_two_queries_is_not_read_as_running_too():
     """A workload system may report a trial while a search reads the study."""
 

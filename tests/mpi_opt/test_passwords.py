@@ -13,7 +13,7 @@ from mpi_opt.cli.main import main
 from mpi_opt.core.trial import Outcome
 from mpi_opt.errors import ConfigurationError, without_passwords
 from mpi_opt.store import Store
-from mpi_opt.store.records import Finish
+from mpi_opt.store.records import Finish, GivenBack
 from mpi_opt.study.study import Study
 from mpi_opt.views.page.report import report
 from mpi_opt.views.text.progress_counts import ProgressCounts
@@ -118,7 +118,7 @@ def test_errors_events_and_reasons_in_the_store_hold_no_password():
         study_id = make_study(store, n_trials=1).id
         store.event(study_id, "rank_lost", URL)
         store.start(study_id, [start(5), start(6)])
-        store.finish(study_id, [Finish(Outcome(5, "failed", None, None, 0.1, [], URL), 1, 0)], {6: URL})
+        store.finish(study_id, [Finish(Outcome(5, "failed", None, None, 0.1, [], URL), 1, 0)], [GivenBack(6, 1, URL)])
         store.start(study_id, [start(6, attempt=2)])
         store.requeue(study_id, [6], URL)
         texts = [event.detail for event in store.events(study_id)]

@@ -137,6 +137,20 @@ def test_users_own_points_come_before_and_constraints_hold(tmp_path):
     assert [point["units"] for point in asked[1:]] == [64, 64]
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"initial": 5}, "initial"),
+        ({"constraints": [3]}, "constraints"),
+        ({"constraints": "units < 128"}, "constraints"),
+    ],
+)
+def test_invalid_options_are_refused_as_without_transfer(tmp_path, options, problem):
+    earlier_study(tmp_path / "a.db")
+    with pytest.raises(ConfigurationError, match=rf"search\.options\.{problem}"):
+        begun(tmp_path / "b.db", str(tmp_path / "a.db"), options=options)
+
+
 def test_study_continues_with_its_copy_after_the_earlier_study_is_removed(tmp_path):
     earlier_study(tmp_path / "a.db")
     before = begun(tmp_path / "b.db", str(tmp_path / "a.db")).ask(4)

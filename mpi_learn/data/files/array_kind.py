@@ -11,8 +11,8 @@ import numpy as np
 from mpi_learn.errors import DataError
 
 Role = Literal["features", "labels", "weights"]
-NOT_REAL = {"S": "text", "U": "text", "T": "text", "O": "objects", "V": "records", "c": "complex numbers"}
-"""What dtypes of other kinds than real numbers, integers and booleans hold."""
+NON_REAL_CONTENTS = {"S": "text", "U": "text", "T": "text", "O": "objects", "V": "records", "c": "complex numbers"}
+"""Kind code of a dtype -> its content, for dtypes without real numbers."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class ArrayKind:
         return self.memory_dtype.itemsize * math.prod(self.shape)
 
 
-def other_than_real(dtype: np.dtype) -> str:
-    """What a dtype holds instead of real numbers, integers or booleans; empty if it holds them."""
-    return "" if dtype.kind in "biuf" else NOT_REAL.get(dtype.kind, str(dtype))
+def non_real_content(dtype: np.dtype) -> str:
+    """The content of a dtype that does not hold real numbers, integers or booleans; empty for other dtypes."""
+    return "" if dtype.kind in "biuf" else NON_REAL_CONTENTS.get(dtype.kind, str(dtype))
 
 
 def dtype_for_model(stored: np.dtype, role: Role) -> np.dtype:
@@ -70,7 +70,7 @@ def dtype_for_model(stored: np.dtype, role: Role) -> np.dtype:
     Raises:
         DataError: The dtype does not hold real numbers.
     """
-    if found := other_than_real(stored):
+    if found := non_real_content(stored):
         raise DataError(
             f"expected real numbers, found {found}",
             where=f"data.{role}",

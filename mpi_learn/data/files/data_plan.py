@@ -144,7 +144,7 @@ def _make_plan(
         places = ", ".join(getattr(configuration, key))
         raise DataError("there is no sample in any file", where=f"data.{key}: {places}", cure="name files with samples")
     plan = DataPlan(tuple(parts), *map(_promote_kinds, kinds))
-    _check_weights(plan, configuration)
+    _check_weights_and_dtypes(plan, configuration)
     return plan, first
 
 
@@ -184,11 +184,11 @@ def _dtypes(configuration: DataConfiguration) -> dict[str, np.dtype]:
     return {name: np.dtype(dtype) for name, dtype in by_name.items()}
 
 
-def _check_weights(plan: DataPlan, configuration: DataConfiguration) -> None:
+def _check_weights_and_dtypes(plan: DataPlan, configuration: DataConfiguration) -> None:
     """Raises `DataError` unless configured weights are one array, and each configured dtype belongs to an array."""
     if configuration.weights is not None and len(plan.weights) != 1:
         raise DataError(f"expected one array, found {len(plan.weights)}", where="data.weights", cure="name one")
-    known = {name for kind in plan.kinds for name in (kind.key, kind.name)} | {"features", "labels", ""}
+    known = {name for kind in (*plan.x, *plan.y) for name in (kind.key, kind.name)} | {"features", "labels", ""}
     if unknown := [name for name in _dtypes(configuration) if name not in known]:
         raise DataError(
             f"there is no input or label {unknown[0]}",

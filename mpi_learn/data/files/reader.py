@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mpi_learn.data.configuration import Names, Transform
-from mpi_learn.data.files.array_kind import ArrayKind, Role, other_than_real
+from mpi_learn.data.files.array_kind import ArrayKind, Role, non_real_content
 from mpi_learn.data.files.names import Lookup, Request, names_in
 from mpi_learn.data.formats.source import Jagged, Source, reading
 from mpi_learn.errors import DataError
@@ -41,7 +41,7 @@ class Reader:
         left_out: Sequence[Names | Transform | None] = (),
         dtypes: Mapping[str, np.dtype] = MappingProxyType({}),
     ) -> None:
-        self.source, self.key, self.role, self._dtypes = source, f"data.{role}", role, dtypes
+        self.source, self.config_key, self.role, self._dtypes = source, f"data.{role}", role, dtypes
         self._keys: tuple[str, ...] = ()
         self.function = load_function(wanted.function) if isinstance(wanted, Transform) else None
         with reading(source):
@@ -75,7 +75,7 @@ class Reader:
 
     def error(self, problem: str, name: str = "", *, cure: str = "") -> DataError:
         """A `DataError` with the configuration's key, this file, and `name` in it."""
-        return DataError(problem, where=": ".join(filter(None, (self.key, self.source.place, name))), cure=cure)
+        return DataError(problem, where=": ".join(filter(None, (self.config_key, self.source.place, name))), cure=cure)
 
     def _looked_up(self, names: Names | None, labels: list[str]) -> list[Request]:
         if names is None:
@@ -148,7 +148,7 @@ class Reader:
         return request.is_stacked and len(records) == 1 and records != {""}
 
     def _check_numeric(self, name: str, dtype: np.dtype) -> None:
-        if found := other_than_real(dtype):
+        if found := non_real_content(dtype):
             raise self.error(
                 f"expected real numbers, found {found}",
                 name,
@@ -158,7 +158,7 @@ class Reader:
     def _transformed(
         self, function: Callable[..., Any], arrays: tuple[np.ndarray, ...], n: int
     ) -> tuple[np.ndarray, ...]:
-        where = f"{self.key}: {self.source.place}: {name_of(function)}"
+        where = f"{self.config_key}: {self.source.place}: {name_of(function)}"
         with errors_of_user_code("the function", where, DataError, "correct the function or the data that it receives"):
             made = function(*arrays)
         if isinstance(made, dict):

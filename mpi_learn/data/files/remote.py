@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import glob
 import hashlib
@@ -32,7 +33,8 @@ class Copies:
     """Local copies of remote files inside a context.
 
     Several processes may share a cache: one fetches a file while the others wait for it. Unless the copies are kept,
-    the last process that uses a file removes it. A file that has changed at its source is fetched again.
+    the last process that uses a file removes it. A file that has changed at its source is fetched again, except from
+    http and https servers, where the copy must be removed first.
 
     Args:
         cache: The folder of the copies; None for a temporary folder of this process, which is removed at the end.
@@ -62,7 +64,7 @@ class Copies:
                 self._paths[url] = self._stack.enter_context(_copy(url, self._folder(), self.keep))
             except OSError as error:
                 raise DataError(
-                    f"cannot be copied to {self._folder()}: {error}",
+                    f"cannot be copied to {self.cache or tempfile.gettempdir()}: {error}",
                     where=url,
                     cure="name a folder with free space: cache: DIR",
                 ) from error
@@ -190,7 +192,11 @@ def _tried(url: str, ask: Callable[[], Answer]) -> Answer:
             return ask()
         except FileNotFoundError as error:
             raise DataError("there is no such file", where=url, cure="check the URL") from error
-        except (OSError, RuntimeError, ValueError) as error:
+        except UserError:
+            raise
+        except Exception as error:
+            if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+                raise  # `Copies.path` names the folder
             if not tries_left:
                 message = " ".join(str(error).split()) or type(error).__name__
                 raise DataError(

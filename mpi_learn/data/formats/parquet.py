@@ -73,4 +73,6 @@ def _as_numpy(column: Any) -> np.ndarray | Jagged:
     if types.is_list(array.type) or types.is_large_list(array.type):
         lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
         return Jagged(array.flatten().to_numpy(zero_copy_only=False), lengths)
+    if types.is_boolean(array.type) and array.null_count:
+        array = array.cast("uint8")
     return np.asarray(array.to_numpy(zero_copy_only=False))

@@ -68,8 +68,8 @@ class Batches:
     If the dataset has noise, each batch is returned once per turn, each time with different noise as its last input.
     The noise depends on the position in the order, so that it is the same for any number of workers.
 
-    A batch is a copy of its samples and may be empty. It is gathered on request: 128 images of 784 float32 take
-    0.05 ms, less than a transfer from a thread.
+    A batch is a copy of its samples and may be empty. It is copied on request, without a thread: 128 images of 784
+    float32 take 0.05 ms, less than a transfer from a thread.
     """
 
     def __init__(self, dataset: Dataset, options: BatchOptions) -> None:

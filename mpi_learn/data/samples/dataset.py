@@ -51,7 +51,7 @@ class Dataset:
         return self.validation.take(_chosen(self.validation_indices, positions))
 
     def training_labels(self) -> tuple[np.ndarray, ...]:
-        """The labels of the training samples, each of length n_training, for stratified folds."""
+        """The labels of the training samples, each of length n_training. Streamed samples are read for this."""
         labels = self.training.y
         if self.training_indices is None:
             return labels

@@ -37,7 +37,7 @@ class Noise:
         generator.advance(first * n_blocks)
         words = generator.random_raw(n * n_blocks * WORDS_PER_BLOCK // 2).view(np.uint32)
         uniform = ((words >> 8).astype(np.float32) + 0.5) * np.float32(2**-24)
-        found = self._shaped(uniform.reshape(n, -1))[:, :wanted]
+        found = self._shaped(uniform.reshape(n, n_blocks * WORDS_PER_BLOCK))[:, :wanted]
         return np.ascontiguousarray(found.reshape(n, self.turns, self.size).swapaxes(0, 1))
 
     def _shaped(self, uniform: np.ndarray) -> np.ndarray:

@@ -99,8 +99,8 @@ def measured_jets(hadrons: Partons, n: int, particles: int, rng: np.random.Gener
 def _measured(hadrons: Partons, rng: np.random.Generator) -> tuple[Integers, Reals, Points, Reals]:
     """Jet, smeared transverse momentum, position and charge of the hadrons in the cone and above the threshold.
 
-    The relative resolution is 1 % for charged particles (a tracker), and 50 % / √(p / GeV) ⊕ 5 % for neutral ones (a
-    calorimeter); that of η and of φ is 0.001 and 0.04.
+    The relative resolution of the transverse momentum is 1 % for charged particles (a tracker), and 50 % / √(p / GeV) ⊕
+    5 % for neutral ones (a calorimeter). The resolution of both η and φ is 0.001 for charged and 0.04 for neutral ones.
     """
     n, is_charged = len(hadrons), hadrons.charge != 0
     resolution = np.where(is_charged, 0.01, np.hypot(0.50 / np.sqrt(hadrons.pt), 0.05))

@@ -94,8 +94,8 @@ def _branched(parents: Partons, z: Reals, is_pair: Flags, rng: np.random.Generat
     """Both partons of each branching, with momenta z p and (1 - z) p and the angle `max_angle` between them."""
     between = parents.max_angle * np.exp(2j * np.pi * rng.random(len(parents)))
     flavour = rng.choice(QUARK_CHARGES, len(parents))
-    softer = (z * parents.pt, parents.position + (1 - z) * between, np.where(is_pair, flavour, 0))
-    harder = ((1 - z) * parents.pt, parents.position - z * between, np.where(is_pair, -flavour, parents.charge))
+    emitted = (z * parents.pt, parents.position + (1 - z) * between, np.where(is_pair, flavour, 0))
+    remaining = ((1 - z) * parents.pt, parents.position - z * between, np.where(is_pair, -flavour, parents.charge))
     angle = parents.max_angle
-    first, second = (Partons(parents.origin, *child, angle, angle) for child in (softer, harder))
+    first, second = (Partons(parents.origin, *child, angle, angle) for child in (emitted, remaining))
     return first, second

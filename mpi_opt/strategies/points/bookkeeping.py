@@ -44,7 +44,6 @@ class Bookkeeping:
         self.pending: dict[int, Proposal] = {}
         self.n_asked = 0
         self.observed: set[int] = set()
-        self._names = tuple(space)
         self._constraints = [Constraint(text, space) for text in options.constraints]
         is_always_new = any(math.isinf(dimension.size) and not dimension.when for dimension in space.values())
         self._remembers_points = remembers_points or not is_always_new
@@ -66,7 +65,7 @@ class Bookkeeping:
             return False
         return self._encoding is None or not is_near(self._encoding.row(parameters), self._points.rows)
 
-    def initial(self) -> Parameters | None:
+    def next_known_point(self) -> Parameters | None:
         """Removes and returns the next known point that has not been seen; None if there is none."""
         while self._initial:
             point = self._initial.pop(0)
@@ -82,7 +81,7 @@ class Bookkeeping:
         """
 
         def proposal() -> Proposal | None:
-            point = self.initial() or new_point()
+            point = self.next_known_point() or new_point()
             return None if point is None else self.propose(point)
 
         return proposals_up_to(count, proposal)
@@ -145,7 +144,7 @@ class Bookkeeping:
             self._points.append(self._encoding.row(parameters))
 
     def _key(self, parameters: Parameters) -> str:
-        return repr([parameters.get(name, ...) for name in self._names])
+        return repr([parameters.get(name, ...) for name in self.space])
 
     def _checked(self, point: dict[str, Any], index: int) -> Parameters:
         where = f"search.options.initial[{index}]"

@@ -18,8 +18,8 @@ from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.points.checks import unknown_hyperparameter
 
 LARGEST_POWER = 10_000
-"""Largest number of bits of a power of an integer, up to a factor of two, and largest number of digits that are rounded
-off. More of them violate the constraint. Powers of real numbers are not limited."""
+"""Limit for integers: the number of bits of a power, estimated within a factor of two, and the number of digits that
+`round` removes. An expression that exceeds it violates the constraint. Powers of real numbers are not limited."""
 
 
 def _power(base: Any, exponent: Any) -> Any:
@@ -114,6 +114,8 @@ class Constraint:
                 raise unknown_hyperparameter(node.id, space, self._where)
         elif not _is_known(node):
             raise self._invalid(f"{ast.unparse(node)!r} is not allowed in a constraint")
+        elif isinstance(node, ast.Call) and not _has_right_arguments(node):
+            raise self._invalid(f"{ast.unparse(node)!r} has a wrong number of arguments")
         for part in _parts(node):
             self._check(part, space)
 
@@ -135,6 +137,15 @@ def _is_known(node: ast.expr) -> bool:
         case ast.Call():
             return isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS and not node.keywords
     return isinstance(node, ast.BoolOp | ast.List | ast.Tuple)
+
+
+def _has_right_arguments(node: ast.Call) -> bool:
+    """Whether one of `_FUNCTIONS` is called with as many arguments as it takes; min and max also take one list."""
+    assert isinstance(node.func, ast.Name)
+    n = len(node.args)
+    if node.func.id in ("min", "max"):
+        return n >= 2 or (n == 1 and isinstance(node.args[0], ast.List | ast.Tuple))
+    return n == 1 or (n == 2 and node.func.id == "round")
 
 
 def _parts(node: ast.expr) -> list[ast.expr]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.strategies.points.constraint import Constraint
+from mpi_opt.strategies.points.options import Options, read_options
 
 N_ATTEMPTS = 64
 """The number of draws of the missing hyperparameters, until a point satisfies the constraints."""
@@ -34,8 +35,9 @@ class Transfer:
 
         Points that cannot satisfy the constraints are left out.
         """
-        initial = list(options.get("initial", ()))
-        constraints = [Constraint(text, space) for text in options.get("constraints", ())]
+        common = read_options(Options, {name: options[name] for name in Options.model_fields if name in options})
+        initial = list(common.initial)
+        constraints = [Constraint(text, space) for text in common.constraints]
         remaining = self.best
         for position, (parameters, _) in enumerate(self.found):
             if remaining == 0:

@@ -15,6 +15,10 @@ from mpi_opt.strategies.surrogates.acquisition import Acquisition
 N_ROUNDS = 4
 """The largest number of alternations of a local search."""
 
+LARGEST_LOSS = 1.0
+"""A local maximum may be worse than the best candidate by this much: candidates are not rounded to points of the space.
+"""
+
 
 def maximize(
     acquisition: Acquisition,
@@ -47,9 +51,9 @@ def maximize(
     starts = [candidates[index] for index in _distant_candidates(candidates, order, n_starts)]
     maxima = [_local_maximum(acquisition, encoding, start, low, high) for start in starts]
     maxima.sort(key=lambda maximum: -maximum[1])
-    best_start = values[order[0]]
+    best_candidate = values[order[0]]
     for row, value in maxima:
-        if value >= best_start - 1.0 and is_allowed(row):
+        if value >= best_candidate - LARGEST_LOSS and is_allowed(row):
             return row
     for index in order:
         row = encoding.snapped(candidates[index])
@@ -117,10 +121,10 @@ def _stepped(acquisition: Acquisition, encoding: Encoding, row: Floats) -> tuple
 
 
 def _changed_once(encoding: Encoding, row: Floats) -> Floats:
-    """All rows with one of these changes: shape (m, n_dimensions)."""
-    changed = []
+    """All rows with one of these changes: shape (m, n_dimensions). A change of an inactive dimension is none."""
+    changed, is_active = [], encoding.is_active(row)
     for index, levels in enumerate(encoding.levels):
-        for level in () if levels is None else levels:
+        for level in () if levels is None or not is_active[index] else levels:
             if level != row[index]:
                 other = row.copy()
                 other[index] = level

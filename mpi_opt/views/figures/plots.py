@@ -253,12 +253,19 @@ def curves(study: Study, metric: str | None = None) -> Figure:
 def _draw_curves(axes: Axes, curves: dict[int, list[float]], ranked: list[int]) -> None:
     """Draws the curve of each trial; the first of `ranked` in front and in colour."""
     best = ranked[:N_CURVES]
-    background = [list(enumerate(values)) for number, values in curves.items() if number not in best]
+    background = [_points(values) for number, values in curves.items() if number not in best]
     axes.add_collection(LineCollection(background, colors=COLOURS["faint"], linewidths=0.6, alpha=0.6))
     for rank, number in reversed(list(enumerate(best))):
         width = 2.2 if rank == 0 else 1.1
-        axes.plot(curves[number], color=shades(N_CURVES)[rank], lw=width, label=f"trial {number}")
+        points = _points(curves[number])
+        style = {"color": shades(N_CURVES)[rank], "lw": width, "marker": "." if len(points) == 1 else ""}
+        axes.plot([epoch for epoch, _ in points], [value for _, value in points], **style, label=f"trial {number}")
     axes.autoscale_view()
+
+
+def _points(values: Sequence[float]) -> list[tuple[int, float]]:
+    """(epoch, value) of the epochs that have a value: a line would end at an epoch without one."""
+    return [(epoch, value) for epoch, value in enumerate(values) if math.isfinite(value)]
 
 
 KINDS: dict[str, Callable[[Study], Figure]] = {

@@ -51,8 +51,8 @@ def report(study: Study) -> str:
     """The complete page of a study as HTML. Reads folds, curves, attempts and events from the store."""
     attempts, events = _of_known_trials(study, study.attempts()), study.events()
     folds, curves = _of_known_trials(study, study.folds()), _of_known_trials(study, series.curves_to_draw(study))
-    spans = make_timeline(attempts)
-    data = report_data(study, Forest.of(study), spans, folds, curves)
+    timeline = make_timeline(attempts)
+    data = report_data(study, Forest.of(study), timeline, folds, curves)
     nonce = secrets.token_urlsafe(16)
     parts = {
         "nonce": nonce,
@@ -62,9 +62,9 @@ def report(study: Study) -> str:
         "data": as_script(data),
         "name": escaped(study.name),
         "summary": escaped(_summary(study)),
-        "tiles": _tiles(study, spans),
-        "utilisation": escaped(_utilisation(spans)),
-        "external_row": escaped(_external_row(spans)),
+        "tiles": _tiles(study, timeline),
+        "utilisation": escaped(_utilisation(timeline)),
+        "external_row": escaped(_external_row(timeline)),
         "best_ranges": _best_ranges(study),
         "trials": _best_table(study),
         "failures": _failures(study, attempts, events),
@@ -115,30 +115,34 @@ def _summary(study: Study) -> str:
     return ", ".join([*parts, f"created {readable(study.record.created_at)} UTC"])
 
 
-def _tiles(study: Study, spans: Timeline | None) -> str:
+def _tiles(study: Study, timeline: Timeline | None) -> str:
     """The numbers at the top of the page."""
     counts = study.record.counts
     others = ", ".join(f"{n} {state}" for state in OTHER_STATES if (n := counts.get(state)))
     tiles = [_best_tile(study), (str(counts.get("complete", 0)), "trials complete" + (f"; {others}" if others else ""))]
-    if spans:
-        pace = 3600 * study.record.n_ended / spans.span_s if spans.span_s else 0.0
+    if timeline:
+        pace = 3600 * study.record.n_ended / timeline.span_s if timeline.span_s else 0.0
         tiles += [
-            (duration(spans.span_s), "from the first start to the last end"),
+            (duration(timeline.span_s), "from the first start to the last end"),
             (f"{pace:,.0f}" if pace > 100 else f"{pace:.3g}", "trials per hour"),
         ]
-    if spans and spans.utilisation is not None:
-        n_blocks = len(spans.blocks)
-        tiles.append((f"{spans.utilisation:.1%}", f"of the time busy, {n_blocks} block{'' if n_blocks == 1 else 's'}"))
+    if timeline and timeline.utilisation is not None:
+        n_blocks = len(timeline.blocks)
+        tiles.append(
+            (f"{timeline.utilisation:.1%}", f"of the time busy, {n_blocks} block{'' if n_blocks == 1 else 's'}")
+        )
     return "".join(f'<div class="tile"><b>{escaped(v)}</b><span>{escaped(text)}</span></div>' for v, text in tiles)
 
 
-def _utilisation(spans: Timeline | None) -> str:
-    return "" if spans is None or spans.utilisation is None else f"blocks busy {spans.utilisation:.1%} of the time"
+def _utilisation(timeline: Timeline | None) -> str:
+    if timeline is None or timeline.utilisation is None:
+        return ""
+    return f"blocks busy {timeline.utilisation:.1%} of the time"
 
 
-def _external_row(spans: Timeline | None) -> str:
+def _external_row(timeline: Timeline | None) -> str:
     """An explanation of the row of workload systems; empty if there is no such row."""
-    if spans is None or EXTERNAL_BLOCK not in spans.rows:
+    if timeline is None or EXTERNAL_BLOCK not in timeline.rows:
         return ""
     return " The row “external” has the trials that a workload system runs; they can overlap."
 

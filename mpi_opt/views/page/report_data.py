@@ -27,7 +27,7 @@ MAX_CURVE_VALUES = 250_000
 """The largest number of values of learning curves in a page, over all metrics."""
 
 MAX_EPOCHS = 60
-"""The largest number of epochs per curve. In longer curves, every second, third, … epoch is drawn."""
+"""The largest number of points per curve. In longer curves, a point is the last known value of 2, 3, … epochs."""
 
 N_PAIRS = 4
 """The number of most important hyperparameters; contours are drawn of all pairs of these."""
@@ -36,7 +36,7 @@ N_PAIRS = 4
 def report_data(
     study: Study,
     forest: Forest | None,
-    spans: Timeline | None,
+    timeline: Timeline | None,
     folds: Sequence[FoldRecord],
     curves: Sequence[CurveRecord],
 ) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def report_data(
         "forest": _forest(study, forest) if forest else None,
         "min_trials": MIN_TRIALS,
         "front": _front(study) if study.figures_of_merit.are_several else None,
-        "blocks": _blocks(spans, index) if spans else None,
+        "blocks": _blocks(timeline, index) if timeline else None,
     }
 
 
@@ -146,11 +146,17 @@ def _curves(study: Study, curves: Iterable[CurveRecord], index: dict[int, int]) 
         stride = math.ceil(longest / MAX_EPOCHS)
         most = max(200, MAX_CURVE_VALUES // (min(len(means), 6) * min(longest, MAX_EPOCHS)))
         numbers = thinned(sorted(means[name], key=lambda number: ranks.get(number, math.inf)), most)
-        values = {n: _shortened(means[name][n][::stride]) for n in numbers}
+        values = {n: _shortened(_last_known(means[name][n], stride)) for n in numbers}
         limits = series.curve_range(v for curve in values.values() for v in curve if v is not None) or (0.0, 1.0)
         lines = [{"trial": index[n], "values": curve} for n, curve in values.items()]
         found[name] = {"stride": stride, "limits": _shortened(limits), "lines": lines}
     return found
+
+
+def _last_known(values: Sequence[float], stride: int) -> list[float]:
+    """The last finite value of each group of `stride` epochs; NaN if a group has none."""
+    groups = (values[first : first + stride] for first in range(0, len(values), stride))
+    return [next((value for value in reversed(group) if math.isfinite(value)), math.nan) for group in groups]
 
 
 def _forest(study: Study, forest: Forest) -> dict[str, Any]:
@@ -177,14 +183,14 @@ def _contour(forest: Forest, x: str, y: str, space: Space) -> dict[str, Any]:
     return {"px": _shortened(places_x), "py": _shortened(places_y), "z": [_finite(row) for row in means]}
 
 
-def _blocks(spans: Timeline, index: dict[int, int]) -> dict[str, Any]:
-    rows = {block: row for row, block in enumerate(spans.rows)}
+def _blocks(timeline: Timeline, index: dict[int, int]) -> dict[str, Any]:
+    rows = {block: row for row, block in enumerate(timeline.rows)}
     return {
-        "names": list(map(block_label, spans.rows)),
-        "began": readable(spans.began_at),
-        "span": short(spans.span_s),
+        "names": list(map(block_label, timeline.rows)),
+        "began": readable(timeline.began_at),
+        "span": short(timeline.span_s),
         "bars": [
             [rows[bar.block], index[bar.number], round(bar.begin_s, 3), round(bar.end_s, 3), bar.outcome]
-            for bar in spans.bars
+            for bar in timeline.bars
         ],
     }

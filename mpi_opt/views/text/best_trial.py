@@ -62,8 +62,10 @@ def _located(content: dict[str, Any], directory: Path) -> dict[str, Any]:
             return [each(item, locate) for item in value]
         return locate(value, directory) if isinstance(value, str) else value
 
-    named = ("model", "loss", "metrics", "weighted_metrics", "callbacks", "optimizer")
+    named = ("model", "loss", "metrics", "weighted_metrics", "callbacks", "optimizer", "gan")
     found = {k: each(v, located_specification) if k in named else v for k, v in content.items()}
+    if isinstance(checkpoint := found.get("checkpoint"), dict) and checkpoint.get("start_from"):
+        found["checkpoint"] = checkpoint | {"start_from": str(directory / Path(checkpoint["start_from"]).expanduser())}
     data = found.get("data")
     if isinstance(data, dict):
         files = ("train", "validation")

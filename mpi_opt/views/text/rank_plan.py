@@ -20,7 +20,7 @@ def plan_text(layout: BlockLayout, trials: int) -> str:
         f"{layout.n_ranks} ranks",
         "  rank 0        coordinator",
         f"  {_ranks(range(1, layout.n_ranks - layout.spares)):<13} {len(blocks)} {_plural('block', len(blocks))} of "
-        f"{size} {_plural('rank', sizes[-1])}: {len(blocks)} trials at a time, "
+        f"{size} {_plural('rank', sizes[-1])}: {len(blocks)} {_plural('trial', len(blocks))} at a time, "
         f"about {-(-trials // len(blocks))} one after the other",
     ]
     for index, block in enumerate(blocks[:MOST_ROWS]):

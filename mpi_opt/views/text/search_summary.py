@@ -23,7 +23,8 @@ def search_summary(study: Study, store: str, n_expected: int) -> str:
         lines += ["hyperparameters of the best trial that changed during its training:", changes, ""]
     if not study.is_finished:
         n_ended, n_running = study.record.n_ended, study.record.counts.get("running", 0)
-        is_left_to_others = n_ended + n_running >= n_expected  # no trial of this search is running any more
+        # no trial of this search is running any more
+        is_left_to_others = n_running > 0 and n_ended + n_running >= n_expected
         rest = (
             f"a workload system still runs {n_running}"
             if is_left_to_others

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from mpi_learn.cli.terminal import sparkline
+from mpi_learn.cli.terminal import duration, sparkline
 from mpi_opt.core.fold_splits import number_of_folds
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.records import AttemptRecord, CurveRecord, FoldRecord, StudyRecord, readable
@@ -131,9 +131,9 @@ def trial_page(
     facts = [
         ("study", study.name),
         ("trial", trial.number),
-        ("state", trial.state + _early_stopping_note(study, trial, folds)),
+        ("state", trial.state + _folds_note(study, trial, folds)),
         *_figures(study, trial, len(folds)),
-        ("duration", None if trial.duration_s is None else f"{trial.duration_s:.3g} s"),
+        ("duration", None if trial.duration_s is None else duration(trial.duration_s)),
         ("started", trial.started_at),
         ("finished", trial.finished_at),
         ("budget", trial.budget),
@@ -161,12 +161,15 @@ def _attempts_table(attempts: Sequence[AttemptRecord], colour: bool) -> str:
     return aligned(ATTEMPT_COLUMNS, rows, colour=colour)
 
 
-def _early_stopping_note(study: Study, trial: TrialRecord, folds: Sequence[FoldRecord]) -> str:
-    """A note on the figure of merit of a trial that was pruned before all its folds ended; else empty."""
+def _folds_note(study: Study, trial: TrialRecord, folds: Sequence[FoldRecord]) -> str:
+    """The number of folds of a trial that was pruned before all of them ended; else empty."""
     n_folds = number_of_folds(study.configuration)
     if trial.state != "pruned" or len(folds) in (0, n_folds):
         return ""
-    return f" after {len(folds)} of {n_folds} folds; the figure of merit is the expected value over all folds"
+    section = study.configuration.get("folds")
+    is_estimate = isinstance(section, dict) and section.get("stop_early")
+    estimate = "; value estimated for all folds" if is_estimate else ""
+    return f" after {len(folds)} of {n_folds} folds{estimate}"
 
 
 def _figures(study: Study, trial: TrialRecord, n_folds: int) -> list[tuple[str, str | None]]:
@@ -177,12 +180,12 @@ def _figures(study: Study, trial: TrialRecord, n_folds: int) -> list[tuple[str, 
 
 
 def curves_table(curves: Sequence[CurveRecord], *, colour: bool = False) -> str:
-    """A table with one line per metric and fold: a sparkline, the first, last, lowest and highest value."""
+    """A table with one line per metric and fold: a sparkline, the first, last, lowest and highest known value."""
     rows = []
     for curve in curves:
         known = [value for value in curve.values if math.isfinite(value)] or [math.nan]
-        ends = (curve.values[0], curve.values[-1], min(known), max(known))
-        rows.append((curve.fold, curve.name, sparkline(curve.values), len(curve.values), *ends))
+        ends = (known[0], known[-1], min(known), max(known))
+        rows.append((curve.fold, curve.name, sparkline(known), len(curve.values), *ends))
     columns = ("fold", "metric", "curve", "epochs", "first", "last", "lowest", "highest")
     return aligned(columns, rows, colour=colour)
 

@@ -171,6 +171,12 @@ TABLE = {
     "a dtype for an input that is not there": Bad(
         lambda d: write(d / "a.h5", X=X, y=Y), ["data.dtype", "no input or label Z"], "X, y", {"dtype": {"Z": "int32"}}
     ),
+    "a dtype of the weights": Bad(
+        lambda d: write(d / "a.h5", X=X, y=Y, w=np.ones(N)),
+        ["data.dtype", "no input or label w"],
+        "X, y",
+        {"weights": "w", "dtype": {"w": "float64"}},
+    ),
     "a value that the dtype does not hold": Bad(
         lambda d: write(d / "a.h5", X=np.full((N, 2), 300), y=Y),
         ["data.features", "X", "sample 0 is 300, which uint8 cannot represent"],

@@ -134,6 +134,17 @@ def test_a_missing_number_is_found(kind, tmp_path):
         loaded(path)
 
 
+def test_a_missing_label_of_a_parquet_file_is_found(tmp_path):
+    """A column of booleans with nulls has no dtype of NumPy."""
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {name: pyarrow.array(values) for name, values in COLUMNS.items()}
+    labels = pyarrow.array([True] * 7 + [None] + [False] * (len(COLUMNS["px"]) - 8))
+    parquet.write_table(pyarrow.table(columns | {"is_signal": labels}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="sample 7 is nan"):
+        loaded(tmp_path / "a.parquet", labels="is_signal")
+
+
 def test_a_truncated_file_is_named(path):
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 10])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import http.server
 import multiprocessing
@@ -287,6 +288,48 @@ def test_npy_files_that_a_glob_of_urls_matches_are_refused(tmp_path):
     np.save(tmp_path / "X.npy", np.zeros((3, 2)))
     with pytest.raises(DataError, match=r"X\.npy: NPY files cannot be read from a URL"):
         count_samples(configured(f"file://{tmp_path}/*"))
+
+
+def test_a_folder_that_cannot_be_created_is_named(remote_folder, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match=r"cannot be copied to .*/file/cache") as caught:
+        loaded(f"file://{remote_folder}/part_0.h5", cache=str(tmp_path / "file" / "cache"))
+    assert "cache: DIR" in caught.value.cure
+
+
+def test_a_full_disk_is_not_a_problem_of_the_network(remote_folder, tmp_path, monkeypatch):
+    tries = []
+
+    def full(*_):
+        tries.append(1)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(fsspec.implementations.local.LocalFileSystem, "get_file", full)
+    with pytest.raises(DataError, match=r"cannot be copied to .*No space left"):
+        loaded(f"file://{remote_folder}/part_0.h5", cache=str(tmp_path / "cache"))
+    assert len(tries) == 1
+
+
+def test_a_server_that_fails_is_asked_again(remote_folder, tmp_path, monkeypatch):
+    pytest.importorskip("aiohttp")
+    monkeypatch.setattr(remote, "PAUSE_S", 0.01)
+
+    class Failing(CountingFiles):
+        def do_GET(self):
+            self.downloads.append(self.path)
+            self.send_error(503)
+
+        def do_HEAD(self):
+            self.send_error(503)
+
+    handler = functools.partial(Failing, directory=str(remote_folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            with pytest.raises(DataError, match="cannot be fetched: 503"):
+                loaded(f"http://127.0.0.1:{server.server_port}/part_0.h5", cache=str(tmp_path / "cache"))
+        finally:
+            server.shutdown()
 
 
 def test_a_protocol_that_is_not_installed_says_what_to_install():

@@ -163,6 +163,28 @@ def test_a_download_must_be_the_published_file(url):
     assert where == place
 
 
+def test_a_connection_that_breaks_during_a_download_is_reported(tmp_path):
+    """The server promises more bytes than it sends."""
+
+    class Breaking(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b"half")
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Breaking) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            with pytest.raises(DataError, match="cannot be downloaded"):
+                prepare("mnist", tmp_path / "m.h5", f"http://127.0.0.1:{server.server_port}")
+        finally:
+            server.shutdown()
+
+
 @pytest.mark.parametrize("name", [name for name in DATA_SETS if name != "digits"])
 def test_without_internet_the_message_names_the_source_of_the_files(name, tmp_path, monkeypatch):
     def offline(*_: object, **__: object) -> None:
@@ -208,6 +230,7 @@ BAD = {
     "simulated from files": ("jets", {"simulate": 3}, "no original files"),
     "seed without simulation": ("jets", {"seed": 3}, "add --simulate N"),
     "three classes": ("jets", {"source": None, "simulate": 3, "classes": 3}, "expected 2 or 5, found 3"),
+    "no samples": ("jets", {"source": None, "simulate": 0}, "expected at least 1, found 0"),
     "no particles": ("jets", {"source": None, "simulate": 3, "particles": 0}, "--particles"),
     "unordered energies": ("jets", {"source": None, "simulate": 3, "energy": (900.0, 500.0)}, "LOW HIGH"),
     "too low an energy": ("showers", {"source": None, "simulate": 3, "energy": (0.1, 5.0)}, "between 1 and 1000"),
@@ -230,6 +253,14 @@ def text_for_a_number(folder: Path) -> None:
     file.write_bytes(gzip.decompress(file.read_bytes()).replace(b"-999.0", b"x"))
 
 
+def spoiled_byte(folder: Path) -> None:
+    """Changes the middle of a compressed file, which has enough of them to be deflated."""
+    file = folder / "train-images-idx3-ubyte.gz"
+    content = bytearray(gzip.compress(bytes(range(256)) * 50))
+    content[10] ^= 0xFF
+    file.write_bytes(bytes(content))
+
+
 DAMAGED = {
     "missing part": ("mnist", lambda folder: (folder / "t10k-labels-idx1-ubyte").unlink(), "found no t10k-labels"),
     "no idx": ("mnist", lambda f: (f / "train-labels-idx1-ubyte").write_bytes(b"x" * 9), "not a complete idx"),
@@ -239,6 +270,7 @@ DAMAGED = {
         "6 images but 5 labels",
     ),
     "no gzip": ("mnist", lambda f: (f / "train-images-idx3-ubyte.gz").write_bytes(b"\x1f\x8bxx"), "damaged"),
+    "a byte of a gzip file": ("mnist", spoiled_byte, "damaged"),
     "cut archive": ("cifar10", lambda f: originals.write_cifar10(f / "cifar-10-binary.tar.gz", 5), "not complete"),
     "no archive": ("cifar10", lambda f: (f / "cifar-10-binary.tar.gz").write_bytes(b"no"), "damaged"),
     "no HDF5": ("jets", lambda folder: (folder / "dijet_jets.h5").write_bytes(b"no"), "not an HDF5 file"),

@@ -14,7 +14,7 @@ from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreConflictError
-from mpi_opt.store.records import Finish, StudyRecord
+from mpi_opt.store.records import Finish, GivenBack, StudyRecord
 from tests.mpi_opt.store.made_up import CONFIGURATION, SEVERAL_SESSIONS, SPACE, finish, make_study, start
 
 ONE = Space({"x": Real(0, 1)})
@@ -173,8 +173,8 @@ def test_trial_that_another_process_has_ended_is_refused_and_nothing_changes(sto
     with Store.open(url) as other:
         other.finish(study.id, [finish(1, 0.25)])
         for action in (
-            lambda: store.finish(study.id, [finish(0, 0.5), finish(1, 0.75)], {2: "lost"}),
-            lambda: store.finish(study.id, [finish(0, 0.5)], {1: "lost"}),
+            lambda: store.finish(study.id, [finish(0, 0.5), finish(1, 0.75)], [GivenBack(2, 1, "lost")]),
+            lambda: store.finish(study.id, [finish(0, 0.5)], [GivenBack(1, 1, "lost")]),
             lambda: store.requeue(study.id, [0, 1], "lost"),
         ):
             with pytest.raises(StoreConflictError):
@@ -182,7 +182,7 @@ def test_trial_that_another_process_has_ended_is_refused_and_nothing_changes(sto
         states = [(trial.state, trial.figure_of_merit) for trial in store.trials(study.id)]
         assert states == [("running", None), ("complete", 0.25), ("running", None)]
         assert [attempt.outcome for attempt in store.attempts(study.id)] == [None, "complete", None]
-        store.finish(study.id, [finish(0, 0.5)], {2: "lost"})
+        store.finish(study.id, [finish(0, 0.5)], [GivenBack(2, 1, "lost")])
     assert [trial.state for trial in store.trials(study.id)] == ["complete", "complete", "queued"]
     assert [attempt.outcome for attempt in store.attempts(study.id)] == ["complete", "complete", "lost"]
     assert [trial.number for trial in store.ended_trials(study.id)] == [1, 0]

@@ -39,7 +39,9 @@ def test_plain_path_is_relative_to_the_current_directory(in_folder: Path) -> Non
         assert store.study("digits").counts
 
 
-@pytest.mark.parametrize("url", ["results", "", "mangodb://host/x", "://", "sqlite:/results.db"])
+@pytest.mark.parametrize(
+    "url", ["results", "", "mangodb://host/x", "postgresql://me@host:port/db", "://", "sqlite:/results.db"]
+)
 def test_url_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(StoreError, match="not a database's URL"):
         Store.open(url)

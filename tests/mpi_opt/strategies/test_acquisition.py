@@ -8,6 +8,7 @@ from mpi_opt.core.space import Categorical, Real, Space
 from mpi_opt.core.trial import Failed
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import make_strategy
+from mpi_opt.strategies.points.encoding import Encoding
 from mpi_opt.strategies.surrogates.acquisition import (
     Acquisition,
     ExpectedImprovement,
@@ -16,6 +17,7 @@ from mpi_opt.strategies.surrogates.acquisition import (
     ProbabilityOfImprovement,
 )
 from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess, Hyperparameters
+from mpi_opt.strategies.surrogates.maximize import maximize
 from tests.mpi_opt.strategies.test_conformance import run
 
 NAMES = ("log-ei", "ei", "pi", "lcb")
@@ -127,3 +129,23 @@ def test_a_large_kappa_or_xi_explores(greedy, curious):
 def test_invalid_values_are_refused_with_a_message(options, message):
     with pytest.raises(ConfigurationError, match=message):
         make_strategy("bayesian", Space({"x": Real(0, 1)}), options=options)
+
+
+def test_changes_of_an_inactive_hyperparameter_are_no_improvement():
+    """`form` exists for the kind `a` alone, and a model may expect more of values that it has never seen."""
+    space = Space({"kind": Categorical(["a", "b", "c"]), "form": Categorical(["x", "y", "z"], when={"kind": "a"})})
+    encoding = Encoding(space)
+    (start,), (best,) = encoding.rows([{"kind": "c"}]), encoding.rows([{"kind": "b"}])
+
+    class Deceived:
+        resolution = 0.0
+
+        def __call__(self, rows):
+            is_other_form = rows[:, 1] != start[1]
+            return (
+                np.where(rows[:, 0] == start[0], 0.0, np.where(rows[:, 0] == best[0], 1.0, -1.0)) + 5.0 * is_other_form
+            )
+
+    low, high = np.zeros(2), np.ones(2)
+    found = maximize(Deceived(), encoding, start[None, :], low, high, lambda row: True, 1)
+    assert encoding.point(found) == {"kind": "b"}

@@ -72,6 +72,10 @@ def test_constraint_on_an_inactive_hyperparameter_is_met():
         "units <",
         "layers[0]",
         "f'{units}'",
+        "abs(units, layers) > 0",
+        "max() > 0",
+        "min(units) < 4",
+        "round(units, 1, 2) > 0",
     ],
 )
 def test_anything_but_arithmetic_is_refused(text):

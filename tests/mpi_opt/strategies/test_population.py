@@ -82,6 +82,31 @@ def test_integer_that_may_change_always_changes():
     assert steps == {-1, 1}
 
 
+@pytest.mark.parametrize("dimension", [Real(0, 1, step=0.25), Integer(0, 100, step=25)], ids=str)
+def test_number_with_a_coarse_step_moves_to_a_neighbour(dimension):
+    space, moves = Space({"rate": Real(0, 1), "x": dimension}), set()
+    for seed in range(20):
+        strategy = make_strategy("population", space, seed=seed, options={"population": 2, "perturb": ["x"]})
+        first, second = strategy.ask(2)
+        strategy.tell(first, 1.0)
+        strategy.tell(second, Failed("diverged"))
+        before, after = first.parameters["x"], strategy.ask(2)[1].parameters["x"]
+        if dimension.low < before < dimension.high:
+            moves.add((after - before) / dimension.step)
+    assert moves == {-1.0, 1.0}
+
+
+@pytest.mark.parametrize("max_budget", [None, 4])
+def test_no_network_resumes_from_a_trial_of_another_strategy(max_budget):
+    """Such a trial has no checkpoint."""
+    earlier = [(proposal, 1.0) for proposal in make_strategy("random", SPACE, seed=1).ask(12)]
+    strategy = make_strategy("population", SPACE, seed=1, options={"population": 3, "max_budget": max_budget})
+    strategy.resume(earlier)
+    assert [(proposal.number, proposal.resume_from) for proposal in strategy.ask(3)] == [
+        (12, None), (13, None), (14, None),
+    ]  # fmt: skip
+
+
 def test_finishes_when_every_network_had_its_epochs():
     strategy = make_strategy("population", SPACE, seed=1, options={"population": 3, "interval": 2, "max_budget": 6})
     n_trials = 0

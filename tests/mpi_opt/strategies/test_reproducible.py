@@ -45,6 +45,25 @@ def test_resumed_search_continues_with_the_same_trials(name):
     assert run(resumed, space, 8, in_flight=5, order=1)[0] == run(living, space, 8, in_flight=5, order=2)[0]
 
 
+def test_search_continues_with_fewer_blocks_while_an_early_trial_still_runs():
+    """With a lag of 40, 40 trials may run; the job continues on fewer ranks, where the lag is 16."""
+    strategy = make_strategy("evolutionary", SPACES["real"], seed=3, options={"reproducible": True, "lag": 40})
+    asked = strategy.ask(40)
+    resumed = make_strategy("evolutionary", SPACES["real"], seed=3, options={"reproducible": True, "lag": 16})
+    resumed.resume([(proposal, 1.0) for proposal in asked[1:30]], [asked[0], *asked[30:]])
+    assert resumed.ask(1) == [], "the next proposal depends on trial 0"
+    for proposal in (asked[0], *asked[30:]):
+        resumed.tell(proposal, 2.0)
+    assert len(resumed.ask(1)) == 1
+
+
+@pytest.mark.parametrize("name", ["bayesian", "halving"])
+def test_option_that_would_make_a_search_depend_on_timing_is_refused(name):
+    with pytest.raises(ConfigurationError, match="waits for every refit"):
+        make_strategy(name, SPACES["real"], options=OPTIONS | {"await_refit_up_to": 4})
+    make_strategy(name, SPACES["real"], options=OPTIONS | {"await_refit_up_to": 5})
+
+
 def test_lag_below_one_is_an_error():
     with pytest.raises(ConfigurationError, match="lag"):
         make_strategy("random", SPACES["real"], options={"reproducible": True, "lag": 0})

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from mpi_learn.settings.yaml_file import parsed
 from mpi_opt.configuration.placeholders import filled_training
+from mpi_opt.core.space import Real, Space
+from mpi_opt.store import Store
+from mpi_opt.study.study import Study
+from mpi_opt.views.text.best_trial import trial_yaml
+from tests.mpi_opt.store.made_up import finish, start
 
 TRAINING = {
     "model": "net.py:build",
@@ -38,6 +44,27 @@ def test_model_gets_the_hyperparameters_that_its_function_names(
 
 def test_model_whose_file_is_gone_receives_the_hyperparameters_that_no_other_key_uses(tmp_path: Path) -> None:
     assert filled_training(TRAINING, POINT, tmp_path, guess=True)["parameters"] == {"units": 8, "depth": 2}
+
+
+def test_files_that_a_training_elsewhere_reads_have_absolute_paths(tmp_path: Path) -> None:
+    training = {
+        "model": "m.py:build",
+        "gan": {"generator_optimizer": "o.py:make"},
+        "checkpoint": {"path": "c", "start_from": "pretrained"},
+        "data": {"train": ["a.h5"], "features": "X"},
+    }
+    configuration = {"training": training, "directory": "/home/ada"}
+    with Store.open(str(tmp_path / "a.db")) as store:
+        space = Space({"x": Real(0, 1)})
+        study = store.create_study("a", strategy="random", seed=1, configuration=configuration, space=space)
+        store.start(study.id, [start(0)])
+        store.finish(study.id, [finish(0)])
+        read = Study.read(store, "a")
+        found = parsed(trial_yaml(read, read.trials[0], is_elsewhere=True))
+    assert found["model"] == "/home/ada/m.py:build"
+    assert found["gan"]["generator_optimizer"] == "/home/ada/o.py:make"
+    assert found["checkpoint"] == {"path": "c", "start_from": "/home/ada/pretrained"}
+    assert found["data"]["train"] == ["/home/ada/a.h5"]
 
 
 def test_model_of_a_file_takes_nothing() -> None:

@@ -14,7 +14,7 @@ from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Real, Space
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.store import Store
-from mpi_opt.store.records import Finish, Start
+from mpi_opt.store.records import Finish, GivenBack, Start
 from mpi_opt.study.study import Study
 from mpi_opt.views.page.report import report, save_report
 from mpi_opt.views.page.report_data import as_script, short
@@ -126,7 +126,7 @@ def test_external_trials_of_a_report_are_on_no_block(tmp_path: Path) -> None:
         study = store.create_study("both", strategy="random", seed=1, configuration={}, space=space)
         places = [(-1, "external"), (-1, "external"), (0, "1")]
         store.start(study.id, [Start(Proposal(n, {"x": 0.5}), 1, *place, "") for n, place in enumerate(places)])
-        store.finish(study.id, [], {0: "the job was cancelled"})
+        store.finish(study.id, [], [GivenBack(0, 1, "the job was cancelled")])
         store.requeue(study.id, [2], "rank 1 was lost")
         page = report(Study.read(store, "both"))
     blocks = data_of(page)["blocks"]

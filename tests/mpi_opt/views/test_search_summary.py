@@ -13,6 +13,17 @@ from mpi_opt.views.text.search_summary import search_summary
 from tests.mpi_opt.store.made_up import start
 
 
+def test_queued_trials_are_not_left_to_others(tmp_path):
+    with Store.open(str(tmp_path / "a.db")) as store:
+        study = store.create_study("a", strategy="grid", seed=1, configuration={}, space=Space({"x": Integer(0, 9)}))
+        store.start(study.id, [start(number, {"x": number}) for number in range(3)])
+        store.finish(study.id, [Finish(Outcome(number, "complete", 0.5, None, 1.0), 1, 0) for number in range(2)])
+        store.requeue(study.id, [2], "the search ended")
+        store.event(study.id, SEARCH_STOPPED, "")
+        text = search_summary(Study.read(store, "a"), "sqlite:///a.db", 2)
+    assert "2 of 2 trials have ended; to resume, run the same command again" in text
+
+
 @pytest.mark.parametrize(
     ("event", "n_running", "line"),
     [

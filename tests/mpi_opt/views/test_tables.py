@@ -20,8 +20,44 @@ from mpi_opt.store import Store
 from mpi_opt.store.records import Finish, Start
 from mpi_opt.study import trial_table
 from mpi_opt.study.study import Study
+from mpi_opt.views.series import main_figure_name
 from mpi_opt.views.text import tables
 from tests.mpi_opt.store.made_up import finish, make_study, start
+
+
+@pytest.mark.parametrize(
+    ("folds", "note"),
+    [
+        ({"number": 5, "stop_early": True}, "pruned after 2 of 5 folds; value estimated for all folds\n"),
+        (5, "pruned after 2 of 5 folds\n"),
+    ],
+)
+def test_only_early_stopping_estimates_the_value_over_all_folds(folds: object, note: str) -> None:
+    with Store.open("sqlite://") as store:
+        configuration, space = {"folds": folds}, Space({"x": Real(0, 1)})
+        study = store.create_study("s", strategy="random", seed=1, configuration=configuration, space=space)
+        store.start(study.id, [start(0)])
+        of_folds = [FoldOutcome(fold, 0.5, 1.0) for fold in range(2)]
+        store.finish(study.id, [Finish(Outcome(0, "pruned", 0.5, None, 1234.0, of_folds), 1, 0)])
+        read = Study.read(store, "s")
+        page = tables.trial_page(read, read.trials[0], store.folds(study.id), [], [])
+    assert note in page
+    assert "20 min 34 s" in page
+
+
+@pytest.mark.parametrize(
+    ("configuration", "name"),
+    [
+        ({"objective": "f.py:f", "figure_of_merit": "error"}, "error"),
+        ({"objective": "f.py:f", "figure_of_merit": "val_loss"}, "figure of merit"),
+        ({"objective": "train", "figure_of_merit": "val_loss"}, "val_loss"),
+    ],
+)
+def test_figure_of_merit_has_the_name_that_the_user_gives_it(configuration: dict, name: str) -> None:
+    with Store.open("sqlite://") as store:
+        space = Space({"x": Real(0, 1)})
+        store.create_study("s", strategy="random", seed=1, configuration=configuration, space=space)
+        assert main_figure_name(Study.read(store, "s")) == name
 
 
 def test_columns_of_a_table_are_aligned() -> None:

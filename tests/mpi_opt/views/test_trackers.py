@@ -15,7 +15,7 @@ from mpi_opt.views.trackers import FailSafeTracker, Tracker, make_tracker
 FOLDS = [FoldOutcome(fold, 0.5, 1.0, {"val_loss": [1.0 + fold, 0.5]}) for fold in (0, 1)]
 GOOD = Outcome(7, "complete", 0.5, 0.1, 2.0, FOLDS)
 BAD = Outcome(8, "failed", None, None, 1.0, [], "ValueError: no data at http://ada:secret@host")
-TWO = replace(GOOD, number=9, figures_of_merit={"accuracy": 0.5, "seconds": 12.0})
+TWO = replace(GOOD, number=9, figures_of_merit={"val_loss": 0.5, "seconds": 12.0})
 POINT = {"learning_rate": 0.01, "optimizer": "adam", "nesterov": True, "layers": None}
 
 
@@ -32,7 +32,8 @@ def test_tensorboard_reads_curves_and_figure_of_merit(tmp_path: Path) -> None:
     of_two.Reload()
     assert [(e.step, e.value) for e in events.Scalars("val_loss")] == [(0, 1.5), (1, 0.5)]
     assert events.Scalars("figure_of_merit")[0].value == 0.5
-    assert of_two.Scalars("seconds")[0].value == 12.0
+    assert of_two.Scalars("figure_of_merit/seconds")[0].value == 12.0
+    assert [(e.step, e.value) for e in of_two.Scalars("val_loss")] == [(0, 1.5), (1, 0.5)], "the curve alone"
 
 
 def test_mlflow_reads_runs_with_parameters_and_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +53,7 @@ def test_mlflow_reads_runs_with_parameters_and_metrics(tmp_path: Path, monkeypat
     assert good.data.params == {name: str(value) for name, value in POINT.items()}
     numbers = {"val_loss": 0.5, "figure_of_merit": 0.5, "uncertainty": 0.1, "duration_s": 2.0}
     assert good.data.metrics == numbers
-    assert two.data.metrics == numbers | {"accuracy": 0.5, "seconds": 12.0}
+    assert two.data.metrics == numbers | {"figure_of_merit/val_loss": 0.5, "figure_of_merit/seconds": 12.0}
     history = client.get_metric_history(good.info.run_id, "val_loss")
     assert [(m.step, m.value) for m in sorted(history, key=lambda m: m.step)] == [(0, 1.5), (1, 0.5)]
     assert (good.info.status, bad.info.status) == ("FINISHED", "FAILED")

@@ -1,0 +1,79 @@
+"""The smaller sections of a ``training.yaml``: early stopping, target, checkpoints, validation, and the GAN."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from mpi_learn.models.configuration import Gan
+from mpi_learn.optimizers.configuration import OptimizerConfiguration
+from mpi_learn.settings.metric_direction import direction_of
+from mpi_learn.settings.section import Section
+from mpi_learn.settings.validation import InvalidValue
+
+
+class EarlyStopping(Section):
+    """``early_stopping:`` ends the training when a metric no longer improves."""
+
+    metric: str = Field("val_loss", description="A metric of the training, with the prefix ``val_`` for validation.")
+    patience: int = Field(3, ge=1, description="Epochs without improvement before the training ends.")
+    mode: Literal["auto", "min", "max"] = Field(
+        "auto", description="The better direction; auto: by the name of the metric, if it is a known one."
+    )
+    min_delta: float = Field(0.0, ge=0, description="A smaller change does not count as an improvement.")
+    restore_best: bool = Field(True, description="End with the weights of the best epoch.")
+
+    @property
+    def direction(self) -> Literal["min", "max"] | None:
+        """The better direction of the metric; None if the mode is ``auto`` and the metric is not a known one."""
+        return direction_of(self.metric) if self.mode == "auto" else self.mode
+
+
+class Target(Section):
+    """``target:`` end as soon as a metric reaches a value."""
+
+    metric: str = Field(description="A metric of the training.")
+    above: float | None = Field(None, description="End when it is at least this.")
+    below: float | None = Field(None, description="End when it is at most this.")
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Self:
+        if (self.above is None) == (self.below is None):
+            raise InvalidValue("give exactly one of above and below", "write `above: 0.99` or `below: 0.01`")
+        return self
+
+
+class Checkpoint(Section):
+    """``checkpoint:`` from which an interrupted training continues."""
+
+    path: Path = Field(description="A folder; it is created if missing.")
+    every: int = Field(1, ge=1, description="Epochs between two checkpoints; another one is written at the end.")
+    resume: bool = Field(True, description="Continue from the checkpoint in `path`, if there is one.")
+    start_from: Path | None = Field(
+        None,
+        description="A folder with another training's checkpoint: start from its weights, optimizer and epoch. "
+        "`epochs` includes its epochs.",
+    )
+
+
+class Validation(Section):
+    """``validation:`` when, and by which ranks, the model is validated."""
+
+    every: int = Field(1, ge=1, description="Epochs between two validations; the last epoch is always validated.")
+    mode: Literal["distributed", "master", "thread"] = Field(
+        "distributed",
+        description="distributed: every worker takes a share. master: the first worker takes all samples. thread: a "
+        "thread of each worker takes its share during the next epoch. Learning rates by plateau then change one epoch "
+        "later. So do early stopping, target and callbacks, except after an epoch with a checkpoint, which waits for "
+        "the validation.",
+    )
+    batch_size: int | None = Field(None, ge=1, description="Samples per batch; null: four training batches.")
+
+
+class GanSection(Gan):
+    """``gan:`` a generator and a discriminator that train each other (Goodfellow et al. 2014)."""
+
+    discriminator_optimizer: OptimizerConfiguration | None = Field(None, description="null: the same as `optimizer`.")
+    generator_optimizer: OptimizerConfiguration | None = Field(None, description="null: the same as `optimizer`.")
