@@ -18,7 +18,7 @@ from mpi_learn import train
 from mpi_learn.data.samples.batches import Batches, BatchOptions
 from mpi_learn.data.samples.class_weights import ClassWeights
 from mpi_learn.data.samples.dataset import Dataset
-from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.data.samples.in_memory import SampleFormat, Samples
 from mpi_learn.data.samples.latent_noise import Noise
 from mpi_learn.data.samples.make_batches import validation_batches
 from mpi_learn.errors import ConfigurationError, ModelError
@@ -221,6 +221,13 @@ def test_check_counts_the_parameters_of_both_models_and_prints_the_norm_of_their
     said = check(read_configuration(configuration(TORCH, **common)), MPI.COMM_SELF, data=unlabelled())
     assert f"{ends[0].size:,} in {len(arrays)} trainable arrays" in said
     assert float(re.search(r"norm (\S+),", said)[1]) == pytest.approx(np.linalg.norm(ends[1] - ends[0]), rel=1e-3)
+
+
+def test_check_names_the_noise_of_features_that_have_names():
+    plain = unlabelled()
+    named = replace(plain, training=replace(plain.training, format=SampleFormat(x_names=("image",))))
+    said = check(read_configuration(configuration(TORCH)), MPI.COMM_SELF, data=named)
+    assert re.search(r"inputs +image \(.*, noise \(", said)
 
 
 @FRAMEWORKS
