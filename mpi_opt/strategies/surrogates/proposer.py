@@ -57,11 +57,11 @@ class Region:
 
 @final
 class Proposer:
-    """Proposes rows of an encoded search space."""
+    """Proposes rows of an encoded search space; `trusts_variances` as in `Surrogate`."""
 
-    def __init__(self, encoding: Encoding, seed: int, criterion: Criterion) -> None:
+    def __init__(self, encoding: Encoding, seed: int, criterion: Criterion, *, trusts_variances: bool = False) -> None:
         self._encoding, self._seed, self._criterion = encoding, seed, criterion
-        self._surrogate = Surrogate(encoding.is_category)
+        self._surrogate = Surrogate(encoding.is_category, trusts_variances=trusts_variances)
         n_levels = np.array([0 if levels is None else len(levels) for levels in encoding.levels])
         self._categorical_dimensions = np.flatnonzero(encoding.is_category & (n_levels > 1))
 
