@@ -168,8 +168,8 @@ class Bayesian(Strategy):
         if self._history.n_values >= FEWEST_VALUES:
             self._prepared.refill(lambda rows, count: self._search(np.vstack([self._pending_rows(), *rows]), count))
 
-    def _new_proposer(self, *, trusts_variances: bool = False) -> Proposer:
-        return Proposer(self._encoding, self._seed, self._options.criterion, trusts_variances=trusts_variances)
+    def _new_proposer(self) -> Proposer:
+        return Proposer(self._encoding, self._seed, self._options.criterion)
 
     def _search(self, pending: Floats, count: int) -> Callable[[], list[Floats]]:
         """A function that returns the next `count` rows, based on the current observations, in any thread."""
@@ -181,8 +181,7 @@ class Bayesian(Strategy):
             if self._earlier is None:
                 return self._proposer.propose(observed, pending, number, count, self._is_allowed)
             extended = self._earlier.extend(observed)  # these values change with each outcome: a new model
-            proposer = self._new_proposer(trusts_variances=True)  # the earlier values are uncertain
-            return proposer.propose(extended, pending, number, count, self._is_allowed)
+            return self._new_proposer().propose(extended, pending, number, count, self._is_allowed)
 
         return rows
 

@@ -37,12 +37,10 @@ class SurrogateSettings:
     Attributes:
         offset: One of `OFFSETS`.
         hyperparameters: Those of the Gaussian process of the transformed values.
-        uses_variances: Whether the given variances of the values are added to the noise.
     """
 
     offset: float
     hyperparameters: Hyperparameters
-    uses_variances: bool
 
 
 @final
@@ -53,17 +51,12 @@ class Surrogate:
     `ANCHOR_GROWTH` (at an *anchor*), from the observations up to there; and again if some of these are penalties now.
     Between anchors only the length scales and the noise are fitted, starting from those of the anchor.
 
-    Given variances may be too large: all trials of a search have the same folds, so that the standard error over the
-    folds contains the differences between the folds, which are no noise. An anchor therefore ignores given variances
-    if the values are more probable without them. The noise is fitted in either case.
-
     Args:
         is_category: Shape (n_dimensions,), bool.
-        trusts_variances: Whether the given variances are always used.
     """
 
-    def __init__(self, is_category: Bools, *, trusts_variances: bool = False) -> None:
-        self._is_category, self._trusts_variances = is_category, trusts_variances
+    def __init__(self, is_category: Bools) -> None:
+        self._is_category = is_category
         self._anchor: tuple[Observations, SurrogateSettings] | None = None
 
     def fit(self, observed: Observations) -> tuple[GaussianProcess, float]:
@@ -85,7 +78,6 @@ class Surrogate:
         return self._fitted(observed, self._chosen(observed, (math.inf,)))
 
     def _fitted(self, observed: Observations, start: SurrogateSettings) -> tuple[GaussianProcess, float]:
-        observed = observed if start.uses_variances else observed.without_variances()
         y, variances = _standardized(observed, start.offset)
         likelihood = Likelihood(observed.rows, self._is_category)
         found = likelihood.fit(y, variances, start.hyperparameters, N_ITERATIONS)
@@ -97,10 +89,7 @@ class Surrogate:
         likelihood = Likelihood(observed.rows, self._is_category)
         n_dimensions = observed.rows.shape[1]
         starts = [Hyperparameters.default(n_dimensions, name) for name in CORRELATIONS]
-        versions = [observed]
-        if observed.variances.any() and not self._trusts_variances:
-            versions.append(observed.without_variances())
-        found = [_best_settings(likelihood, version, start, offsets) for version in versions for start in starts]
+        found = [_best_settings(likelihood, observed, start, offsets) for start in starts]
         return min(found, key=lambda pair: pair[0])[1]
 
 
@@ -113,7 +102,7 @@ def _best_settings(
         found = likelihood.fit(*_standardized(observed, offset), found, N_ANCHOR_ITERATIONS)
         densities = [_minus_log_density(likelihood, observed, other, found) for other in offsets]
         smallest, offset = min(densities), offsets[int(np.argmin(densities))]
-    return smallest, SurrogateSettings(offset, found, uses_variances=bool(observed.variances.any()))
+    return smallest, SurrogateSettings(offset, found)
 
 
 def _minus_log_density(likelihood: Likelihood, observed: Observations, offset: float, at: Hyperparameters) -> float:

@@ -79,10 +79,6 @@ class Observations:
         """The first `n` observations."""
         return self._kept(slice(n))
 
-    def without_variances(self) -> Observations:
-        """The same with unknown variances."""
-        return Observations(self.rows, self.values, np.zeros_like(self.variances))
-
     def is_equal(self, other: Observations) -> bool:
         """Whether points, values and variances are the same."""
         pairs = ((self.rows, other.rows), (self.values, other.values), (self.variances, other.variances))

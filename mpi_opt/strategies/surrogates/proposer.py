@@ -57,11 +57,11 @@ class Region:
 
 @final
 class Proposer:
-    """Proposes rows of an encoded search space; `trusts_variances` as in `Surrogate`."""
+    """Proposes rows of an encoded search space."""
 
-    def __init__(self, encoding: Encoding, seed: int, criterion: Criterion, *, trusts_variances: bool = False) -> None:
+    def __init__(self, encoding: Encoding, seed: int, criterion: Criterion) -> None:
         self._encoding, self._seed, self._criterion = encoding, seed, criterion
-        self._surrogate = Surrogate(encoding.is_category, trusts_variances=trusts_variances)
+        self._surrogate = Surrogate(encoding.is_category)
         n_levels = np.array([0 if levels is None else len(levels) for levels in encoding.levels])
         self._categorical_dimensions = np.flatnonzero(encoding.is_category & (n_levels > 1))
 

@@ -118,23 +118,6 @@ def test_a_model_is_the_same_to_the_last_digit_after_a_restart():
         np.testing.assert_array_equal(before.predict(x)[0], after.predict(x)[0])
 
 
-def test_given_variances_are_used_only_if_the_values_agree_with_them():
-    """Over folds that all trials share, the standard error contains the differences between the folds."""
-    rng = np.random.default_rng(1)
-    rows = rng.random((40, 2))
-    smooth, is_category = np.sin(4 * rows[:, 0]) + rows[:, 1], np.zeros(2, bool)
-
-    def model(noise, variances, **options):
-        observed = Observations(rows, smooth + noise * rng.standard_normal(40), np.broadcast_to(variances, 40))
-        return Surrogate(is_category, **options).fit_part(observed)[0]
-
-    stds = [model(0.0, 0.3, **options).predict(rows)[1] for options in ({}, {"trusts_variances": True})]
-    assert stds[0].max() < 0.02 < stds[1].min(), "in units of the standard deviation of the values"
-    is_noisy = np.arange(40) % 2 == 1
-    means, _ = model(0.8 * is_noisy, 0.8**2 * is_noisy).predict(rows)
-    assert np.corrcoef(means[is_noisy], smooth[is_noisy])[0, 1] > 0.99
-
-
 def test_pending_points_leave_the_mean_and_take_the_uncertainty():
     x, y = points(15)
     model = GaussianProcess(x, y, np.zeros(3, bool), Hyperparameters.default(3), np.zeros(15))
