@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 
@@ -36,4 +35,4 @@ def without_numpy(value: Any) -> Any:
         return {name: without_numpy(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
         return [without_numpy(entry) for entry in value]
-    return value.item() if isinstance(value, np.generic) else value
+    return value.item() if getattr(value, "shape", None) == () else value  # NumPy is not imported here

@@ -418,7 +418,7 @@ CASES = [
         "training.early_stopping",
         {"metric": "val_lss"},
         "space.yaml: training.early_stopping.metric: the training does not produce the metric val_lss",
-        "did you mean loss? it produces: loss, accuracy",
+        "did you mean val_loss? it produces: loss, accuracy, val_loss, val_accuracy",
     ),
     (
         "training.target",

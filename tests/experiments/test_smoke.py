@@ -95,12 +95,6 @@ def test_the_short_form_trains_replicas_of_clusters_in_one_process(tmp_path):
     assert re.search(r"\| 28 \| 3 \| 0.006 cosine \| 1 \| \d\.\d{3} \| [+-]\d+\.\d %", output), output
 
 
-def test_searches_with_and_without_early_stopping_are_compared(tmp_path):
-    arguments = ("--seeds", "1", "--strategies", "random", "--problems", "bowl")
-    output = run_experiment("fold_stopping/measure.py", *arguments, cwd=tmp_path)
-    assert len(re.findall(r"\| random \| \d\d% \| [\d.]+ \| [\d.]+ \| [01] of 1 \|", output)) == 3, output
-
-
 def test_every_folder_is_listed_and_has_a_readme():
     listed = (EXPERIMENTS / "README.md").read_text()
     folders = [folder for folder in EXPERIMENTS.iterdir() if list(folder.glob("*.py"))]
