@@ -1,6 +1,7 @@
 """How much an earlier study helps, and how much a misleading one hurts: simple regret with transfer and without.
 
     python experiments/transfer/measure.py [--seeds 16]
+    python experiments/transfer/measure.py --print        # only the table, from results.json
     python experiments/transfer/measure.py --smoke        # a search of two rows, prints the table only
 
 Writes the regrets to `results.json` and the table to README.md. Nothing is trained: the studies are functions.
@@ -25,6 +26,9 @@ from mpi_opt.strategies import Transfer, make_strategy
 
 SPACE = Space({name: Real(0, 1) for name in ("a", "b", "c", "d")})
 N_EARLIER, AT = 60, (10, 20, 30, 40)
+ELSEWHERE = 0.1
+"""A search whose smallest value is larger has not come near the minimum."""
+
 HERE = Path(__file__).parent
 MARK = "<!-- table -->"
 Function = Callable[[np.ndarray], float]
@@ -85,12 +89,13 @@ def table(results: dict[str, list[list[float]]]) -> str:
     Args:
         results: Name of a row -> for each seed the smallest value after each number of trials in `AT`.
     """
-    head = ["earlier study", "searches", *(f"{n} trials" for n in AT)]
+    head = ["earlier study", "searches", *(f"{n} trials" for n in AT), f"above {ELSEWHERE} after {AT[-1]}"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name, found in results.items():
         quartiles = np.quantile(found, (0.25, 0.5, 0.75), axis=0).T
         cells = [f"{middle:.2g} ({lower:.2g} to {upper:.2g})" for lower, middle, upper in quartiles]
-        lines.append(f"| {name} | {len(found)} | {' | '.join(cells)} |")
+        n_elsewhere = sum(values[-1] > ELSEWHERE for values in found)
+        lines.append(f"| {name} | {len(found)} | {' | '.join(cells)} | {n_elsewhere} |")
     return "\n".join(lines)
 
 
@@ -98,14 +103,16 @@ def main() -> None:
     """Measures and writes the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=16)
+    parser.add_argument("--print", action="store_true", help="only the table, from results.json")
     parser.add_argument("--smoke", action="store_true", help="a search of two rows; writes no files")
     given = parser.parse_args()
     earlier = list(EARLIER)
     if given.smoke:
         print(table(measured(range(1), earlier[:1], list(WAYS)[:1])))
         return
-    results = measured(range(given.seeds), earlier, list(WAYS))
-    (HERE / "results.json").write_text(json.dumps(results, indent=1))
+    file = HERE / "results.json"
+    results = json.loads(file.read_text()) if given.print else measured(range(given.seeds), earlier, list(WAYS))
+    file.write_text(json.dumps(results, indent=1))
     before, _, _ = (HERE / "README.md").read_text().partition(MARK)
     (HERE / "README.md").write_text(f"{before}{MARK}\n\n{table(results)}\n")
 

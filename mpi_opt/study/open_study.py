@@ -156,7 +156,7 @@ def _check_unchanged(plan: Plan, record: StudyRecord, where: str, has_earlier: b
             raise ConfigurationError(
                 f"the study {record.name!r} in {where} was created with another {key}: "
                 f"{'; '.join(_differences(before, now))}",
-                where=key,
+                where="search.seed" if key == "seed" else key,
                 cure="restore it, or start a new study: --study NAME",
             )
 
@@ -174,7 +174,7 @@ def _differences(before: object, now: object, key: str = "") -> Iterator[str]:
 
 
 def _fixed_value(content: Mapping[str, Any], key: str) -> Any:
-    """The value at `key`; of ``folds`` only the number, because ``stop_early`` may change during a study."""
+    """The value at `key`: of ``folds`` the number, because ``stop_early`` may change; no seed without folds."""
     if key == "folds":
         return number_of_folds(content)
     if key == "seed":

@@ -326,8 +326,10 @@ def test_a_server_that_fails_is_asked_again(remote_folder, tmp_path, monkeypatch
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
+            CountingFiles.downloads.clear()
             with pytest.raises(DataError, match="cannot be fetched: 503"):
                 loaded(f"http://127.0.0.1:{server.server_port}/part_0.h5", cache=str(tmp_path / "cache"))
+            assert len(CountingFiles.downloads) == remote.N_TRIES
         finally:
             server.shutdown()
 
