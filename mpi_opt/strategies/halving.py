@@ -26,6 +26,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate
 from typing import Any, Literal, final
 
@@ -38,6 +39,7 @@ from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.bayesian import Bayesian
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
 from mpi_opt.strategies.points.options import Options, read_options
+from mpi_opt.strategies.points.sampling import n_allowed_points
 from mpi_opt.strategies.random_search import RandomSearch
 from mpi_opt.strategies.strategy import Cost, Decision, Strategy
 from mpi_opt.strategies.surrogates.rung_model import RungModel
@@ -108,7 +110,7 @@ class Halving(Strategy):
         self._options = read_options(HalvingOptions, options)
         self._space = space
         self._rungs = [Rung(budget) for budget in _budgets(self._options)]
-        self._bookkeeping = Bookkeeping(space, Options())
+        self._bookkeeping = Bookkeeping(space, Options(constraints=self._options.constraints))
         common = self._options.model_dump(include={"initial", "constraints"})
         self._model: RungModel | None = None
         self._proposer: Strategy
@@ -203,10 +205,15 @@ class Halving(Strategy):
 
     def _allows_promotion(self, n_epochs: float) -> bool:
         """Whether new configurations keep their part of all epochs, or the space cannot have more configurations."""
-        if len(self._latest) >= self._space.size:
+        if len(self._latest) >= self._n_points:
             return True
         promoted = self._epochs_of_promoted + n_epochs
         return promoted <= (1.0 - self._options.exploration) * (promoted + self._epochs_of_new) * (1 + 1e-9)
+
+    @cached_property
+    def _n_points(self) -> float:
+        """The largest possible number of configurations that differ."""
+        return n_allowed_points(self._space, self._bookkeeping.allows)
 
     def _first_trial(self) -> Proposal | None:
         point = self._point()

@@ -124,3 +124,10 @@ def all_points(
                     yield from extended(longer, names[1:])
 
     return extended({}, space.order)
+
+
+def n_allowed_points(space: Space, allows: Callable[[Parameters], bool]) -> float:
+    """The number of points that `allows` accepts (see `all_points`); ``inf`` for spaces that are too large to list."""
+    if space.size > LARGEST_LISTED:
+        return math.inf
+    return sum(1 for _ in all_points(space, allows=allows))

@@ -119,9 +119,19 @@ def test_first_promotion_of_a_rung_does_not_wait_for_new_configurations():
     assert first_full == [3, 3]
 
 
-def test_promotions_wait_for_nothing_when_the_space_is_used_up():
-    strategy = make_strategy("halving", {"n": Integer(1, 12)}, seed=1, options=OPTIONS | {"exploration": 0.9})
-    _, _, proposals = searched(strategy, 17, lambda one: one.parameters["n"])
+@pytest.mark.parametrize(
+    ("space", "constraints"),
+    [
+        ({"n": Integer(1, 12)}, []),
+        ({"n": Integer(1, 100)}, ["n <= 12"]),
+        ({"n": Integer(0, 9), "m": Integer(1, 3, when={"n": [0]})}, []),
+    ],
+    ids=["plain", "constraint", "conditional"],
+)
+def test_promotions_wait_for_nothing_when_the_space_is_used_up(space, constraints):
+    options = OPTIONS | {"exploration": 0.9, "constraints": constraints}
+    strategy = make_strategy("halving", space, seed=1, options=options)
+    _, _, proposals = searched(strategy, 17, lambda one: one.parameters["n"] + one.parameters.get("m", 0))
     assert sorted(one.budget for one in proposals.values()) == [1] * 12 + [3] * 4 + [9]
 
 
