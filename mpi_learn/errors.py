@@ -17,7 +17,13 @@ from typing import Any
 
 
 class MPILearnError(Exception):
-    """Base class of all exceptions that this package raises on purpose."""
+    """Base class of all exceptions that this package raises on purpose.
+
+    Attributes:
+        exit_status: The exit status of a command that ends with this error.
+    """
+
+    exit_status = 1
 
 
 class UserError(MPILearnError):
@@ -29,6 +35,8 @@ class UserError(MPILearnError):
             with `at`.
         cure: What to write or do instead.
     """
+
+    exit_status = 2
 
     def __init__(self, problem: str, *, where: str = "", cure: str = "") -> None:
         super().__init__(problem)

@@ -98,7 +98,7 @@ def search(
     Raises:
         UserError: An argument, the space, the store or the preparation of the objective is invalid, or another search
             runs the study. Raised on every rank.
-        SearchFailed: The first trials all failed, or every rank was lost. Raised on every rank.
+        SearchFailed: The first trials all failed, or no block of ranks could be formed. Raised on every rank.
     """
     content = {
         "study": study,

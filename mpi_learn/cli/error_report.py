@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from mpi_learn.cli.exit_status import FAILED, INTERRUPTED, INVALID
+from mpi_learn.cli.exit_status import FAILED, INTERRUPTED
 from mpi_learn.cli.launchers import launched_rank
 from mpi_learn.errors import MPILearnError, TrainingError, UserError, without_passwords
 
@@ -31,7 +31,7 @@ def reported(world: Communicator | None, debug: bool) -> Iterator[None]:
         world: The ranks that run the block together; None before MPI starts.
 
     Raises:
-        typer.Exit: With `INVALID` after a `UserError`, with `FAILED` after any other error.
+        typer.Exit: With the error's own status after an `MPILearnError`, with `FAILED` after any other error.
     """
     try:
         yield
@@ -44,7 +44,7 @@ def reported(world: Communicator | None, debug: bool) -> Iterator[None]:
             _report_to(world, error, debug)
         elif launched_rank() == 0 or not isinstance(error, MPILearnError):
             _print(error, debug)
-        raise typer.Exit(INVALID if isinstance(error, UserError) else FAILED) from None
+        raise typer.Exit(error.exit_status if isinstance(error, MPILearnError) else FAILED) from None
 
 
 def _report_to(world: Communicator, error: BaseException, debug: bool) -> None:

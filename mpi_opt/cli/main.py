@@ -18,7 +18,7 @@ from mpi_learn.cli.launch import DEBUG, Launch, launch, start_limit, without_deb
 from mpi_learn.cli.launchers import is_launched, launched_rank
 from mpi_learn.cli.stop_request import StopRequest, ignored_requests
 from mpi_learn.cli.terminal import replace_missing_characters
-from mpi_opt.errors import MPILearnError, UserError, without_passwords
+from mpi_opt.errors import MPILearnError, without_passwords
 
 if TYPE_CHECKING:
     import typer
@@ -128,7 +128,7 @@ def _guarded(command: Callable[[], Any], debug: bool, default: int | None = FINI
         _report(error, debug)
         if launched_rank() > 0 and isinstance(error, MPILearnError):
             return FINISHED  # mpirun drops the message of rank 0 if another rank ends first with an error
-        return INVALID if isinstance(error, UserError) else FAILED
+        return error.exit_status if isinstance(error, MPILearnError) else FAILED
     return default if value is None else value
 
 

@@ -20,7 +20,8 @@ class BlockMembership:
         leaving: Ranks of disbanded blocks that have not left them yet.
         lost: Ranks that have died or were given up.
         given_up: Ranks that were given up because they did not leave their block. They may leave it later.
-        retired: Live ranks with which no block could be formed; they join no more blocks.
+        retired: Live ranks that join no more blocks: no block could be formed with them, or too many trials failed in
+            their block.
         numbers: The indices of future blocks, ascending.
     """
 
@@ -61,6 +62,7 @@ class BlockMembership:
         """Records lost ranks; returns their blocks, which must be disbanded."""
         new = set(ranks) - self.lost
         self.lost |= new
+        self.given_up -= set(ranks)  # their last message, that they have left their block, may still arrive
         self.spare -= new
         self.leaving -= new
         self.retired -= new
@@ -86,12 +88,11 @@ class BlockMembership:
         self.spare.discard(rank)
         self.retired.add(rank)
 
-    def give_up_leaving(self) -> set[int]:
-        """Marks the ranks that have not left their disbanded block as lost; returns them."""
-        gone, self.leaving = self.leaving, set()
-        self.given_up |= gone
-        self.lost |= gone
-        return gone
+    def give_up(self, ranks: set[int]) -> None:
+        """Marks ranks that have not left their disbanded block as lost."""
+        self.leaving -= ranks
+        self.given_up |= ranks
+        self.lost |= ranks
 
     def form(self) -> list[int]:
         """Forms as many complete blocks of spare ranks as possible; a smaller one if there is no other block."""

@@ -24,7 +24,7 @@ TIMEOUT_SLACK_S = 20.0
 """Time after ``trial.timeout`` at which a block is given up, in seconds. Its watchdogs should have acted by then."""
 
 PARTING_S = 2.0
-"""Time that the end of the search waits for ranks that are leaving their block, in seconds."""
+"""The longest wait at the end of the search for ranks that are leaving their block, in seconds."""
 
 FORMING_ATTEMPTS = 3
 """A rank is retired after this number of consecutive blocks that could not be formed with it."""
@@ -72,9 +72,10 @@ class BlockPool:
         self.free: list[int] = []
         self._clock = ListeningClock()
         self._hosts: dict[int, str] = {}
-        self._failures: Counter[int] = Counter()
-        self._failure = ""
-        self._disbanded_at_s = 0.0
+        self._n_failed_formations: Counter[int] = Counter()
+        self._last_mpi_error = ""
+        self._barred: set[int] = set()  # the ranks of retired blocks
+        self._disbanded_at_s: dict[int, float] = {}
         self._is_dismissed = False
 
     def __len__(self) -> int:
@@ -113,8 +114,8 @@ class BlockPool:
         """The hosts of a block, separated by commas."""
         return self._hosts.get(block, "")
 
-    def assign(self, proposal: Proposal, attempt: int, block: int, settings: SearchSettings) -> RunningTrial:
-        """The state of a trial that starts on a block now. Sends no message."""
+    def new_running_trial(self, proposal: Proposal, attempt: int, block: int, settings: SearchSettings) -> RunningTrial:
+        """The state of a trial that starts on `block` now."""
         n_groups, limits = len(fold_groups(len(self.ranks(block)), settings.folds)), settings.limits
         due_s = self.now_s + (limits.timeout_s or float("inf")) + TIMEOUT_SLACK_S
         values = IntermediateValues(n_groups, limits.figures_of_merit)
@@ -148,22 +149,21 @@ class BlockPool:
             return False
         self._hosts[ready.block] = ready.hosts
         for rank in self.ranks(ready.block):
-            del self._failures[rank]
+            del self._n_failed_formations[rank]
+        self._last_mpi_error = ""
         self.free.append(ready.block)
         return True
 
     def mark_broken(self, broken: Broken) -> None:
         """Records that communication in a block has failed, before it is disbanded."""
         if broken.block not in self._hosts:  # the block could not be formed
-            self._failure = broken.reason
-            self._failures.update(self.ranks(broken.block))
+            self._last_mpi_error = broken.reason
+            self._n_failed_formations.update(self.ranks(broken.block))
 
     @property
-    def why_empty(self) -> str:
-        """The reason why no rank can run a trial."""
-        if self._failure:
-            return f"no block of ranks could be formed; MPI says: {self._failure}"
-        return "every rank that could run a trial was lost; the same command resumes the study"
+    def why_broken(self) -> str:
+        """MPI's error when the latest block was formed; empty if that succeeded."""
+        return self._last_mpi_error
 
     def not_yet_lost(self, ranks: frozenset[int]) -> list[int]:
         """Those of `ranks` that are not recorded as lost, ascending."""
@@ -178,6 +178,7 @@ class BlockPool:
     def disband(self, block: int) -> None:
         """Disbands a block. Its live ranks send `Freed` when they have left it."""
         survivors = self.membership.disband(block)
+        self._disbanded_at_s |= dict.fromkeys(survivors, self.now_s)
         self._forget(block)
         for rank in survivors:
             self.link.send(rank, Disband(block))
@@ -189,7 +190,7 @@ class BlockPool:
         Without protection that would end the job: its ranks leave the block and join no other.
         """
         if not self.link.is_protected:
-            self._failures.update(dict.fromkeys(self.ranks(block), FORMING_ATTEMPTS))  # see `mark_freed`
+            self._barred.update(self.ranks(block))
             self.disband(block)
             return
         survivors = self.membership.disband(block)
@@ -200,20 +201,21 @@ class BlockPool:
         self._form()
 
     def mark_freed(self, rank: int) -> None:
-        """Records that a rank has left its block. It joins another, unless forming blocks with it failed too often."""
+        """Records that a rank has left its block. It joins another unless it is retired."""
         self.membership.free(rank)
-        if self._failures[rank] >= FORMING_ATTEMPTS:
+        if rank in self._barred or self._n_failed_formations[rank] >= FORMING_ATTEMPTS:
             self.membership.retire(rank)
         self._form()
 
     def give_up_unresponsive(self) -> set[int]:
         """Gives up ranks that do not leave their disbanded block in time; returns them."""
-        if not self.membership.leaving or self.now_s - self._disbanded_at_s < self.link.leave_s:
-            return set()
-        gone = self.membership.give_up_leaving()
-        for rank in gone:
-            self.link.send(rank, End())
-        self._form()
+        limit_s = self.now_s - self.link.leave_s
+        gone = {rank for rank in self.membership.leaving if self._disbanded_at_s[rank] <= limit_s}
+        if gone:
+            self.membership.give_up(gone)
+            for rank in gone:
+                self.link.send(rank, End())
+            self._form()
         return gone
 
     def dismiss(self, busy: Collection[int] = ()) -> None:
@@ -243,7 +245,6 @@ class BlockPool:
                     self.membership.lose(message.ranks)
 
     def _forget(self, block: int) -> None:
-        self._disbanded_at_s = self.now_s
         if block in self.free:
             self.free.remove(block)
 

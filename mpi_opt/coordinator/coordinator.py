@@ -15,7 +15,7 @@ from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.study_state import StudyState
 from mpi_opt.coordinator.trial_queue import RunningTrial
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
-from mpi_opt.errors import SearchFailed, UserError
+from mpi_opt.errors import SearchFailed
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Freed, Lost, Ready, Report, Stop, ToCoordinator
 from mpi_opt.store.store import Store
 from mpi_opt.strategies.strategy import Strategy
@@ -47,8 +47,8 @@ class Coordinator:
         """Runs the search loop until the search is over, then dismisses every rank.
 
         Raises:
-            UserError: A block could not prepare its objective.
-            SearchFailed: The first trials all failed, or no rank is left.
+            UserError, TrainingError: A block could not prepare its objective.
+            SearchFailed: The first trials all failed, or no block could be formed.
         """
         try:
             self._resume()
@@ -65,7 +65,7 @@ class Coordinator:
                 self._dispatch()
                 self.progress.tick()
             self._conclude()
-        except (UserError, SearchFailed) as error:
+        except Exception as error:  # also of the user's strategy
             self.state.save_after(error, self._outcomes)
             raise
         finally:
@@ -100,7 +100,10 @@ class Coordinator:
         if self.is_stopping or self.queue.is_done:
             return True
         if self.pool.is_empty:
-            raise SearchFailed(self.pool.why_empty)
+            if reason := self.pool.why_broken:
+                raise SearchFailed(f"no block of ranks could be formed; MPI says: {reason}")
+            self._stop("every rank that could run a trial was lost")
+            return True
         return self.state.is_exhausted
 
     def _handle(self, rank: int, message: ToCoordinator) -> None:
@@ -197,7 +200,9 @@ class Coordinator:
             self.is_stopping = not self.state.is_waiting_for_results
             return
         pairs = zip(trials, self.pool.free, strict=False)
-        started = [self.pool.assign(proposal, attempt, block, self.settings) for (proposal, attempt), block in pairs]
+        started = [
+            self.pool.new_running_trial(proposal, attempt, block, self.settings) for (proposal, attempt), block in pairs
+        ]
         past = self.state.begin([self.pool.start_of(running) for running in started])
         if past is not None:  # a workload system has received one of these trials
             self._stop_if_reached(past, "a trial of a workload system reached the target")
@@ -256,7 +261,7 @@ class Coordinator:
             self._give_up(running.block, "its block does not answer")
 
     def _must_stop(self) -> bool:
-        """Whether the search must end and has not been stopped yet. ``mpirun`` may leave it only 0.25 s."""
+        """Whether the search must end and has not been stopped yet."""
         return self._stop_by_s == NEVER and self.stopping.is_due()
 
     def _stop_if_due(self) -> None:
@@ -268,7 +273,10 @@ class Coordinator:
             self._stop_by_s = self.pool.now_s + STOPPING_S
 
     def _requeue_running(self, why: str) -> None:
-        """Requeues the running trials in the store. Done first, because ``mpirun`` may kill this process in 0.25 s."""
+        """Requeues the running trials in the store.
+
+        This is done first: after a signal, ``mpirun`` may kill this process within 0.25 s.
+        """
         is_suspect = not self.link.is_protected and self.stopping.may_be_a_death()
         why = f"the search ended: {self.why_stopped or why}"
         failed = [running for running in list(self.queue.running.values()) if self._has_failed(running, why)]

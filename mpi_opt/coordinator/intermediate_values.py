@@ -9,7 +9,7 @@ class IntermediateValues:
     """The intermediate values of one running trial.
 
     If folds run in parallel, their values of a step are aggregated once all of them have reported it. If folds run one
-    after the other, only the values of the first one are used: the trial is pruned, or not, before the others run.
+    after the other, only the values of the first one are used.
 
     Attributes:
         n_groups: Number of folds that run in parallel.

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from mpi_opt.store.errors import StoreNotReadyError
 from mpi_opt.store.records import Finish, GivenUp, Start
 from mpi_opt.store.store import Store
 from mpi_opt.study.progress import Progress
 
+T = TypeVar("T")
+
 PAUSE_S = 2.0
 """The pause before a retry, in seconds."""
 
 
 class RetryingStore:
-    """The writing methods of a store, for one study. Each call returns after its commit.
+    """A store, for one study. Each writing call returns after its commit.
 
     `progress` receives the reason for waiting, once per call. If `must_end` returns True, because the search must end
     now, the error of the store is raised instead of a retry.
@@ -40,11 +43,15 @@ class RetryingStore:
         """Records an event of the search."""
         self._retry(lambda: self.store.event(self.study_id, kind, detail))
 
-    def _retry(self, write: Callable[[], None]) -> None:
+    def read(self, query: Callable[[Store, int], T]) -> T:
+        """Returns the value of `query`, a function of the store and the study."""
+        return self._retry(lambda: query(self.store, self.study_id))
+
+    def _retry(self, call: Callable[[], T]) -> T:
         is_noted = False
         while True:
             try:
-                return write()
+                return call()
             except StoreNotReadyError as error:
                 if self._must_end():
                     raise

@@ -94,14 +94,15 @@ class StudyState:
             return self.finish(kept)
         return outcomes
 
-    def save_after(self, error: MPILearnError, outcomes: list[tuple[RunningTrial, Outcome]]) -> None:
+    def save_after(self, error: Exception, outcomes: list[tuple[RunningTrial, Outcome]]) -> None:
         """Commits `outcomes` and requeues the running trials after an error that ends the search.
 
         Otherwise, the next search would count these trials as killed. After an error of the store nothing is written.
         """
         if isinstance(error, StoreError):
             return
-        first_line, _, _ = str(error).partition("\n")
+        text = str(error) if isinstance(error, MPILearnError) else f"{type(error).__name__}: {error}"
+        first_line, _, _ = text.partition("\n")
         running = [one for one in self.queue.running.values() if not one.is_requeued]
         with suppress(StoreError):  # the first error is reported
             self._check_lease()
@@ -171,11 +172,13 @@ class StudyState:
         """Whether a workload system has received a trial that the search had requeued."""
         if not running.is_requeued:
             return False
-        (record,) = self._store.store.trials(self._store.study_id, numbers=[running.number])
+        (record,) = self._store.read(lambda store, study_id: store.trials(study_id, numbers=[running.number]))
         return record.attempts > running.attempt
 
     def _read(self) -> PastTrials:
-        return PastTrials.read(self._store.store, self._store.study_id, self._limits.figures_of_merit, self._folds)
+        return self._store.read(
+            lambda store, study_id: PastTrials.read(store, study_id, self._limits.figures_of_merit, self._folds)
+        )
 
     def _left_running(self, past: PastTrials) -> list[int]:
         """The trials that are running in the store, but neither on a block nor in a workload system."""
@@ -186,7 +189,7 @@ class StudyState:
         """The outcomes of trials that probably kill every search that runs them."""
         suspects = [record.number for record in past.unfinished if record.attempts >= MAX_CRASHES]
         numbers = [number for number in suspects if number not in past.external]
-        attempts = self._store.store.attempts(self._store.study_id, numbers) if numbers else []
+        attempts = self._store.read(lambda store, study_id: store.attempts(study_id, numbers)) if numbers else []
         latest = {attempt.number: attempt for attempt in attempts}
         n_ends = Counter(attempt.number for attempt in attempts if attempt.outcome == "killed")
         error = f"the search was killed each of the {MAX_CRASHES} times that this trial ran, probably because of it"
@@ -199,7 +202,7 @@ class StudyState:
     def _replay(self, past: PastTrials) -> None:
         past.replay(self._strategy)
         if self._complete_trials.n_folds > 1:
-            past.add_complete(self._complete_trials, self._store.store.folds(self._store.study_id))
+            past.add_complete(self._complete_trials, self._store.read(lambda store, study_id: store.folds(study_id)))
         self.queue.resume(past)
         self._external.resume(past)
         self.n_usable = sum(record.figure_of_merit is not None for record in past.ended)

@@ -1,7 +1,7 @@
 """The errors of the store, and the messages of the drivers' errors.
 
 mpi_opt.errors.StoreError   invalid input: URL, directory, permission, version
-├── StoreNotReadyError          nothing was written; the same call may succeed later
+├── StoreNotReadyError          nothing was written; the same call may succeed later; exit status 1
 │   ├── StoreFullError              no space on the disk, over the quota, or an I/O error
 │   └── StoreLockedError            another program holds the write lock
 ├── InvalidQueryError       a query of the user has a wrong syntax, or the name of a table or column
@@ -18,6 +18,8 @@ from mpi_opt.errors import StoreError
 
 class StoreNotReadyError(StoreError):
     """The database cannot be written for the moment. The call wrote nothing and may be repeated later."""
+
+    exit_status = 1
 
 
 class StoreFullError(StoreNotReadyError):

@@ -88,6 +88,7 @@ class Block:
     def _run_part(self, assignment: Assignment) -> PartOutcome:
         part, started = PartOutcome(assignment.number), time.perf_counter()
         for fold in folds_of_group(self.group, len(self.groups), self.settings.folds):
+            self.check()  # user code may have caught the exception that the disbanding of the block raised in it
             trial = Trial(
                 assignment.proposal,
                 comm=self.fold_comm,
@@ -104,16 +105,17 @@ class Block:
     def _continues(
         self, has_succeeded: bool, trial: Trial, part: PartOutcome, reference: ReferenceTrial | None
     ) -> bool:
-        """Whether the next fold runs. With a reference the leader decides and sends its verdict to the members.
+        """Whether the next fold runs. The leader decides and sends its verdict to the members.
 
-        A rank whose fold has failed does not wait for the verdict, but the leader always sends it.
+        Only the leader has the figure of merit, which may be invalid. A rank whose fold has failed does not wait for
+        the verdict, but the leader always sends it.
         """
-        is_last = len(self.groups) > 1 or trial.fold == self.settings.folds - 1
-        if reference is None or is_last:
+        if len(self.groups) > 1 or trial.fold == self.settings.folds - 1:
             return has_succeeded
         if self.comm.rank > 0:
             return has_succeeded and self._await_verdict(trial)
-        part.is_clearly_worse = has_succeeded and reference.is_clearly_worse(_figures(part.folds))
+        if has_succeeded and reference is not None:
+            part.is_clearly_worse = reference.is_clearly_worse(_figures(part.folds))
         continues = has_succeeded and not part.is_clearly_worse
         for member in range(1, self.comm.size):
             self.comm.send(Verdict(trial.number, trial.fold, continues), dest=member, tag=VERDICT)
@@ -147,7 +149,8 @@ class Block:
                 self.reporter.abandon(self.index, trial.number, part.error)
             return False
         part.was_stopped = trial.was_stopped
-        if trial.comm.rank == 0:
+        is_partial = trial.was_stopped and part.folds  # not comparable with the folds that are complete
+        if trial.comm.rank == 0 and not is_partial:
             history = history or ({"report": trial.reported} if trial.reported else {})
             duration_s, by_name = time.perf_counter() - started, self.settings.figures_of_merit.by_name(figures)
             part.folds.append(FoldOutcome(trial.fold, figures[0], duration_s, history, by_name))

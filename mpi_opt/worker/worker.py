@@ -69,6 +69,7 @@ class Worker:
             end_process("of an error in this program")
 
     def _serve_in(self, join: Join) -> None:
+        self.reporter.drop_stops()
         comm = None
         try:
             comm = self.link.form_block(join, partial(self.watchdog.check, join.block))
@@ -144,6 +145,11 @@ class LinkReporter:
         while isinstance(message := self.link.poll(STOP), Stop):
             is_stopped = is_stopped or message.number == number
         return is_stopped
+
+    def drop_stops(self) -> None:
+        """Drops stop messages of an earlier block: the same trial may run again in the next one."""
+        while self.link.poll(STOP) is not None:
+            pass
 
     def abandon(self, block: int, number: int, error: str) -> None:
         """Without protection, asks the coordinator to give the block up if its trial does not end soon."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import pytest
@@ -148,6 +149,67 @@ def test_all_ranks_of_a_block_stop_after_the_same_fold_although_one_failed_befor
     assert sorted(one for one in ran if one[0] == 1) == [(1, 0, 0), (1, 1, 0)]
 
 
+def test_no_member_starts_the_next_fold_if_the_figure_of_merit_is_invalid(thread_comms):
+    """Only the leader reads the figure of merit. A member alone in the next fold would wait for it forever."""
+    ran = []
+
+    def rank(comm) -> Outcome | None:
+        def called(trial):
+            ran.append((comm.rank, trial.fold))
+            return math.nan, None
+
+        block = Block(comm, 0, called, TrialSettings(0, 3), reporter=NoReporter(), watchdog=NoWatchdog())
+        return block.run(Assignment(Proposal(0, {}), "", None))
+
+    outcome = run_ranks(2, rank, timeout_s=20)[0]
+    assert outcome.state == "failed"
+    assert "nan" in outcome.error
+    assert sorted(ran) == [(0, 0), (1, 0)]
+
+
+def test_a_disbanded_block_starts_no_other_fold_although_the_objective_caught_the_interruption():
+    ran = []
+
+    class Watchdog(NoWatchdog):
+        def check(self, block) -> None:
+            if ran:
+                raise Disbanded
+
+    def called(trial):
+        ran.append(trial.fold)
+        return 1e9, None
+
+    block = Block(MPI.COMM_SELF, 0, called, TrialSettings(0, 3), reporter=NoReporter(), watchdog=Watchdog())
+    with pytest.raises(Disbanded):
+        block.run(Assignment(Proposal(0, {}), "", None))
+    assert ran == [0]
+
+
+def test_the_value_of_a_stopped_trial_does_not_include_the_fold_that_was_not_trained_to_its_end():
+    class Reporter(NoReporter):
+        """Stops the trial in its second fold."""
+
+        fold = 0
+
+        def report(self, number, fold, step, value) -> None:
+            self.fold = fold
+
+        def is_stopped(self, number) -> bool:
+            return self.fold == 1
+
+    def called(trial):
+        for step in range(3):
+            trial.report(step, 1.0 - 0.1 * step)
+            if trial.should_stop():
+                break
+        return 1.0 - 0.1 * step, None
+
+    block = Block(MPI.COMM_SELF, 0, called, TrialSettings(0, 3), reporter=Reporter(), watchdog=NoWatchdog())
+    outcome = block.run(Assignment(Proposal(0, {}), "", None))
+    assert (outcome.state, outcome.figure_of_merit) == ("pruned", pytest.approx(0.8))
+    assert [one.fold for one in outcome.folds] == [0]
+
+
 def test_the_time_limit_is_that_of_all_folds_of_a_trial_together():
     spent = []
 
@@ -199,8 +261,14 @@ def test_a_member_of_a_disbanded_block_does_not_wait_until_its_leader_receives_i
             return MPI.COMM_SELF.issend(value, dest=0, tag=tag)
 
     class Watchdog(NoWatchdog):
+        has_run = False
+
         def check(self, block) -> None:
-            raise Disbanded
+            if self.has_run:
+                raise Disbanded
+
+        def stop_guarding(self) -> None:
+            self.has_run = True
 
     def rank(comm) -> None:
         comm = Deserted(comm._shared, comm.rank)

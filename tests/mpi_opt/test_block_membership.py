@@ -41,11 +41,21 @@ def test_a_rank_that_was_given_up_is_spare_again_when_it_leaves_its_block():
     membership = two_blocks()
     membership.disband(0)
     membership.free(1)
-    assert membership.give_up_leaving() == {2}
+    membership.give_up({2})
     assert membership.form() == []
     membership.free(2)
     assert membership.form() == [2]
     assert membership.blocks[2] == (1, 2)
+
+
+def test_a_rank_that_was_given_up_and_died_is_not_spare_when_its_last_message_arrives():
+    membership = two_blocks()
+    membership.disband(0)
+    membership.give_up({2})
+    assert membership.lose([2]) == []
+    membership.free(2)
+    assert membership.spare == set()
+    assert membership.lost == {2}
 
 
 def test_a_smaller_block_is_formed_only_if_no_other_ranks_can_run_trials():

@@ -53,6 +53,19 @@ def test_ranks_have_time_to_leave_their_block(pool):
     assert pool.membership.leaving == {1, 2}
 
 
+def test_a_rank_that_does_not_leave_its_block_is_given_up_although_others_are_disbanded_later(pool, monkeypatch):
+    pool.link.leave_s = 30.0
+    now_s = 0.0
+    monkeypatch.setattr(type(pool), "now_s", property(lambda self: now_s))
+    pool.disband(0)
+    now_s = 20.0
+    pool.disband(1)
+    assert pool.give_up_unresponsive() == set()
+    now_s = 31.0
+    assert pool.give_up_unresponsive() == {1, 2}
+    assert pool.membership.leaving == {3, 4}
+
+
 def test_a_rank_that_dies_while_it_leaves_its_block_does_not_keep_the_last_spare_rank_waiting(pool):
     pool.disband(0)
     pool.mark_freed(1)

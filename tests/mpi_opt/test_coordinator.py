@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from mpi_learn.cli.stop_request import StopRequest
+from mpi_learn.errors import TrainingError
 from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.block_pool import BlockPool
 from mpi_opt.coordinator.coordinator import Coordinator
@@ -16,7 +17,7 @@ from mpi_opt.core.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.space import Real, Space
 from mpi_opt.core.trial import Failed, FoldOutcome, Outcome, TrialRecord
-from mpi_opt.errors import SearchFailed, UserError
+from mpi_opt.errors import MPILearnError, SearchFailed, UserError
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Disband, Join, Lost, Ready, Report, Stop
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreConflictError, StoreFullError, StudyOwnedError
@@ -470,9 +471,13 @@ def test_survivors_of_two_blocks_form_a_new_one():
     assert pool.membership.blocks == {2: (2, 4)}
 
 
-def test_a_search_without_ranks_says_so():
-    with pytest.raises(SearchFailed, match="every rank that could run a trial was lost"):
-        search(Deaths(squares, {0: 1}), blocks=1, trials=6)
+def test_a_search_without_ranks_ends_in_order():
+    """It is not finished: the same command continues it."""
+    _, store = search(Deaths(squares, {0: 1}), blocks=1, trials=6)
+    assert store.events == ["rank_lost", "search_stopped"]
+
+
+NO_FILE = UserError("no such file: x.h5")
 
 
 class LateError(ScriptedLink):
@@ -480,28 +485,41 @@ class LateError(ScriptedLink):
 
     Args:
         outcome: The outcome of the trial, which arrives directly before the error; None if the trial still runs.
+        error: The error of the preparation.
     """
 
-    def __init__(self, outcome: Outcome | None = None) -> None:
+    def __init__(self, outcome: Outcome | None = None, error: MPILearnError = NO_FILE) -> None:
         super().__init__(squares)
-        self.outcome = outcome
+        self.outcome, self.late_error = outcome, error
 
     def receive(self, timeout_s, is_interrupted):
         if not self.assigned:
             return [(1, Ready(0, "host0"))]
-        error = (2, Ready(1, "host1", UserError("no such file: x.h5")))
+        error = (2, Ready(1, "host1", self.late_error))
         return [error] if self.outcome is None else [(1, self.outcome), error]
 
 
-def test_an_error_that_ends_the_search_counts_against_no_running_trial():
+@pytest.mark.parametrize("error", [NO_FILE, TrainingError("CUDA out of memory", rank=1, host="host1")], ids=repr)
+def test_an_error_that_ends_the_search_counts_against_no_running_trial(error):
     """A trial that runs each time when the search is killed is failed after the third time."""
 
     store, requeued = ListedStore(), []
     store.requeue = lambda study, *arguments: requeued.append(arguments)
-    with pytest.raises(UserError, match="no such file"):
-        search(LateError(), blocks=2, store=store)
-    assert requeued == [([0], "the search ended with an error: no such file: x.h5", "lost")]
+    with pytest.raises(type(error)):
+        search(LateError(error=error), blocks=2, store=store)
+    assert requeued == [([0], f"the search ended with an error: {error}", "lost")]
     assert store.finished == []
+
+
+def test_an_exception_of_the_strategy_counts_against_no_running_trial():
+    class Faulty(ListedStrategy):
+        def tell(self, proposal, outcome):
+            raise KeyError("momentum")
+
+    with pytest.raises(KeyError, match="momentum"):
+        search(ScriptedLink(squares), blocks=2, strategy=Faulty(), store=(store := ListedStore()))
+    assert [finish.outcome.number for finish in store.finished] == [0]
+    assert store.requeued == [1]
 
 
 def test_a_trial_that_ends_just_before_an_error_of_another_block_is_recorded():

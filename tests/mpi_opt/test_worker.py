@@ -1,0 +1,57 @@
+"""The main loop of a rank, with the messages of a coordinator that has sent them all before."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from mpi4py import MPI
+
+from mpi_opt.core.objective import TrialSettings
+from mpi_opt.core.trial import Outcome, Proposal
+from mpi_opt.messages.link import WorkerLink
+from mpi_opt.messages.messages import STOP, TO_RANK, Assignment, Dismissal, Join, Stop
+from mpi_opt.worker.watchdog import Watchdog
+from mpi_opt.worker.worker import Worker
+
+
+class FilledLink(WorkerLink):
+    """A link with messages that have already arrived: `to_rank` in order, and a `Stop` for each number in `stops`."""
+
+    rank, has_thread = 1, True
+
+    def __init__(self, *to_rank, stops=()) -> None:
+        self.arrived = {TO_RANK: deque(to_rank), STOP: deque(map(Stop, stops))}
+        self.sent = []
+
+    def send(self, message) -> None:
+        self.sent.append(message)
+
+    def poll(self, tag):
+        return self.arrived[tag].popleft() if self.arrived.get(tag) else None
+
+    def receive(self, meanwhile):
+        return self.arrived[TO_RANK].popleft()
+
+    def form_block(self, join, meanwhile):
+        return MPI.COMM_SELF
+
+
+class Steps:
+    """Reports ten steps."""
+
+    def prepare(self, comm, parameters) -> None:
+        pass
+
+    def __call__(self, trial):
+        for step in range(10):
+            trial.report(step, 1.0)
+            if trial.should_stop():
+                break
+        return float(step), None
+
+
+def test_a_stop_message_of_an_earlier_block_does_not_stop_the_next_attempt_of_the_trial():
+    link = FilledLink(Join(1, (1,)), Assignment(Proposal(5, {})), Dismissal(), stops=[5])
+    Worker(link, Watchdog(link, may_end_process=False), Steps(), TrialSettings(0)).serve()
+    (outcome,) = (message for message in link.sent if isinstance(message, Outcome))
+    assert (outcome.state, outcome.figure_of_merit) == ("complete", 9.0)
