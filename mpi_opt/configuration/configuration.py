@@ -34,6 +34,9 @@ from mpi_opt.errors import ConfigurationError, SpaceError, without_passwords
 EXTERNAL = "external"
 """The objective of a study whose trials are run by another program, with ``mpi-opt ask`` and ``mpi-opt tell``."""
 
+SETS_EPOCHS = ("halving", "population")
+"""The strategies that choose the number of epochs of each trial."""
+
 MAX_STUDY_NAME = 255
 """The largest number of characters in the name of a study: the column of the store has this length."""
 
@@ -199,11 +202,25 @@ def _check_references(configuration: StudyConfiguration, space: Space) -> None:
             where="training",
             cure="write a training: section, or objective: file.py:function, or objective: external",
         )
-    for name in references(configuration.training or {}):
+    training = configuration.training or {}
+    for name in references(training):
         if name not in space:
             raise ConfigurationError(
                 f"${name} is not a hyperparameter of the space", where="training", cure=suggestion(name, space)
             )
+    if name := next(references(training.get("seed")), None):
+        raise ConfigurationError(
+            f"${name} has no effect: the seed of each trial follows from search.seed and the number of the trial",
+            where="training.seed",
+            cure="remove this key",
+        )
+    strategy = configuration.search.strategy
+    if strategy in SETS_EPOCHS and (name := next(references(training.get("epochs")), None)):
+        raise ConfigurationError(
+            f"${name} has no effect: {strategy} chooses the epochs of each trial",
+            where="training.epochs",
+            cure=f"write the epochs of a full training, and remove {name} from the space",
+        )
 
 
 def check_combinations(configuration: StudyConfiguration) -> None:

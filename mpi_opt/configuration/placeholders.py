@@ -11,7 +11,7 @@ from mpi_learn.settings.user_code import FunctionSignature, is_function, signatu
 from mpi_opt.core.space import Parameters
 from mpi_opt.errors import ConfigurationError
 
-REFERENCE = re.compile(r"\$([A-Za-z_]\w*)")
+REFERENCE = re.compile(r"\$([^\W\d]\w*)")
 
 
 def references(value: Any) -> Iterator[str]:

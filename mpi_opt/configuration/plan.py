@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,8 +69,8 @@ class Plan:
         elif search.strategy == "evolutionary" and search.options.get("generational"):  # so that no block is idle
             known["population"] = max(10, len(self.layout.blocks))
         if search.strategy == "halving" and self.configuration.training is not None:
-            epochs = self.configuration.training.get("epochs", 1)
-            known["max_budget"] = epochs if isinstance(epochs, int) else 1  # text if it is a hyperparameter
+            with suppress(TypeError, ValueError):  # an invalid number is reported when the training is read
+                known["max_budget"] = int(float(self.configuration.training.get("epochs", 1)))
         return known | search.options
 
     @property

@@ -75,8 +75,10 @@ def _check_usage(configuration: StudyConfiguration, space: Space, directory: Pat
     used = set(references(template))
     for dimension in space.values():
         used |= set(dimension.when or ())
-    model = str(template.get("model", ""))
-    if is_function(model):
+    models = [str(template.get("model", ""))]
+    if name := next(references(models[0]), None):
+        models = [str(model) for model in space[name].all_values()]
+    for model in filter(is_function, models):
         with _errors_at(location(where, "training.model")):
             signature = signature_of(model, directory)
         used |= set(space) if signature.accepts_any else set(signature.names)
@@ -85,13 +87,13 @@ def _check_usage(configuration: StudyConfiguration, space: Space, directory: Pat
             raise ConfigurationError(
                 f"the hyperparameter {name} is not used",
                 where=location(where, f"space.{name}"),
-                cure=f"write ${name} somewhere in training:, name it in {model}, or remove it from the space",
+                cure=f"write ${name} somewhere in training:, name it in {models[0]}, or remove it from the space",
             )
 
 
 @contextmanager
 def _errors_at(where: str) -> Iterator[None]:
-    """Adds the place `where`, a file and a key, to errors in the block that do not name the file."""
+    """Adds the place `where`, a file and a key, to errors inside the ``with`` statement that do not name the file."""
     try:
         yield
     except ConfigurationError as error:

@@ -12,7 +12,7 @@ from mpi_learn.settings.paths import file_name
 from mpi_learn.settings.user_code import is_function, load_function
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
-from mpi_opt.configuration.placeholders import filled_training
+from mpi_opt.configuration.placeholders import filled, filled_training
 from mpi_opt.core.objective import History, Objective
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Trial
@@ -87,7 +87,8 @@ class TrainingObjective(Objective):
     def __call__(self, trial: Trial) -> tuple[object, History | None]:
         from mpi_learn import train
 
-        configuration = self.configuration(trial.parameters, self._changes(trial))
+        changes = self._changes(trial, filled(self.training, trial.parameters))
+        configuration = self.configuration(trial.parameters, changes)
         data = self._fold(self._loaded(configuration, trial.comm), trial)
         result = train(
             configuration, trial.comm, data=data, on_epoch=lambda epoch, m: self._after_epoch(trial, epoch, m)
@@ -99,7 +100,7 @@ class TrainingObjective(Objective):
 
     def discard(self, study: str, numbers: Iterable[int]) -> None:
         """Removes the checkpoints of these trials, but no files in a user's own ``checkpoint.path``."""
-        if "checkpoint" not in self.training:
+        if not self.training.get("checkpoint"):
             for number in numbers:
                 shutil.rmtree(_folder_of_trial(self.checkpoints, study, number), ignore_errors=True)
 
@@ -135,15 +136,15 @@ class TrainingObjective(Objective):
         configuration = self.configuration(parameters)
         return run(configuration, comm, data=self._loaded(configuration, comm))
 
-    def _changes(self, trial: Trial) -> dict[str, Any]:
-        """The sections that differ between trials: seed, number of epochs, and folders."""
+    def _changes(self, trial: Trial, training: Mapping[str, Any]) -> dict[str, Any]:
+        """The keys of `training` that differ between trials: seed, number of epochs, and folders."""
         changes: dict[str, Any] = {"seed": trial.seed}
-        if self.training.get("trace") is not None:
-            traces = self.directory / str(self.training["trace"])
+        if training.get("trace") is not None:
+            traces = self.directory / str(training["trace"])
             changes["trace"] = str(_folder_of_trial(traces, trial.study, trial.number, trial.fold))
         if trial.budget is not None:
             changes["epochs"] = max(1, round(trial.budget))
-        own = self.training.get("checkpoint") or {}
+        own = training.get("checkpoint") or {}
         if own or trial.budget is not None or trial.resume_from is not None:
             base = self.directory / own["path"] if "path" in own else self.checkpoints
             path = _folder_of_trial(base, trial.study, trial.number, trial.fold)

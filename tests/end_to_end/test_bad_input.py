@@ -372,6 +372,12 @@ CASES = [
         "known: rate, units",
     ),
     (
+        "training.seed",
+        "$units",
+        "space.yaml: training.seed: $units has no effect: the seed of each trial follows from search.seed",
+        "remove this key",
+    ),
+    (
         "training.batch_size",
         0,
         "space.yaml: training.batch_size: expected 1 or more, found 0",

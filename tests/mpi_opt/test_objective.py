@@ -108,6 +108,29 @@ def test_every_trial_has_a_seed_of_its_own(training, trained, tmp_path):
     assert first == again != second
 
 
+def test_hyperparameters_in_the_sections_that_differ_between_trials_have_their_values(training, trained, tmp_path):
+    training |= {"trace": "$kind", "checkpoint": {"path": "$kind", "every": "$every"}}
+    calls = trained(None)
+    one = Trial(Proposal(0, {"kind": "a", "every": 3}), comm=MPI.COMM_SELF, study_seed=3, fold=0, folds=1)
+    TrainingObjective(training, "val_loss", tmp_path)(one)
+    ((configuration, _),) = calls
+    assert configuration.checkpoint.every == 3
+    assert configuration.checkpoint.path.is_relative_to(tmp_path / "a")
+    assert configuration.trace.is_relative_to(tmp_path / "a")
+
+
+def test_a_null_checkpoint_is_none(training, trained, tmp_path):
+    """The checkpoints that the strategy needs are removed afterwards, as without this key."""
+    training["checkpoint"] = None
+    calls = trained(None)
+    objective = TrainingObjective(training, "val_loss", tmp_path, tmp_path / "kept")
+    objective(trial(4, budget=3.0))
+    folder = Path(calls[0][0].checkpoint.path)
+    folder.mkdir(parents=True)
+    objective.discard("", [4])
+    assert not folder.exists()
+
+
 def test_a_budget_is_the_number_of_epochs(training, trained, tmp_path):
     objective, calls = TrainingObjective(training, "val_loss", tmp_path), trained(None)
     for budget in (7.4, 0.2, None):

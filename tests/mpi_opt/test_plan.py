@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mpi_opt.configuration.configuration import read_study
+from mpi_opt.configuration.placeholders import filled
 from mpi_opt.configuration.plan import Plan
+from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import make_strategy
+from mpi_opt.worker.check_objective import check_objective
 
 
 def plan(n_ranks: int, strategy: str, **options) -> Plan:
@@ -33,6 +37,61 @@ def test_a_generation_is_large_enough_for_every_block(n_ranks, n_first):
     wanted = plan(n_ranks, "evolutionary", generational=True)
     assert len(make_strategy("evolutionary", wanted.space, options=wanted.options).ask(100)) == n_first
     assert plan(n_ranks, "evolutionary", generational=True, population=5).options["population"] == 5
+
+
+@pytest.mark.parametrize("epochs", [27, 27.0, "27"])
+def test_the_last_rung_of_halving_is_a_full_training(epochs):
+    content = {
+        "space": {"x": {"type": "real", "low": 0.0, "high": 2.0}},
+        "search": {"strategy": "halving"},
+        "training": {"model": "any.py:build", "epochs": epochs},
+    }
+    assert Plan(read_study(content), Path()).options == {"max_budget": 27}
+
+
+@pytest.mark.parametrize("strategy", ["halving", "population"])
+def test_epochs_that_the_strategy_chooses_cannot_be_a_hyperparameter(strategy):
+    content = {
+        "space": {"n": {"type": "integer", "low": 1, "high": 9}},
+        "search": {"strategy": strategy},
+        "training": {"model": "any.py:build", "epochs": "$n"},
+    }
+    with pytest.raises(ConfigurationError, match=rf"training.epochs: \$n has no effect: {strategy} chooses the epochs"):
+        read_study(content)
+    assert read_study(content | {"search": {"strategy": "random"}})
+
+
+def test_a_hyperparameter_may_have_any_letters():
+    content = {
+        "space": {"η": {"type": "real", "low": 0.1, "high": 0.2}},
+        "training": {"model": "any.py:build", "optimizer": {"name": "sgd", "learning_rate": "$η"}},
+    }
+    assert filled(read_study(content).training, {"η": 0.15})["optimizer"]["learning_rate"] == 0.15
+
+
+def test_the_arguments_of_every_model_among_the_categories_are_used(tmp_path):
+    (tmp_path / "m.py").write_text("def one(units=3):\n    pass\n\n\ndef two(also=3):\n    pass\n")
+    np.savez(tmp_path / "data.npz", X=np.zeros((9, 2), np.float32), y=np.zeros(9))
+    whole = {"type": "integer", "low": 1, "high": 9}
+    configuration = read_study(
+        {
+            "space": {
+                "architecture": {"type": "categorical", "categories": ["m.py:one", "m.py:two"]},
+                "units": whole,
+                "also": whole,
+                "neither": whole,
+            },
+            "training": {
+                "model": "$architecture",
+                "data": {"train": ["data.npz"], "features": "X", "labels": "y", "validation_fraction": 0.2},
+                "loss": "mse",
+            },
+        }
+    )
+    with pytest.raises(ConfigurationError, match="the hyperparameter neither is not used"):
+        check_objective(configuration, configuration.dimensions(), tmp_path, "")
+    del configuration.space["neither"]
+    check_objective(configuration, configuration.dimensions(), tmp_path, "")
 
 
 def test_reproducible_trials_do_not_depend_on_the_number_of_blocks():
