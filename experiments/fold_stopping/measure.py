@@ -25,7 +25,6 @@ import numpy as np
 from mpi_opt.core.fold_splits import split
 from mpi_opt.core.fold_stopping import CompleteTrials
 from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real
-from mpi_opt.core.trial import Measured
 from mpi_opt.strategies import make_strategy
 
 HERE = Path(__file__).parent
@@ -118,13 +117,12 @@ def search(problem: Problem, strategy_name: str, seed: int, *, stop_early: bool)
                 break
         n_folds += len(figures)
         if len(figures) < K:
-            estimate = Measured(reference.expected(figures), reference.uncertainty(figures) / K**0.5)
-            strategy.tell(proposal, estimate)
+            strategy.tell(proposal, reference.expected(figures))
             continue
         figure = float(np.mean(figures))
         complete.append((figure, problem.truth(proposal.parameters) if problem.truth else figure))
         complete_trials.add(proposal, figure, dict(enumerate(figures)))
-        strategy.tell(proposal, Measured(figure, np.std(figures, ddof=1) / K**0.5))
+        strategy.tell(proposal, figure)
     return Search(*min(complete), n_folds)
 
 

@@ -138,7 +138,9 @@ class FiguresOfMerit:
     def measured_cost(self, ended: Outcome | TrialRecord, folds: int) -> float | tuple[float, ...] | Failed:
         """The result of a trial for the strategy: its cost, a tuple of several costs, or `Failed`.
 
-        With `folds` > 1 each cost is a `Measured`, which holds its uncertainty.
+        With one fold, a cost whose uncertainty was reported is a `Measured`. With several folds it is a plain number:
+        their standard deviation contains the different difficulty of the folds. All trials have the same folds, so that
+        this part does not affect the comparison of trials.
         """
         if ended.figure_of_merit is None:
             return Failed(ended.error or "failed")
@@ -146,7 +148,7 @@ class FiguresOfMerit:
         costs = []
         for name, cost in zip(self.names, self.costs(self.values(ended)), strict=True):
             uncertainty = uncertainties.get(name)
-            costs.append(cost if uncertainty is None else Measured(cost, uncertainty * self._error(folds)))
+            costs.append(cost if uncertainty is None or folds > 1 else Measured(cost, uncertainty))
         return tuple(costs) if self.are_several else costs[0]
 
     def reaches(self, target: Target | None, ended: Outcome | TrialRecord) -> bool:
@@ -155,19 +157,6 @@ class FiguresOfMerit:
             return False
         trios = zip(self.costs(self.values(ended)), target, self.signs, strict=True)
         return all(limit is None or cost <= sign * limit for cost, limit, sign in trios)
-
-    def _error(self, folds: int) -> float:
-        """The standard error of the aggregate, in units of the folds' standard deviation, for normal errors.
-
-        It is 1/√K for the mean and √(π/(2K)) for the median (large K). The sample standard deviation has a variance of
-        about σ²/(2(K - 1)), independent of the mean; `mean+std` has the sum of both variances.
-        """
-        variance = 1.0 / folds
-        if self.selection == "median" and folds > 2:
-            variance *= 0.5 * math.pi
-        elif self.selection == "mean+std" and folds > 1:
-            variance += 0.5 / (folds - 1)
-        return math.sqrt(variance)
 
 
 def read_figures_of_merit(

@@ -56,7 +56,7 @@ class Measured(float):
     """A cost with its uncertainty.
 
     Attributes:
-        uncertainty: Standard deviation of the value; for a mean over K folds, their standard deviation divided by √K.
+        uncertainty: Standard deviation of the value.
     """
 
     uncertainty: float
