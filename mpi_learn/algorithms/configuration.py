@@ -61,7 +61,9 @@ class Downpour(ParameterServer):
     synchronous: bool = Field(False, description="Wait for a quorum of the workers and apply their mean gradient.")
     quorum: float = Field(1.0, gt=0, le=1, description="synchronous: the fraction of the workers to wait for.")
     worker_optimizer: FusedConfiguration | None = Field(
-        None, description="sync_every > 1: updates a worker between two exchanges; null: sgd with the learning rate."
+        None,
+        description="sync_every > 1: updates a worker between two exchanges; null: sgd with the constant initial "
+        "learning rate.",
     )
 
 

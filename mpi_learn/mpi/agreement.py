@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,8 +20,8 @@ def agreed_errors(comm: Communicator) -> Iterator[None]:
     """Raises an error of one rank on all ranks. Collective over `comm` at the end of the block.
 
     Communication over `comm` inside the block must not need a rank that may already have raised. An `MPILearnError` is
-    raised unchanged; any other error becomes a `TrainingError` with the rank's traceback. If several ranks raise, the
-    error of the lowest rank is raised.
+    raised unchanged, and any other error as a `TrainingError` with the rank's traceback. If several ranks raise, the
+    error of the lowest rank is raised. `KeyboardInterrupt` and `GeneratorExit` are raised at once, on this rank alone.
     """
     mine: BaseException | None = None
     try:
@@ -28,10 +29,21 @@ def agreed_errors(comm: Communicator) -> Iterator[None]:
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001 - every error must reach the other ranks
-        mine = error if isinstance(error, MPILearnError) else as_training_error(error, comm.rank)
+        mine = error if _can_be_sent(error) else as_training_error(error, comm.rank)
     first = comm.allreduce(comm.rank if mine is not None else comm.size, op=MPI.MIN)
     if first < comm.size:
         raise comm.bcast(mine, root=first)
+
+
+def _can_be_sent(error: BaseException) -> bool:
+    """Whether other ranks can raise this error: it is one of this package's, and pickle can copy it."""
+    if not isinstance(error, MPILearnError):
+        return False
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 - a class of the user may raise anything
+        return False
+    return True
 
 
 def result_of_rank(comm: Communicator, compute: Callable[[], Found], rank: int = 0) -> Found:

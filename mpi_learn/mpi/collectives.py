@@ -36,9 +36,13 @@ def receive_into(comm: Communicator, buffer: np.ndarray, source: int = MPI.ANY_S
     status, pause = MPI.Status(), Pause(yield_s=YIELD_S)
     while (message := comm.Improbe(source=source, tag=MPI.ANY_TAG, status=status)) is None:
         pause()
-    n = status.Get_count(MPI.BYTE) // buffer.itemsize
-    message.Recv(buffer[:n])
+    message.Recv(buffer[: n_bytes(status) // buffer.itemsize])
     return status.Get_source(), status.Get_tag()
+
+
+def n_bytes(status: MPI.Status) -> int:
+    """The length of a message in bytes. `MPI.Status.Get_count` of Open MPI 5 is wrong from 2 GiB on."""
+    return status.Get_elements(MPI.BYTE)
 
 
 def send_from(comm: Communicator, buffer: np.ndarray, to: int, tag: int) -> None:

@@ -26,7 +26,9 @@ _creating = threading.Lock()
 
 def split(comm: Communicator, color: int, key: int = 0) -> Communicator:
     """The communicator of all ranks with the same `color`. Collective over `comm`."""
-    part = Revocable(comm.Split(color, key))
+    part = comm.Split(color, key)  # of a `Revocable` it is one, which is revoked together with `comm`
+    if not isinstance(part, Revocable):
+        part = Revocable(part)
     part.Set_errhandler(MPI.ERRORS_RETURN)
     comm.Barrier()  # Open MPI crashes if one rank revokes the part while another is still creating it
     return part

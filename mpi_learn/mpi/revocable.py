@@ -25,7 +25,7 @@ DERIVING = (
     "Create_dist_graph",
     "Create_dist_graph_adjacent",
 )
-"""The methods of `MPI.Intracomm` that return a derived communicator. `Revocable` overrides each of them."""
+"""Those methods of `MPI.Intracomm` that return a derived communicator, and that `Revocable` overrides."""
 
 
 class Revocable(MPI.Intracomm):

@@ -124,9 +124,10 @@ class TrainingConfiguration(Section):
             )
         if self.gan is not None and (problem := self._problem_with(self.gan)):
             raise ValueError(problem)
-        if isinstance(algorithm, Downpour) and isinstance(self.optimizer, NotFused):
+        not_fused = next((one for one in self._optimizers() if isinstance(one, NotFused)), None)
+        if isinstance(algorithm, Downpour) and not_fused is not None:
             raise InvalidValue(
-                f"downpour updates the weights on a master, which has no model for {self.optimizer.name}",
+                f"downpour updates the weights on a master, which has no model for {not_fused.name}",
                 "write algorithm: allreduce, clusters, easgd or gem, or another optimizer, such as adam",
             )
         return self
@@ -135,6 +136,13 @@ class TrainingConfiguration(Section):
     def is_dealt(self) -> bool:
         """Whether a master deals out the samples during an epoch, instead of a fixed share for every worker."""
         return self.data is not None and self.data.share == "dynamic"
+
+    def _optimizers(self) -> list[OptimizerConfiguration]:
+        """The optimizers of all models."""
+        if self.gan is None:
+            return [self.optimizer]
+        own = (self.gan.discriminator_optimizer, self.gan.generator_optimizer)
+        return [one or self.optimizer for one in own]
 
     def _problem_with(self, gan: GanSection) -> str:
         """Why this is not a training of two models; empty if it is."""

@@ -22,6 +22,7 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.optimizers.configuration import Adam, Sgd
 from mpi_learn.optimizers.make_optimizer import make_optimizer
+from tests.mpi_learn.thread_ranks import run_ranks
 from tests.world import in_world
 
 N = 50
@@ -157,16 +158,22 @@ def test_a_step_without_weight_changes_nothing(name):
 
 def test_the_remainders_of_full_batches_do_not_dominate_a_small_one():
     """Twelve steps of one gradient, the last of 1 sample: all of it arrives except for the remainders, and no more."""
-    from mpi4py import MPI
-
-    reduction, total = make_reduction(AllReduce(compression="top-k", fraction=0.1), FlatLayout(((N,),))), np.zeros(N)
     gradient = np.linspace(0.5, 1, N, dtype=np.float32)
-    for n_samples in [64] * 11 + [-0.1]:
-        step = np.append(n_samples * gradient, [n_samples, 0, 0, 0, 0]).astype(np.float32)
-        reduction.sum(MPI.COMM_SELF, step)
-        assert np.count_nonzero(step[:N]) == N // 10
-        total += step[:N] / n_samples
-    np.testing.assert_allclose(total + reduction.rank_state()["held_back"], 12 * gradient, rtol=1e-4)
+
+    def run(comm):
+        """The second rank has no samples."""
+        options, total = AllReduce(compression="top-k", fraction=0.1), np.zeros(N)
+        reduction = make_reduction(options, FlatLayout(((N,),)))
+        for n_samples in [64] * 11 + [-0.1]:
+            step = np.append(n_samples * gradient, [n_samples, 0, 0, 0, 0]).astype(np.float32)
+            step = step if comm.rank == 0 else np.zeros_like(step)
+            reduction.sum(comm, step)
+            assert np.count_nonzero(step[:N]) == N // 10
+            total += step[:N] / n_samples
+        return total, reduction.rank_state()["held_back"]
+
+    total, held_back = run_ranks(2, run)[0]
+    np.testing.assert_allclose(total + held_back, 12 * gradient, rtol=1e-4)
     assert total.max() < 13
 
 

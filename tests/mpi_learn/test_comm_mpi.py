@@ -36,6 +36,20 @@ def test_whatever_one_rank_raises_all_ranks_learn_of_it(what):
     assert done.stdout.split() == ["1"] * 3, done.stderr
 
 
+def test_an_error_that_cannot_be_sent_is_raised_on_all_ranks():
+    program = (
+        "from mpi_learn.errors import UserError\n"
+        "class Local(UserError):\n"
+        "    def __reduce__(self): raise TypeError('cannot pickle a generator')\n"
+        "try:\n"
+        "    with agreement.agreed_errors(world):\n"
+        "        if world.rank == 1: raise Local('no such sample')\n"
+        "except TrainingError as error: print(error.rank, error.reason, flush=True)\n"
+    )
+    done = in_world(2, "-c", IMPORTS + program, timeout=TIMEOUT_S)
+    assert done.stdout.splitlines() == ["1 Local: no such sample"] * 2, done.stderr
+
+
 def test_an_unreadable_part_of_a_checkpoint_blocks_no_rank():
     program = (
         "def load_own(folder, rank):\n"

@@ -68,6 +68,12 @@ WRONG = {
     "dealt samples without a master": (
         {"data": GOOD["data"] | {"share": "dynamic"}}, "data.share: dynamic needs downpour, easgd or gem", "",
     ),
+    "a master without a model for the optimizer of one of two models": (
+        {
+            "model": "m.py:both", "metrics": [], "algorithm": "downpour",
+            "gan": {"discriminator_optimizer": "nadam"},
+        }, "", "downpour updates the weights on a master, which has no model for nadam",
+    ),
     "exact steps below zero": (
         {"algorithm": {"name": "allreduce", "compression": "power-sgd", "exact_steps": -1}}, "algorithm.exact_steps",
         "0 or more, found -1",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from pydantic import TypeAdapter
@@ -157,6 +159,36 @@ def test_optimizer_continues_from_saved_arrays_exactly(name):
     for gradient in gradients()[3:]:
         second.update(weights, gradient)
     np.testing.assert_array_equal(weights, expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "n_vectors"),
+    [
+        ({"name": "sgd"}, 0),
+        ({"name": "sgd", "momentum": 0.9}, 1),
+        ({"name": "rmsprop"}, 1),
+        ({"name": "rmsprop", "centered": True}, 3),
+        ({"name": "adam"}, 2),
+    ],
+    ids=str,
+)
+def test_an_optimizer_keeps_only_vectors_that_its_options_need(given, n_vectors):
+    arrays = make_optimizer(options(**given), LAYOUT).arrays().values()
+    assert sum(array.size == LAYOUT.size for array in arrays) == n_vectors
+
+
+def test_a_step_needs_no_second_copy_of_the_state():
+    layout = FlatLayout(((1000, 1000),)).with_counts()
+    optimizer, small = (make_optimizer(options(name="adam"), one) for one in (layout, LAYOUT.with_counts()))
+    small.update(*np.ones((2, LAYOUT.size + len(SHAPES)), np.float32))  # compiles the loops
+    weights, gradient = np.ones((2, layout.size), np.float32)
+    tracemalloc.start()
+    try:
+        optimizer.update(weights, gradient)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1e6
 
 
 @pytest.mark.parametrize("name", RULES)

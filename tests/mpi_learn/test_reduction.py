@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.algorithms.reduction import make_reduction, orthonormalize
@@ -173,6 +174,41 @@ def test_columns_become_orthonormal():
     orthonormalize(columns)
     np.testing.assert_allclose(columns.T @ columns, np.eye(7), atol=1e-3)
     np.testing.assert_allclose(columns @ columns.T @ matrix, matrix, atol=1e-3)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 5])
+def test_columns_that_depend_on_one_another_become_orthonormal(rank):
+    rng = np.random.default_rng(0)
+    matrix = (rng.normal(size=(64, rank)) @ rng.normal(size=(rank, 16))).astype(np.float32)
+    columns = matrix.copy()
+    orthonormalize(columns)
+    np.testing.assert_allclose(columns.T @ columns, np.eye(16), atol=1e-5)
+    np.testing.assert_allclose(columns @ columns.T @ matrix, matrix, atol=1e-4)
+
+
+def test_power_sgd_sends_gradients_of_a_lower_rank_exactly():
+    """The gradient of a dense layer has at most as many ranks as the batch has samples."""
+    layout = FlatLayout(((64, 64),))
+
+    def run(comm):
+        reduction, errors = make_reduction(AllReduce(compression="power-sgd", matrix_rank=16), layout), []
+        for number in range(5):
+            rng = np.random.default_rng(number)
+            gradient = (rng.normal(size=(64, 4)) @ rng.normal(size=(4, 64))).ravel()
+            step = np.concatenate([gradient, [1, 0, 1, 0, 0]]).astype(np.float32)
+            reduction.sum(comm, step)
+            errors.append(np.linalg.norm(step[:-5] / 2 - gradient) / np.linalg.norm(gradient))
+        return errors
+
+    assert max(run_ranks(2, run)[0]) < 1e-5
+
+
+@pytest.mark.parametrize("compression", ["float16", "top-k", "power-sgd"])
+def test_the_gradient_of_one_rank_is_not_compressed(compression):
+    step = step_vector(0, 0).astype(np.float32)
+    found = step.copy()
+    make_reduction(AllReduce(compression=compression, matrix_rank=2), FlatLayout(SHAPES)).sum(MPI.COMM_SELF, found)
+    np.testing.assert_array_equal(found, step)
 
 
 def test_power_sgd_sends_a_gradient_after_one_of_zeros():

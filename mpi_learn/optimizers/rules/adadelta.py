@@ -10,7 +10,8 @@ from mpi_learn.optimizers.rules.rule import Float, Rule, fused
 class AdaptiveDelta(Rule):
     """``v ← ρv + (1−ρ)g²``; ``d = g √(s + ε)/√(v + ε)``; ``s ← ρs + (1−ρ)d²``; ``w ← w − ηd``."""
 
-    state_names = ("square", "step_square")
+    def state_names(self) -> tuple[str, ...]:
+        return ("square", "step_square")
 
     def apply(
         self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, weight_factor: Float

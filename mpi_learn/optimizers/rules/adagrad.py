@@ -10,7 +10,8 @@ from mpi_learn.optimizers.rules.rule import Float, Rule, fused
 class AdaptiveGradient(Rule):
     """``v ← v + g²``; ``w ← w − η g/√(v + ε)``."""
 
-    state_names = ("square",)
+    def state_names(self) -> tuple[str, ...]:
+        return ("square",)
 
     def initial_state(self) -> float:
         """A positive first sum of squares keeps the first steps short."""

@@ -12,7 +12,8 @@ from mpi_learn.optimizers.rules.rule import Float, Rule, fused
 class AdaptiveMoments(Rule):
     """``m ← β₁m + (1−β₁)g``; ``v ← β₂v + (1−β₂)g²``; ``w ← w − η √(1−β₂ᵗ)/(1−β₁ᵗ) · m/(√v + ε)``."""
 
-    state_names = ("mean", "square")
+    def state_names(self) -> tuple[str, ...]:
+        return ("mean", "square")
 
     def apply(
         self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, weight_factor: Float

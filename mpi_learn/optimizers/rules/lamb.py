@@ -12,7 +12,8 @@ from mpi_learn.optimizers.rules.rule import Float, Rule, summed
 class LayerwiseAdaptiveMoments(Rule):
     """``r = m̂/(√v̂ + ε) + λw``; ``w ← w − η |w|/|r| · r``, layer by layer."""
 
-    state_names = ("mean", "square")
+    def state_names(self) -> tuple[str, ...]:
+        return ("mean", "square")
 
     def apply(
         self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, weight_factor: Float

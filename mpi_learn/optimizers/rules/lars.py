@@ -13,7 +13,8 @@ class LayerwiseAdaptiveRates(Rule):
     Arrays of one dimension (biases, scales) use λ = 1 and no decay, as in the paper's experiments.
     """
 
-    state_names = ("velocity",)
+    def state_names(self) -> tuple[str, ...]:
+        return ("velocity",)
 
     def apply(
         self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, weight_factor: Float

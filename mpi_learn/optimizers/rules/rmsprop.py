@@ -10,21 +10,25 @@ from mpi_learn.optimizers.rules.rule import Float, Rule, fused
 class RootMeanSquarePropagation(Rule):
     """``v ← ρv + (1−ρ)g²``; ``w ← w − η g/√(v + ε)``; centered: ``v − m²`` with the mean gradient ``m``."""
 
-    state_names = ("square", "mean", "velocity")
+    def state_names(self) -> tuple[str, ...]:
+        return ("square", "mean", "velocity") if self._is_full() else ("square",)
 
     def apply(
         self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, weight_factor: Float
     ) -> None:
-        """Mean and velocity are used only if an option needs them."""
         options, square = self.options, self.state["square"]
         rho, one_minus_rho, epsilon = Float(options.rho), Float(1 - options.rho), Float(options.epsilon)
-        if options.centered or options.momentum:
+        if self._is_full():
             _full(
                 weights, gradient, square, self.state["mean"], self.state["velocity"],
                 rate, scale, weight_factor, rho, one_minus_rho, Float(options.momentum), epsilon, options.centered,
             )  # fmt: skip
         else:
             _plain(weights, gradient, square, rate, scale, weight_factor, rho, one_minus_rho, epsilon)
+
+    def _is_full(self) -> bool:
+        """Whether an option needs mean and velocity."""
+        return bool(self.options.centered or self.options.momentum)
 
 
 @fused

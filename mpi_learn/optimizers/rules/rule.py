@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -33,13 +34,15 @@ class Rule(ABC):
         state: Name -> float32 vector of the length of the weights.
     """
 
-    state_names: tuple[str, ...] = ()
-
     def __init__(self, options: Any, layout: FlatLayout) -> None:
         self.options, self.layout = options, layout
-        self.state = {name: aligned_empty(layout.size) for name in self.state_names}
+        self.state = {name: aligned_empty(layout.size) for name in self.state_names()}
         for vector in self.state.values():
             vector[:] = self.initial_state()
+
+    @abstractmethod
+    def state_names(self) -> tuple[str, ...]:
+        """The names of the vectors that these options need."""
 
     def initial_state(self) -> float:
         """The initial value of every state element."""
@@ -48,7 +51,8 @@ class Rule(ABC):
     def part(self, first: int, end: int) -> tuple[slice, Rule]:
         """The place of the arrays `first` to `end` - 1 in a vector, and their own rule, which shares this state."""
         place = slice(int(self.layout.bounds[first]), int(self.layout.bounds[end]))
-        part = type(self)(self.options, FlatLayout(self.layout.shapes[first:end]))
+        part = copy(self)
+        part.layout = FlatLayout(self.layout.shapes[first:end])
         part.state = {name: vector[place] for name, vector in self.state.items()}
         return place, part
 

@@ -10,12 +10,12 @@ from mpi_learn.optimizers.rules.rule import Float, Rule, fused
 class StochasticGradientDescent(Rule):
     """``v ← μ v − η g``; ``w ← w + v``, or ``w ← w + μ v − η g`` with Nesterov momentum."""
 
-    state_names = ("velocity",)
+    def state_names(self) -> tuple[str, ...]:
+        return ("velocity",) if self.options.momentum else ()
 
     def apply(
         self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, weight_factor: Float
     ) -> None:
-        """Without momentum the velocity is not used."""
         if self.options.momentum == 0:
             _plain(weights, gradient, rate * scale, weight_factor)
         else:

@@ -41,6 +41,7 @@ WAITING = {
     "itself": lambda comm: comm.allreduce,
     "a duplicate": lambda comm: comm.Dup().allreduce,
     "a part of a duplicate": lambda comm: comm.Dup().Split(0).allreduce,
+    "a part": lambda comm: split(comm, 0).allreduce,
     "a clone": lambda comm: comm.Clone().allreduce,
     "a grid": lambda comm: comm.Create_cart([comm.size]).allreduce,
     "a line of a grid": lambda comm: comm.Create_cart([1, comm.size]).Sub([False, True]).allreduce,
