@@ -87,7 +87,9 @@ class Gem(ParameterServer):
     name: Literal["gem"] = "gem"
     momentum: float = Field(0.9, ge=0, lt=1, description="μ: momentum of a worker's own steps.")
     kappa: float = Field(
-        2.0, gt=0, description="κ: energy that all workers together may have, in units of one worker's."
+        2.0,
+        gt=0,
+        description="κ: target of the summed size of all workers' updates, relative to the momentum of one worker.",
     )
 
 

@@ -33,7 +33,11 @@ class Schedule(Section):
         0.1, gt=0, le=1, description="step, exponential, plateau: the factor of the learning rate at each drop."
     )
     floor: float = Field(
-        0.0, ge=0, le=1, description="cosine: the last rate, plateau: the lowest, as a fraction of the first."
+        0.0,
+        ge=0,
+        le=1,
+        description="cosine: the final rate; plateau: the lowest rate; both as a fraction of the rate after the "
+        "warm-up.",
     )
     metric: str = Field("val_loss", description="plateau: the metric of the training that should improve.")
     mode: Literal["min", "max"] = Field("min", description="plateau: whether smaller or larger is better.")

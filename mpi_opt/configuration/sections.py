@@ -70,7 +70,10 @@ class BlocksSection(Section):
     """``blocks:``, how the ranks are divided."""
 
     size: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        1, description="Ranks per block, or `auto`, for about ten trials per block."
+        1,
+        description="Requested ranks per block, or `auto`, for about ten trials per block. N workers (all ranks but "
+        "rank 0 and the spares) form N / `size` blocks, rounded down, whose sizes differ by at most one; fewer workers "
+        "than `size` form one block. With `size: 5`, 16 workers form blocks of 6, 5 and 5 ranks.",
     )
     spares: int = Field(0, ge=0, description="Number of idle ranks that replace lost ranks.")
 

@@ -63,8 +63,8 @@ class BayesianOptions(Options):
         initial_points: Number of trials before the first model: known points, then space-filling ones; by default
             twice the number of hyperparameters plus 4, but at least 8 and at most 20.
         await_refit_up_to: With at most this many trials pending, a proposal waits for a model of all outcomes
-            (hundredths to tenths of a second), and proposals are a function of the calls. With more, proposals
-            are prepared in the background.
+            (hundredths to tenths of a second), and the same sequence of ``ask`` and ``tell`` gives the same proposals.
+            With more, proposals are prepared in the background.
     """
 
     acquisition: Literal["log-ei", "ei", "pi", "lcb"] = "log-ei"

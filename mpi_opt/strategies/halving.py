@@ -54,15 +54,18 @@ class HalvingOptions(Options):
         min_budget: Epochs of the first rung; by default 1/27 of the full training, but at least one.
         max_budget: Epochs of a full training; in a ``space.yaml`` by default ``training.epochs``. It must not increase
             when a study is continued: the checkpoints of its last rung were removed.
-        factor: One in `factor` configurations is promoted, to `factor` times the epochs.
+        factor: One in `factor` configurations is promoted to the next rung, which has about `factor` times the epochs:
+            the ratio is the same for all rungs, from `min_budget` to `max_budget`. By default the rungs are 1, 5 and 27
+            epochs.
         brackets: Number of rungs at which new configurations start; 1 is successive halving, more is Hyperband.
         exploration: Fraction of all epochs that goes to new configurations. 0: promotions never wait, as published.
         proposer: The source of new configurations: random points, or a model of the highest rung that has enough costs.
         await_refit_up_to: With at most this many trials pending, a new configuration of ``bayesian`` waits for a model
             of all outcomes. With more, it is prepared in the background.
-        resume: Promoted trials are new trials that resume from a checkpoint. If false, every trial has the full budget
-            and is stopped at a rung unless the value that it reports is among the best there. Values that were
-            reported before a search was continued do not count, and ``reproducible`` stops no trial.
+        resume: True: a promotion is a new trial, which resumes from the checkpoint of the configuration's last trial.
+            False: every trial is a full training. It is stopped at a rung unless the value that it reports is among the
+            best 1/`factor` of the values there. Values that were reported before a search was continued do not count.
+            With ``reproducible``, no trial is stopped.
     """
 
     min_budget: float | None = Field(default=None, gt=0)
