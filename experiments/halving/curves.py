@@ -1,4 +1,6 @@
-"""``halving`` with a fifth of the epochs against ``random`` with 100 full trainings, on the learning curves of LCBench.
+"""``halving`` with a fifth of the epochs against ``random`` with 100 full trainings, on predicted curves of LCBench.
+
+The curves are predictions of a surrogate (YAHPO Gym), not trainings.
 
     python experiments/halving/curves.py [--only NAME ...]
     python experiments/halving/curves.py --print        # only the table, from `results.json`
@@ -21,6 +23,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from scipy.stats import mannwhitneyu
 
 from mpi_opt.core.space import Dimension, Integer, Parameters, Real, Space
 from mpi_opt.strategies import make_strategy
@@ -136,20 +139,24 @@ def regret_of_halving(curves: Curves, seed: int, options: dict, noise: float) ->
 
 
 def table(results: dict[str, dict[str, dict[str, list[float]]]]) -> str:
-    """As Markdown; the last column has the searches of ``halving`` that are as good as the median of ``random``.
+    """As Markdown, with the searches of ``halving`` that are as good as the median of ``random``, and a test.
+
+    "P(better)" is the probability that a search of ``halving`` has a smaller regret than one of ``random``, where equal
+    regrets count one half. "p" belongs to the two-sided Mann-Whitney test.
 
     Args:
         results: Setting -> task -> strategy -> the regret of each search.
     """
-    lines = [
-        "| search by | table | random, all epochs | halving, a fifth | searches of halving | better or equal |",
-        "|---" * 6 + "|",
-    ]
+    head = ["search by", "table", "random, all epochs", "halving, a fifth", "searches of halving", "better or equal"]
+    lines = [f"| {' | '.join([*head, 'P(better)', 'p'])} |", "|---" * 8 + "|"]
     for setting, by_task in results.items():
         for task, regrets in by_task.items():
             halving, median = regrets["halving"], np.median(regrets["random"])
             n_better = sum(regret <= median for regret in halving)
+            test = mannwhitneyu(regrets["random"], halving)
+            p_better = test.statistic / (len(halving) * len(regrets["random"]))
             cells = [setting, task, quartiles(regrets["random"]), quartiles(halving), str(len(halving)), str(n_better)]
+            cells += [f"{p_better:.2f}", f"{test.pvalue:.3f}" if test.pvalue >= 0.001 else "< 0.001"]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
