@@ -41,11 +41,11 @@ PROGRAMS = {
     "Keras, 1 rank of 2 threads": ("ours-keras", 1, 2),
     "Keras, 2 ranks": ("ours-keras", 2, 1),
     "Keras, 4 ranks": ("ours-keras", 4, 1),
-    "Keras, 2 ranks without Allreduce": ("bare-keras", 2, 1),
+    "Keras, 2 ranks, bare loop without Allreduce": ("bare-keras", 2, 1),
     "PyTorch, 1 rank": ("ours-torch", 1, 1),
     "PyTorch, 2 ranks": ("ours-torch", 2, 1),
     "PyTorch, 4 ranks": ("ours-torch", 4, 1),
-    "PyTorch, 2 ranks without Allreduce": ("bare-torch", 2, 1),
+    "PyTorch, 2 ranks, bare loop without Allreduce": ("bare-torch", 2, 1),
     "DDP, 1 rank": ("ddp", 1, 1),
     "DDP, 2 ranks": ("ddp", 2, 1),
     "DDP, 4 ranks": ("ddp", 4, 1),
@@ -171,7 +171,12 @@ def main() -> None:
             with h5py.File(data, "w") as file:
                 random = np.random.default_rng(0)
                 file["X"], file["y"] = random.integers(0, 256, (2048, 28, 28), np.uint8), random.integers(0, 10, 2048)
-            names = ["PyTorch, 1 rank", "PyTorch, 2 ranks", "PyTorch, 2 ranks without Allreduce", "DDP, 2 ranks"]
+            names = [
+                "PyTorch, 1 rank",
+                "PyTorch, 2 ranks",
+                "PyTorch, 2 ranks, bare loop without Allreduce",
+                "DDP, 2 ranks",
+            ]
             found = {"speeds": speeds(data, ["mlp"], names, 2, 2048 / N_SAMPLES["mlp"]), "here": allreduces(None, 2)}
         print(show(found | {"machine": "short form"}, None))
         return

@@ -12,7 +12,10 @@ MARK = "<!-- table -->\n"
 N_IMAGES, BATCH = 60_000, 128
 GRADIENT_BYTES = {"mlp": 4 * 235_146, "cnn": 4 * 421_576, "lstm": 4 * 82_186}
 ALONE = {"Keras": "Keras, 1 rank", "PyTorch": "PyTorch, 1 rank", "DDP": "DDP, 1 rank"}
-APART = {"Keras": "Keras, 2 ranks without Allreduce", "PyTorch": "PyTorch, 2 ranks without Allreduce"}
+APART = {
+    "Keras": "Keras, 2 ranks, bare loop without Allreduce",
+    "PyTorch": "PyTorch, 2 ranks, bare loop without Allreduce",
+}
 OF_OPEN_MPI, OF_MPI_LEARN = "64 KiB", "4 MiB"
 """The two eager limits that are compared."""
 DATA_CENTRE = Link(latency_s=10e-6, bytes_per_s=10e9 / 8)
