@@ -14,7 +14,6 @@ import json
 import os
 import platform
 import re
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -49,16 +48,13 @@ def started(name: str, model: str, data: str, n_samples: int, folder: str) -> Pr
 
 def session(model: str, names: list[str], arguments: argparse.Namespace) -> dict[str, dict]:
     """The measurements of the runs `names` of one model, which take turns."""
-    n_samples = SAMPLES[model] // (8 if arguments.quick else 1)
+    n_samples = SAMPLES[model]
     with tempfile.TemporaryDirectory() as folder:
         programs = {}
         try:
             for name in names:  # one at a time, because each measures at its start which compiler is faster
                 programs[name] = started(name, model, arguments.data, n_samples, folder)
                 programs[name].wait_ready()
-            if arguments.hold:
-                print("ready", flush=True)
-                sys.stdin.readline()
             began = time.perf_counter()
             for _ in range(arguments.rounds):
                 for program in programs.values():
@@ -106,9 +102,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=list(SAMPLES), choices=list(SAMPLES))
     parser.add_argument("--only", default="", help="regular expression that selects runs by name")
     parser.add_argument("--rounds", type=int, default=5, help="measured epochs of each run")
-    parser.add_argument("--quick", action="store_true", help="an eighth of the samples")
     parser.add_argument("--start", action="store_true", help="also measure start, memory of 4 ranks, and the timeline")
-    parser.add_argument("--hold", action="store_true", help="start all programs, then wait for a line of input")
     parser.add_argument("--print", action="store_true", help="measure nothing, write table and picture")
     arguments = parser.parse_args()
     names = [name for name in RUNS if re.search(arguments.only, name)]

@@ -63,7 +63,8 @@ def ratios(results: dict) -> str:
         found = [_ratio(results, model, above, below) for model in MODELS]
         halves = [None if one is None else one / 2 for one in found]
         cells = [_against(one, wanted.get(model)) for model, one in zip(MODELS, halves, strict=True)]
-        rows.append([f"parallel efficiency of 2 ranks, {label}", *cells])
+        if any(one is not None for one in halves):
+            rows.append([f"parallel efficiency of 2 ranks, {label}", *cells])
     for name, wanted in ASYNCHRONOUS.items():
         cells = []
         for model in MODELS:
@@ -143,7 +144,11 @@ def _speed(sessions: dict, model: str, name: str) -> str:
 def _against(found: float | None, wanted: float | None) -> str:
     if found is None:
         return "–"
-    return f"{found:.2f}" if wanted is None else f"{found:.2f} (≥ {wanted:.2f}{'' if found >= wanted else ', missed'})"
+    if wanted is None:
+        return f"{found:.2f}"
+    is_missed = found < wanted
+    digits = 3 if is_missed and round(found, 2) >= wanted else 2
+    return f"{found:.{digits}f} (≥ {wanted:.2f}{', missed' if is_missed else ''})"
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
