@@ -65,12 +65,13 @@ def measure(work: Path, *, smoke: bool) -> dict[str, dict[str, list[float]]]:
 
 
 def table(found: dict[str, dict[str, list[float]]]) -> str:
-    """As Markdown; the saving is that of the mean against `master`."""
+    """As Markdown; the saving against `master` is the mean over the seeds and its standard error."""
     lines = ["| workers | validation | runs | seconds | saving | published |", "|---|---|---|---|---|---|"]
     for n_workers, rows in found.items():
-        base = statistics.mean(rows["master"])
         for name, values in rows.items():
-            saving = f"{100 * (1 - statistics.mean(values) / base):.0f} %"
-            published = "23 %" if name == "thread" and n_workers == "5" else ""
+            savings = [100 * (1 - one / base) for one, base in zip(values, rows["master"], strict=True)]
+            error = statistics.stdev(savings) / len(savings) ** 0.5 if len(savings) > 1 else 0.0
+            saving = "" if name == "master" else f"{statistics.mean(savings):.1f} ± {error:.1f} %"
+            published = "23 %, see above" if name == "thread" and n_workers == "5" else ""
             lines.append(f"| {n_workers} | {name} | {len(values)} | {spread(values)} | {saving} | {published} |")
     return "\n".join(lines)
