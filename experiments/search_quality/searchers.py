@@ -40,7 +40,6 @@ class Optuna:
         made = {
             "gp": lambda: optuna.samplers.GPSampler(seed=seed),
             "tpe": lambda: optuna.samplers.TPESampler(seed=seed),
-            "cmaes": lambda: optuna.samplers.CmaEsSampler(seed=seed),
         }[sampler]()
         self._study, self._space = optuna.create_study(sampler=made), space
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import mode
 
 import numpy as np
 from scipy.stats import rankdata
@@ -15,6 +16,7 @@ Results = dict[str, dict[str, dict[str, Steps]]]
 """Problem -> searcher -> seed -> steps."""
 
 N_TRIALS = 100
+NOISY = "With multiplicative noise of 5 % in observed values; the regret is that of the true value:"
 FIVE = ("branin", "hartmann6", "rosenbrock4", "ackley5c", "digits")
 HERE = Path(__file__).parent
 BEGIN, END = "<!-- results: written by compare.py --readme -->", "<!-- end of results -->"
@@ -44,7 +46,7 @@ def tables(results: Results) -> str:
     others = [label for label in results if label not in (*FIVE, *noisy, *tabulated)]
     parts = [
         _quartiles(results, [label for label in FIVE if label in results]),
-        *_headed("With 5 % relative noise in observed values; the regret is that of the true value:", results, noisy),
+        *_headed(NOISY, results, noisy),
         *_headed("Other functions:", results, others),
         _ranks(results, tabulated),
     ]
@@ -69,9 +71,16 @@ def _quartiles(results: Results, labels: list[str]) -> str:
     rows = []
     for name in searchers:
         found = [results[label].get(name, {}) for label in labels]
-        counts = sorted({len(by_seed) for by_seed in found if by_seed})
-        rows.append([name, " or ".join(map(str, counts)), *map(_cell, found)])
+        rows.append([name, _seeds(dict(zip(labels, map(len, found), strict=True))), *map(_cell, found)])
     return _table(["", "seeds", *(label.replace(" noise 0.05", "") for label in labels)], rows)
+
+
+def _seeds(counts: dict[str, int]) -> str:
+    """The number of seeds of most problems, and the problems that have another one."""
+    measured = {label: n for label, n in counts.items() if n}
+    usual = mode(measured.values())
+    others = [f"{label}: {n}" for label, n in measured.items() if n != usual]
+    return f"{usual} ({', '.join(others)})" if others else str(usual)
 
 
 def _cell(by_seed: dict[str, Steps]) -> str:
@@ -83,7 +92,10 @@ def _cell(by_seed: dict[str, Steps]) -> str:
 
 
 def _ranks(results: Results, labels: list[str]) -> str:
-    """Ranks by the last regret among the searches with the same seed. Equal regrets share their mean rank."""
+    """Ranks by the last regret among the searches with the same seed. Equal regrets share their mean rank.
+
+    The difference from the first method is paired by seed, with its standard error.
+    """
     searchers = [name for name in SEARCHERS if labels and all(name in results[label] for label in labels)]
     if not searchers:
         return ""
@@ -94,12 +106,14 @@ def _ranks(results: Results, labels: list[str]) -> str:
     ]
     ranks = rankdata(last, axis=0)  # (n_searchers, n_labels, n_seeds)
     by_seed = ranks.mean(axis=1)
-    head = [f"rank of {len(searchers)}, mean of {len(seeds)} seeds", f"all {len(labels)} tables", *labels]
-    rows = [
-        [name, f"{mine.mean():.2f} ± {mine.std(ddof=1):.2f}", *(f"{rank:.1f}" for rank in each.mean(axis=1))]
-        for name, mine, each in zip(searchers, by_seed, ranks, strict=True)
-    ]
-    return _table(head, rows)
+    head = [f"rank of {len(searchers)}, mean of {len(seeds)} seeds", f"all {len(labels)} tables"]
+    rows = []
+    for name, mine, each in zip(searchers, by_seed, ranks, strict=True):
+        more = mine - by_seed[0]
+        paired = f"{more.mean():+.2f} ± {more.std(ddof=1) / len(seeds) ** 0.5:.2f}" if more.any() else "–"
+        in_tables = [f"{rank:.1f}" for rank in each.mean(axis=1)]
+        rows.append([name, f"{mine.mean():.2f} ± {mine.std(ddof=1):.2f}", paired, *in_tables])
+    return _table([*head, f"minus {searchers[0]}", *labels], rows)
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
