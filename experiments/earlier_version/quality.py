@@ -42,12 +42,12 @@ def with_error(values: list[float]) -> str:
 
 
 def table(found: dict[str, dict[str, list[float]]]) -> str:
-    """A row for each strategy; the column "mean" is over problems and seeds."""
+    """A row for each strategy. "–" marks a problem on which all regrets count as equal; "mean" is over the others."""
     problems = list(next(iter(found.values())))
     lines = ["| | mean | " + " | ".join(problems) + " | seeds |", "|---" * (len(problems) + 3) + "|"]
     for strategy, by_problem in found.items():
-        cells = [with_error(by_problem[problem]) for problem in problems]
-        together = with_error([one for ratios in by_problem.values() for one in ratios])
+        cells = [with_error(by_problem[problem]) if any(by_problem[problem]) else "–" for problem in problems]
+        together = with_error([one for ratios in by_problem.values() if any(ratios) for one in ratios])
         n_seeds = min(len(ratios) for ratios in by_problem.values())
         lines.append(f"| `{strategy}` | {together} | {' | '.join(cells)} | {n_seeds} |")
     return "\n".join(lines)
