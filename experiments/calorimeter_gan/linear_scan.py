@@ -31,7 +31,10 @@ def mpi_opt(*arguments: str, work: Path) -> str:
 
 
 def job(trial: dict, work: Path, n_ranks: int, **changes) -> float:
-    """Trains with the proposed learning rate; the distance of the profiles on the test showers."""
+    """Trains with the proposed learning rate; the distance of the profiles on the test showers.
+
+    A scan whose result is used to choose a rate needs other showers, for example those that the training leaves out.
+    """
     content = read_yaml(work / "train.yaml") | changes
     content["gan"]["generator_optimizer"]["learning_rate"] = trial["parameters"]["generator_rate"]
     (work / "runs.json").write_text(json.dumps({"test": "showers_test.h5", "runs": [["scan", content]]}))
