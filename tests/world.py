@@ -6,7 +6,8 @@ Every program runs with its own working directory, environment, arguments, stand
 modules. Its changes to `mpi_opt`, `mpi_learn` or MPI itself remain, as in a script that searches twice.
 
 Use `mpirun` where a test kills ranks, sends signals, closes file descriptors, or looks at the end of a process. If one
-rank ends and others wait for its death, the program is run again in processes of its own, whose result counts.
+rank ends and others wait for its death, the program is run again in processes of its own, whose result counts. A
+`RanAgain` in the summary of pytest shows that, so that a rare crash of the first run is not hidden.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from pathlib import Path
 
 from mpi_learn.cli.launch import launch_environment
@@ -37,6 +39,10 @@ LAST_S = 15.0
 
 class WorldEnded(Exception):
     """The ranks cannot end a program together."""
+
+
+class RanAgain(UserWarning):
+    """A program was run again with an ``mpirun`` of its own."""
 
 
 class World:
@@ -170,7 +176,8 @@ def in_world(
     _WORLDS[key] = world
     try:
         ranks = world.run(list(arguments), cwd or Path.cwd(), env or {}, patient_s(timeout))
-    except WorldEnded:
+    except WorldEnded as ended:
+        warnings.warn(RanAgain(str(ended)), stacklevel=2)
         return mpirun(n, *arguments, timeout=timeout, cwd=cwd, env=env, mpirun_flags=mpirun_flags)
     status = next((status for status, _, _ in ranks if status), 0)
     out, err = ("".join(rank[index] for rank in ranks) for index in (1, 2))

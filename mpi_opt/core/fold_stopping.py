@@ -113,7 +113,7 @@ class CompleteTrials:
     def __init__(self, n_folds: int = 1, sign: float = 1.0, lag: int | None = None) -> None:
         self.n_folds, self.sign, self.lag = n_folds, sign, lag
         self._trials: dict[int, tuple[float, tuple[float, ...]]] = {}
-        self._latest: tuple[int, ReferenceTrial | None] = (0, None)
+        self._latest: tuple[set[int], ReferenceTrial | None] = set(), None
 
     def add(self, proposal: Proposal, figure_of_merit: float, folds: Mapping[int, float | None]) -> None:
         """Adds a complete trial; `folds` are the figures of merit of its folds by their index.
@@ -134,8 +134,8 @@ class CompleteTrials:
             known = {other: trial for other, trial in known.items() if other <= proposal.number - self.lag}
         if len(known) <= FEWEST_COMPARED_TRIALS or proposal.budget is not None:
             return None
-        if self._latest[0] != len(known):
-            self._latest = len(known), self._reference(known)
+        if self._latest[0] != known.keys():
+            self._latest = set(known), self._reference(known)
         return self._latest[1]
 
     def _reference(self, known: dict[int, tuple[float, tuple[float, ...]]]) -> ReferenceTrial:

@@ -659,6 +659,7 @@ def test_a_trial_that_raised_has_failed_also_if_nothing_frees_the_others_of_its_
         if isinstance(message, Assignment) and message.number == 2:
             block = 0 if rank == 1 else 1
             link.waiting += [(rank, Abandoned(block, 0, "late")), (rank, Abandoned(block, 2, "ValueError: no"))]
+            link.waiting.append((rank, Abandoned(1 - block, 2, "an earlier attempt on another block")))
 
     link.send = send
     strategy, store = search(link, blocks=2, trials=6)

@@ -125,6 +125,25 @@ def test_with_a_lag_later_trials_change_nothing():
     assert complete(trials, lag=8).reference_for(trial(20)) != complete(trials).reference_for(trial(20))
 
 
+def test_the_reference_is_that_of_the_trials_that_are_known_at_each_time():
+    """With a lag, two trials may know as many others, but not the same ones."""
+    trials = np.array(BEST) + np.random.default_rng(4).normal(0, 0.1, (17, K))
+    trials[16] -= 1.0  # the best one, which trial 19 must not know
+    complete_trials, late = CompleteTrials(K, lag=4), 3
+    for number in [*range(late), *range(late + 1, 17), late]:
+        if number == late:  # its first attempt was lost
+            assert complete_trials.reference_for(trial(20)) is not None
+        complete_trials.add(trial(number), float(trials[number].mean()), dict(enumerate(trials[number])))
+    assert complete_trials.reference_for(trial(19)) == complete(trials[:16]).reference_for(trial(19))
+
+
+def test_the_reference_is_renewed_when_a_better_trial_is_complete():
+    complete_trials = complete(np.array(BEST) + np.arange(1.0, 9.0)[:, None])
+    assert complete_trials.reference_for(trial(9)).figure_of_merit == pytest.approx(np.mean(BEST) + 1)
+    complete_trials.add(trial(8), float(np.mean(BEST)), dict(enumerate(BEST)))
+    assert complete_trials.reference_for(trial(9)).figure_of_merit == pytest.approx(np.mean(BEST))
+
+
 def test_folds_that_always_differ_by_the_same_stop_every_worse_trial_after_the_first():
     reference = complete([np.array(BEST) + number for number in range(8)]).reference_for(trial(8))
     assert reference.is_clearly_worse([BEST[0] + 1e-3])

@@ -165,6 +165,20 @@ def test_process_that_got_the_number_of_the_owner_is_not_the_owner(store, study)
         other.kill()
 
 
+def test_process_of_another_user_that_proc_hides_is_running(store, study, monkeypatch):
+    theirs = replace(module._new_record(), token="theirs", process=4711, process_began=17)
+    store.leases.acquire(study.id, theirs, lambda owner: True)
+    monkeypatch.setattr(module, "_began", lambda process: None)
+
+    def kill(process, number) -> None:
+        assert (process, number) == (4711, 0)
+        raise PermissionError
+
+    monkeypatch.setattr(module.os, "kill", kill)
+    with pytest.raises(StudyOwnedError), leased(store, study):
+        pass
+
+
 def test_lease_that_this_process_could_not_release_is_no_obstacle(store, study):
     store.leases.acquire(study.id, module._new_record(), lambda owner: True)  # of an earlier search in a notebook
     with leased(store, study) as lease:
@@ -246,6 +260,36 @@ def test_locked_store_proves_nothing_about_the_owner(soon_gone, monkeypatch, sto
     locker.close()
 
 
+def test_a_store_that_cannot_be_read_proves_nothing_about_the_owner(soon_gone, monkeypatch, store, study):
+    """It raises an error at once, for longer than an owner may be silent."""
+    store.leases.acquire(study.id, elsewhere(), lambda owner: True)
+    acquire, full = store.leases.acquire, []
+
+    def acquire_or_raise(*arguments):
+        if notes and time.monotonic() < full[0] + 1.0:
+            raise StoreFullError("the disk is full")
+        return acquire(*arguments)
+
+    class Notes(list):
+        def append(self, text) -> None:
+            full.append(time.monotonic())
+            super().append(text)
+
+    notes = Notes()
+    monkeypatch.setattr(store.leases, "acquire", acquire_or_raise)
+    with leased(store, study, wait=True, note=notes.append):
+        assert time.monotonic() - full[0] >= 1.0 + module.GONE_S
+
+
+def test_another_owner_is_not_taken_for_a_sign_of_life(soon_gone):
+    """A lease that passes from one dead search to the next was not renewed by either."""
+    watch = module.Watch()
+    for owner in (elsewhere("first"), elsewhere("second")):
+        watch.poll()
+        assert not watch.is_gone(owner)
+    assert not watch.is_alive(owner)
+
+
 def test_owner_gives_signs_of_life_while_its_main_thread_is_busy(fast, store, study):
     with leased(store, study):
         first = store.leases.read(study.id).renewed_at
@@ -290,6 +334,15 @@ def test_search_whose_study_was_taken_over_ends(fast, store, study):
     assert "process 4711 on node9" in caught.value.problem
     assert "did not renew its lease" in caught.value.cure
     assert store.leases.read(study.id).token == "theirs"  # the lease of another search is not released
+
+
+def test_search_whose_lease_was_removed_ends(store, study):
+    with leased(store, study) as lease:
+        store.leases.release(study.id, lease.record.token)
+        lease._renewed_s -= module.GONE_S
+        lease._verified_s -= module.GONE_S
+        with pytest.raises(StudyOwnedError, match="has taken the study over"):
+            lease.check()
 
 
 def test_search_that_was_suspended_checks_its_lease_before_it_writes(store, study):
