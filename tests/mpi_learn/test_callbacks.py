@@ -40,8 +40,9 @@ def test_function_gets_epoch_metrics_and_model_and_stops_the_training():
     result = train(TORCH | {"callbacks": f"{FILE}:stop_after_two"}, MPI.COMM_SELF, data=line())
     assert recorded == [(epoch, ["loss", "val_loss"], "Sequential") for epoch in (0, 1)]
     assert (result.epochs, result.stopped_by) == (2, "callback")
-    made = {"name": f"{FILE}:make_stopping", "at": 2}
-    assert train(TORCH | {"callbacks": [made]}, MPI.COMM_SELF, data=line()).epochs == 3
+    made, later = ({"name": f"{FILE}:make_stopping", "at": epoch} for epoch in (1, 2))
+    for functions in ([made], [made, later], [later, made]):
+        assert train(TORCH | {"callbacks": functions}, MPI.COMM_SELF, data=line()).epochs == 2
 
 
 def test_callback_of_keras_sees_the_trained_model_and_stops_the_training(tmp_path):

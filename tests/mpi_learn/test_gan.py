@@ -150,7 +150,8 @@ def keras_loop(options: Gan, epochs: int, dataset: Dataset) -> tuple[list[np.nda
                 fake = g(noise, training=True)
                 answer = d(fake, training=True)
                 g_loss = entropy(ones(n), answer)
-                d_loss = (entropy(ones(n), d(real, training=True)) + entropy(zeros(n), answer)) / 2
+                truth = ones(n) * (1 - options.smoothing)
+                d_loss = (entropy(truth, d(real, training=True)) + entropy(zeros(n), answer)) / 2
             gradients = d_tape.gradient(d_loss, d.trainable_variables), g_tape.gradient(g_loss, g.trainable_variables)
             for moves, optimizer, model, gradient in zip(turn, (d_moves, g_moves), (d, g), gradients, strict=True):
                 if moves:
@@ -177,7 +178,8 @@ def torch_loop(options: Gan, epochs: int, dataset: Dataset) -> tuple[list[np.nda
             real, noise = map(torch.from_numpy, batch.x)
             ones, zeros = torch.ones(len(real), 1), torch.zeros(len(real), 1)
             fake = g(noise)
-            losses = (entropy(d(real), ones) + entropy(d(fake.detach()), zeros)) / 2, entropy(d(fake), ones)
+            truth = ones * (1 - options.smoothing)
+            losses = (entropy(d(real), truth) + entropy(d(fake.detach()), zeros)) / 2, entropy(d(fake), ones)
             found = [
                 torch.autograd.grad(loss, list(one.parameters()), retain_graph=True)
                 for loss, one in zip(losses, (d, g), strict=True)
@@ -191,9 +193,9 @@ def torch_loop(options: Gan, epochs: int, dataset: Dataset) -> tuple[list[np.nda
 
 
 @FRAMEWORKS
-@pytest.mark.parametrize("exchange", ["model", "batch"])
-def test_training_equals_a_plain_loop(file, exchange):
-    gan = {"latent": 8, "steps": STEPS, "exchange": exchange}
+@pytest.mark.parametrize(("exchange", "smoothing"), [("model", 0.0), ("batch", 0.2)])
+def test_training_equals_a_plain_loop(file, exchange, smoothing):
+    gan = {"latent": 8, "steps": STEPS, "exchange": exchange, "smoothing": smoothing}
     sgd = {"optimizer": {"name": "sgd", "learning_rate": 0.05, "momentum": 0.9}} if file == TORCH else {}
     result = train(configuration(file, gan=gan, **sgd), MPI.COMM_SELF, data=unlabelled())
     options = Gan(**gan)

@@ -8,7 +8,7 @@ from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.block_pool import BlockPool
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.trial import Outcome
-from mpi_opt.messages.messages import Ready
+from mpi_opt.messages.messages import Broken, Ready
 from tests.mpi_opt.fakes import ScriptedLink
 
 
@@ -36,6 +36,19 @@ def test_a_free_block_that_is_disbanded_is_not_free(pool):
     pool.disband(0)
     assert pool.free == []
     assert pool.link.called == [(1, "Disband"), (2, "Disband")]
+
+
+@pytest.mark.parametrize(("events", "is_retired"), [("bbb", True), ("bbrb", False), ("rbbb", True)])
+def test_ranks_are_retired_after_three_consecutive_blocks_that_could_not_be_formed(pool, events, is_retired):
+    """b: the block is broken; r: it is ready."""
+    block, ranks = 0, (1, 2)
+    for event in events:
+        pool.mark_ready(Ready(block, "host")) if event == "r" else pool.mark_broken(Broken(block, "MPI_ERR_OTHER"))
+        pool.disband(block)
+        for rank in ranks:
+            pool.mark_freed(rank)
+        block = next((number for number, members in pool.membership.blocks.items() if members == ranks), None)
+    assert pool.membership.retired == (set(ranks) if is_retired else set())
 
 
 def test_ranks_that_do_not_leave_their_block_in_time_are_given_up(pool):

@@ -65,6 +65,17 @@ def test_every_fold_of_a_training_has_the_classes_in_equal_shares(training, trai
         assert np.bincount(labels).tolist() == [share // 5 for share in SHARES]
 
 
+def test_folds_are_those_of_the_data_of_the_trial(training, trained, tmp_path):
+    np.savez(tmp_path / "small.npz", X=np.zeros((40, 2), np.float32), y=np.repeat([0, 1], 20))
+    training["data"] = training["data"] | {"train": ["$file"]}
+    objective, calls = TrainingObjective(training, "val_loss", tmp_path, n_folds=2), trained(None)
+    for name in ("data.npz", "small.npz", "data.npz"):
+        for fold in (0, 1):
+            proposal = Proposal(0, {"file": name})
+            objective(Trial(proposal, comm=MPI.COMM_SELF, study_seed=3, fold=fold, folds=2))
+    assert [data.n_training for _, data in calls] == [50, 50, 20, 20, 50, 50]
+
+
 def test_samples_without_labels_are_split_into_folds(training, trained, tmp_path):
     training["data"]["labels"] = None
     objective, calls = TrainingObjective(training, "val_loss", tmp_path), trained(None)

@@ -58,8 +58,9 @@ def test_failed_trials_are_not_promoted():
 
 def test_hyperband_starts_some_configurations_higher():
     strategy = make_strategy("halving", SPACE, seed=0, options=OPTIONS | {"brackets": 3})
-    budgets = [proposal.budget for proposal in strategy.ask(60)]
-    assert budgets.count(1) > budgets.count(3) > budgets.count(9) > 0
+    budgets = [proposal.budget for proposal in strategy.ask(600)]
+    shares = np.array([1.0, 2 / 3, 3 / 9])  # (i + 1) / factor^i
+    assert [budgets.count(budget) for budget in (1, 3, 9)] == pytest.approx(600 * shares / shares.sum(), abs=3)
 
 
 def test_without_resuming_a_running_trial_is_stopped_at_a_rung():
@@ -69,6 +70,14 @@ def test_without_resuming_a_running_trial_is_stopped_at_a_rung():
     decisions = [strategy.report(proposal, 0, float(proposal.number)) for proposal in trials]
     assert decisions == [Decision.CONTINUE] * 2 + [Decision.STOP] * 4
     assert strategy.report(trials[0], 1, 0.0) is Decision.CONTINUE
+
+
+def test_a_value_that_is_not_finite_is_not_among_the_best():
+    strategy = make_strategy("halving", SPACE, seed=0, options=OPTIONS | {"resume": False})
+    trials = strategy.ask(6)
+    values = [1.0, -math.inf, math.nan, 0.0, 2.0, 3.0]
+    decisions = [strategy.report(proposal, 0, value) for proposal, value in zip(trials, values, strict=True)]
+    assert [decision is Decision.STOP for decision in decisions] == [False, False, True, False, True, True]
 
 
 def test_no_more_than_one_in_three_is_promoted_however_the_best_change():

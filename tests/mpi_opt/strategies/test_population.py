@@ -24,6 +24,18 @@ def test_worst_takes_over_from_the_best_and_keeps_the_shape_of_its_network():
     assert following[3].parameters["rate"] != trials[0].parameters["rate"]
 
 
+def test_changed_hyperparameters_satisfy_the_constraints():
+    """The best points are at the border, which every second change would cross."""
+    options = {"population": 5, "constraints": ["rate < 0.1"]}
+    strategy, n_changed = make_strategy("population", SPACE, seed=1, options=options), 0
+    for _ in range(60):
+        (proposal,) = strategy.ask(1)
+        assert proposal.parameters["rate"] < 0.1
+        n_changed += proposal.resume_from is not None
+        strategy.tell(proposal, -proposal.parameters["rate"])
+    assert n_changed > 40
+
+
 def test_failed_network_is_replaced():
     strategy = make_strategy("population", SPACE, seed=1, options={"population": 2})
     first, second = strategy.ask(2)
