@@ -22,8 +22,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from mpi_opt.core.fold_splits import split
-from mpi_opt.core.fold_stopping import CompleteTrials
+from mpi_opt.core.folds.fold_splits import split
+from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real
 from mpi_opt.strategies import make_strategy
 

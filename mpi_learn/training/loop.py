@@ -26,9 +26,9 @@ from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.training.callbacks import Callbacks
+from mpi_learn.training.checkpoints.resume import Checkpointing
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.result import Result, as_pair
-from mpi_learn.training.resume import Checkpointing
 from mpi_learn.training.setup import (
     check_settings,
     make_training_batches,

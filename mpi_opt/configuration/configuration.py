@@ -208,18 +208,18 @@ def _check_references(configuration: StudyConfiguration, space: Space) -> None:
             raise ConfigurationError(
                 f"${name} is not a hyperparameter of the space", where="training", cure=suggestion(name, space)
             )
-    if name := next(references(training.get("seed")), None):
+    if seeds := list(references(training.get("seed"))):
         raise ConfigurationError(
-            f"${name} has no effect: the seed of each trial follows from search.seed and the number of the trial",
+            f"${seeds[0]} has no effect: the seed of each trial follows from search.seed and the number of the trial",
             where="training.seed",
             cure="remove this key",
         )
     strategy = configuration.search.strategy
-    if strategy in SETS_EPOCHS and (name := next(references(training.get("epochs")), None)):
+    if strategy in SETS_EPOCHS and (epochs := list(references(training.get("epochs")))):
         raise ConfigurationError(
-            f"${name} has no effect: {strategy} chooses the epochs of each trial",
+            f"${epochs[0]} has no effect: {strategy} chooses the epochs of each trial",
             where="training.epochs",
-            cure=f"write the epochs of a full training, and remove {name} from the space",
+            cure=f"write the epochs of a full training, and remove {epochs[0]} from the space",
         )
 
 

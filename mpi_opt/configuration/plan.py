@@ -10,7 +10,7 @@ from typing import Any
 
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.core.block_layout import BlockLayout
-from mpi_opt.core.fold_stopping import CompleteTrials
+from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.objective import Objective, TrialSettings
 from mpi_opt.core.space import Space

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mpi_opt.coordinator.stop_condition import StopCondition
-from mpi_opt.core.fold_stopping import CompleteTrials
+from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.progress import Progress

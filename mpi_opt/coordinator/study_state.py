@@ -9,7 +9,7 @@ from mpi_opt.coordinator.external_trials import ExternalTrials
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.trial_queue import RunningTrial, TrialQueue
-from mpi_opt.core.fold_stopping import ReferenceTrial
+from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.limits import MAX_CRASHES, MAX_FIRST_FAILURES
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import MPILearnError, StoreError

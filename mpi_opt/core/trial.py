@@ -15,8 +15,8 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from mpi_opt.core import fold_splits
 from mpi_opt.core.arrays import Ints
+from mpi_opt.core.folds import fold_splits
 from mpi_opt.core.space import Parameters
 
 State = Literal["queued", "running", "complete", "pruned", "failed"]

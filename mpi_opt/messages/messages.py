@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mpi_opt.core.fold_stopping import ReferenceTrial
+from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.errors import MPILearnError
 

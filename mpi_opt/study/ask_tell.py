@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.fold_splits import number_of_folds
+from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.trial import FINISHED, FoldOutcome, Outcome, Proposal, TrialRecord, trial_seed
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store

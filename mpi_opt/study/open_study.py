@@ -11,7 +11,7 @@ from typing import Any
 from mpi_opt.configuration.configuration import publishable
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.configuration.sections import TransferSection
-from mpi_opt.core.fold_splits import number_of_folds
+from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import may_exist

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.fold_stopping import CompleteTrials
+from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.trial import UNFINISHED, TrialRecord
 from mpi_opt.store import Store
 from mpi_opt.store.records import FoldRecord

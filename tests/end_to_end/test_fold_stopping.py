@@ -13,7 +13,7 @@ import mpi_opt
 from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.sections import FoldsSection
 from mpi_opt.core.block_layout import BlockLayout
-from mpi_opt.core.fold_stopping import FEWEST_COMPARED_TRIALS
+from mpi_opt.core.folds.fold_stopping import FEWEST_COMPARED_TRIALS
 from mpi_opt.core.space import Real
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.study.study import Study

@@ -14,7 +14,8 @@ pytestmark = pytest.mark.mpi
 TIMEOUT_S = 30
 IMPORTS = (
     "import os, sys, time; from mpi4py import MPI; from mpi_learn.mpi import agreement, lost_ranks, messaging; "
-    "from mpi_learn.errors import TrainingError; from mpi_learn.training import resume; world = MPI.COMM_WORLD\n"
+    "from mpi_learn.errors import TrainingError; from mpi_learn.training.checkpoints import resume\n"
+    "world = MPI.COMM_WORLD\n"
 )
 
 RAISED = {

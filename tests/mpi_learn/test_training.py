@@ -18,7 +18,7 @@ from mpi_learn import train
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ConfigurationError, DataError, ModelError, SavingError, TrainingError, UserError
-from mpi_learn.training.checkpoint_file import load_checkpoint, save_checkpoint
+from mpi_learn.training.checkpoints.checkpoint_file import load_checkpoint, save_checkpoint
 from mpi_learn.training.configuration import read_configuration
 from tests.mpi_learn.models_for_tests import digits, line
 

@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 from mpi_learn.mpi.lost_ranks import RankLost
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.fold_stopping import ReferenceTrial
+from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.objective import TrialSettings
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.messages.messages import TO_LEADER, Assignment, PartOutcome

@@ -13,7 +13,7 @@ from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stop_condition import StopCondition
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.fold_stopping import CompleteTrials
+from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.space import Real, Space
 from mpi_opt.core.trial import Failed, FoldOutcome, Outcome, TrialRecord

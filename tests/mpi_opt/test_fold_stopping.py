@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mpi_opt.core.fold_stopping import MAX_WRONG_STOP_PROBABILITY, CompleteTrials, ReferenceTrial, fitted_variance_prior
+from mpi_opt.core.folds.fold_stopping import (
+    MAX_WRONG_STOP_PROBABILITY,
+    CompleteTrials,
+    ReferenceTrial,
+    fitted_variance_prior,
+)
 from mpi_opt.core.trial import Proposal
 
 K = 5

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mpi_opt.core.fold_splits import split
+from mpi_opt.core.folds.fold_splits import split
 from mpi_opt.errors import ConfigurationError
 
 

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from mpi_learn.cli.terminal import duration
 from mpi_learn.settings.yaml_file import dumped
 from mpi_opt.configuration.configuration import EXTERNAL, publishable
-from mpi_opt.core.fold_splits import number_of_folds
+from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.space import Categorical
 from mpi_opt.core.trial import State, TrialRecord
 from mpi_opt.errors import ConfigurationError

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mpi_learn.cli.terminal import duration, sparkline
-from mpi_opt.core.fold_splits import number_of_folds
+from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.records import AttemptRecord, CurveRecord, FoldRecord, StudyRecord, readable
 from mpi_opt.study.study import Study
