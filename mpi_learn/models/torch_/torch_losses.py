@@ -81,8 +81,8 @@ class Loss:
         """The mean loss of a batch.
 
         Args:
-            weights: (n,), (n, 1), or with the shape of the losses. The sum of the weighted losses is divided by the
-                number of losses, not by the sum of the weights.
+            weights: (n,), (n, 1), or with the shape of the losses. They multiply the losses and do not change the
+                divisor, so that weights of 1 change nothing.
 
         Raises:
             ConfigurationError: There are weights, and the loss gives no value for each of them.
@@ -115,10 +115,11 @@ class Loss:
                 where="data.weights",
                 cure="store one weight per sample, or one for each of the losses",
             )
-        return (values.float() * weights.reshape(*weights.shape, *[1] * (values.ndim - weights.ndim))).mean()
+        weighted = values.float() * weights.reshape(*weights.shape, *[1] * (values.ndim - weights.ndim))
+        return weighted.sum() / (self.weight(targets, weighted.numel()) or 1.0)
 
     def weight(self, targets: Any, n: int) -> float:
-        """The divisor in `mean`: usually the number of samples, `n`.
+        """The divisor in `mean`: usually `n`, the number of samples or of losses.
 
         PyTorch's mean over class numbers is different: it leaves out ignored labels, and divides by the sum of the
         weights of the classes if there are any.

@@ -46,7 +46,7 @@ class TotalLoss:
             if loss is not None and label is not None:
                 mean = loss.mean(output, labels[label], sample_weights)
                 means.append(mean if factor == 1 else factor * mean)
-        if len(flat) == 1 and losses[0] is not None and sample_weights is None:
+        if len(flat) == 1 and losses[0] is not None:
             return means[0], losses[0].weight(labels[0], n)
         return sum(means[1:], means[0]), float(n)
 
