@@ -206,9 +206,15 @@ def test_reading_a_configuration_loads_no_framework_and_no_mpi():
 
 
 SMALLER = ["val_loss", "mse", "val_mean_absolute_error", "MeanSquaredLogarithmicError", "kl_divergence", "poisson",
-           "val_perplexity", "log_cosh", "BinaryCrossentropy", "FalsePositives", "discriminator_loss"]  # fmt: skip
+           "val_perplexity", "log_cosh", "BinaryCrossentropy", "FalsePositives", "discriminator_loss", "val_rmse",
+           "SquaredHinge", "cross_entropy", "KLDivergence", "loss1"]  # fmt: skip
 LARGER = ["accuracy", "val_acc", "sparse_top_k_categorical_accuracy", "AUC", "val_precision", "Recall", "F1Score",
-          "R2Score", "MeanIoU", "cosine_similarity", "SensitivityAtSpecificity", "true_positives"]  # fmt: skip
+          "R2Score", "MeanIoU", "cosine_similarity", "SensitivityAtSpecificity", "true_positives",
+          "f1", "val_r2", "auc", "val_auc_1", "acc5", "f1score", "FBetaScore", "iou", "kind_acc"]  # fmt: skip
+
+
+WITHOUT_WORDS = ["err2", "diff1", "accumulated_bias", "val_background_acceptance", "various", "terrors", "glossary"]
+"""They contain r2, f1, acc, iou, error and loss, but not as words."""
 
 
 @pytest.mark.parametrize(("metric", "direction"), [(m, "min") for m in SMALLER] + [(m, "max") for m in LARGER])
@@ -217,7 +223,7 @@ def test_the_direction_of_known_metrics_follows_from_their_names(metric, directi
     assert EarlyStopping(metric=metric, mode="max").direction == "max"
 
 
-@pytest.mark.parametrize("metric", ["significance", "val_gap", "seconds"])
+@pytest.mark.parametrize("metric", ["significance", "val_gap", "seconds", *WITHOUT_WORDS])
 def test_an_unknown_metric_needs_an_explicit_direction(metric):
     assert EarlyStopping(metric=metric).direction is None
     assert EarlyStopping(metric=metric, mode="min").direction == "min"
