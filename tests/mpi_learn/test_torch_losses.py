@@ -1,4 +1,4 @@
-"""Losses of PyTorch models with the weights of samples."""
+"""Losses of PyTorch models with the weights of samples, and metrics with labels of other shapes than the outputs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mpi_learn.errors import ModelError
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
@@ -58,3 +59,40 @@ def test_weighted_batch_whose_labels_are_all_ignored_has_no_loss():
     model = classes_model({}, CLASSES, ones)
     assert not model.gradient((X,), (labels,), ones)[: model.layout.size].any()
     assert model.metrics(model.evaluate((X,), (labels,), ones))["loss"] == 0
+
+
+SHAPES = {
+    "a column for numbers": ("build_squeezed", (20, 1)),
+    "a column for a column": ("build_regression", (20, 1)),
+    "numbers for a column": ("build_regression", (20,)),
+}
+
+
+@pytest.mark.parametrize(("build", "shape"), SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("metric", ["mae", "mse", "accuracy"])
+def test_metric_compares_each_label_with_its_output_if_the_shapes_differ_by_axes_of_length_1(metric, build, shape):
+    x, y = rng.normal(size=(20, 3)).astype("f"), rng.normal(size=shape).astype("f")
+    wanted = Component(name=metric, **({"threshold": 0.5} if metric == "accuracy" else {}))
+    settings = ModelSettings(f"{TORCH}:{build}", loss=f"{TORCH}:squeezed_error", metrics=[wanted], seed=1)
+    model = make_model(settings, Example((x,), (y,)))
+    (output,) = model.predict((x,))
+    difference = output.reshape(20) - y.reshape(20)
+    same = (output.reshape(20) > 0.5) == (y.reshape(20) > 0.5)
+    expected = {"mae": np.abs(difference).mean(), "mse": (difference**2).mean(), "accuracy": same.mean()}
+    assert model.metrics(model.evaluate((x,), (y,)))[metric] == pytest.approx(expected[metric], rel=1e-5)
+
+
+@pytest.mark.parametrize("metric", ["mae", "mse", {"name": "accuracy", "threshold": 0.5}])
+def test_metric_refuses_labels_of_which_each_would_be_compared_with_several_outputs(metric):
+    x, y = rng.normal(size=(20, 3)).astype("f"), rng.normal(size=(20, 2)).astype("f")
+    wanted = Component.model_validate({"name": metric} if isinstance(metric, str) else metric)
+    settings = ModelSettings(f"{TORCH}:build_regression", loss=f"{TORCH}:loss", metrics=[wanted])
+    with pytest.raises(ModelError, match=r"expected labels of shape \(1,\) per sample.*found \(2,\)"):
+        make_model(settings, Example((x,), (y,)))
+
+
+def test_accuracy_refuses_class_numbers_of_which_each_would_be_compared_with_several_outputs():
+    settings = ModelSettings(f"{TORCH}:build_classes", loss=f"{TORCH}:loss", metrics=["accuracy"])
+    make_model(settings, Example((X,), (CLASSES[:, None],)))
+    with pytest.raises(ModelError, match=r"expected labels of shape \(\) per sample.*found \(20,\)"):
+        make_model(settings, Example((X,), (np.tile(CLASSES, (20, 1)),)))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from mpi_learn.errors import ConfigurationError
+from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.outputs import Shape
 from mpi_learn.settings.component import Component, make_component, shown_arguments
@@ -154,9 +154,27 @@ def _checked(values: torch.Tensor, outputs: Any, targets: Any) -> torch.Tensor:
 
 
 def matched(labels: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-    """Labels (n,) for an output (n, 1) as (n, 1), and in the output's dtype."""
-    labels = labels.to(output.dtype)
-    return labels.unsqueeze(-1) if labels.ndim == output.ndim - 1 and output.shape[-1] == 1 else labels
+    """Labels in the shape and dtype of an output; see `reshaped`."""
+    return reshaped(labels, output).to(output.dtype)
+
+
+def reshaped(labels: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    """Labels in the shape of an output, if only axes of length 1 differ: labels (n,) for an output (n, 1) as (n, 1).
+
+    Raises:
+        ModelError: Other axes differ: PyTorch would refuse the shapes, or compare each label with several outputs.
+    """
+    if labels.shape == output.shape:
+        return labels
+    lengths, expected = ([n for n in tensor.shape[1:] if n != 1] for tensor in (labels, output))
+    if lengths != expected or labels.numel() != output.numel():
+        raise ModelError(
+            f"expected labels of shape {tuple(output.shape[1:])} per sample, like the output, found "
+            f"{tuple(labels.shape[1:])}",
+            where="data.labels",
+            cure="store labels of this shape, or use losses and metrics of your own: file.py:function",
+        )
+    return labels.reshape(output.shape)
 
 
 def make_loss(wanted: Component) -> Loss:

@@ -15,7 +15,7 @@ from torch import nn
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.outputs import Shape
-from mpi_learn.models.torch_.torch_losses import Loss, matched
+from mpi_learn.models.torch_.torch_losses import Loss, matched, reshaped
 from mpi_learn.settings.component import Component, make_component, shown_arguments
 from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import errors_of_user_code
@@ -146,9 +146,7 @@ def _accuracy(wanted: Component, loss: Loss | None, output: Shape, is_class: boo
 
 def _classes(labels: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
     """Class numbers, from class numbers or from one-hot labels."""
-    if labels.shape == output.shape:
-        return labels.argmax(1)
-    return labels.squeeze(-1) if labels.ndim == output.ndim else labels
+    return labels.argmax(1) if labels.shape == output.shape else reshaped(labels, output[:, 0])
 
 
 def _of_torchmetrics(name: str, wanted: Component, output: Shape, loss: Loss | None, known: list[str]) -> Metric:
