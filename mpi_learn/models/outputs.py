@@ -82,6 +82,12 @@ class Outputs:
             ConfigurationError: A list of another length, or a name that no output has.
         """
         if isinstance(value, dict):
+            if len(self) == 1 < len(value) and not self.names:
+                raise ConfigurationError(
+                    f"{self.owner} has one output, found entries for {len(value)}: {', '.join(value)}",
+                    where=where,
+                    cure="write one entry, or return a mapping of outputs from the model",
+                )
             names = self.names or (tuple(value) if len(self) == 1 else ())
             if unknown := [name for name in value if name not in names]:
                 raise ConfigurationError(

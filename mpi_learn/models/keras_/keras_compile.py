@@ -16,8 +16,8 @@ from mpi_learn.models.example import Example, Tensors, named
 from mpi_learn.models.keras_.keras_inputs import described, input_names, not_taken
 from mpi_learn.models.keras_.keras_losses import compile_arguments, make_output_loss, structured
 from mpi_learn.models.keras_.keras_metrics import MetricStates
-from mpi_learn.models.keras_.keras_network import SEED_STATE, KerasNetwork, fit_errors, takes_training
-from mpi_learn.models.keras_.keras_tensors import tensors
+from mpi_learn.models.keras_.keras_network import SEED_STATE, KerasNetwork, fit_errors, overrides, takes_training
+from mpi_learn.models.keras_.keras_tensors import flat_outputs, tensors
 from mpi_learn.models.labels import OutputLosses, output_losses
 from mpi_learn.models.outputs import Outputs
 
@@ -100,11 +100,6 @@ def restored(variables: Sequence[Any]) -> Iterator[None]:
             variable.assign(value)
 
 
-def overrides(model: keras.Model, method: str) -> bool:
-    """Whether the user's class replaces a method of `keras.Model`."""
-    return getattr(type(model), method) is not getattr(keras.Model, method)
-
-
 class CompiledModel:
     """The model with losses and metrics of the configuration, or with those that the user's function compiled.
 
@@ -174,7 +169,7 @@ class CompiledModel:
         It is the number of samples if several losses have different divisors.
         """
         ignored = next((rule.ignored for rule in self.losses.rules if rule is not None), None)
-        output, *other_outputs = keras.tree.flatten(outputs)
+        output, *other_outputs = flat_outputs(outputs)
         mask = getattr(output, "_keras_mask", None)
         is_only_mask = all(getattr(other, "_keras_mask", None) is mask for other in other_outputs)
         if self._has_loss_method or not is_only_mask or (other_outputs and ignored is not None):

@@ -9,6 +9,7 @@ import keras
 from mpi_learn.errors import ModelError
 from mpi_learn.models.example import Example
 from mpi_learn.models.keras_.keras_network import error_text
+from mpi_learn.models.keras_.keras_tensors import flat_outputs, without_none
 from mpi_learn.models.outputs import Outputs, shown
 
 
@@ -40,8 +41,9 @@ def input_names(model: keras.Model, example: Example) -> tuple[str, ...]:
 
 
 def described(model: keras.Model, outputs: Any) -> Outputs | None:
-    """The outputs of a model, flat; None if their structure is nested."""
-    flat = keras.tree.flatten(outputs)
+    """The outputs of a model, flat; None if their structure is nested. Outputs that are None are left out."""
+    outputs = without_none(outputs)
+    flat = flat_outputs(outputs)
     shapes = tuple((None, *tensor.shape[1:]) for tensor in flat)
     if isinstance(outputs, dict):
         return Outputs(shapes, tuple(sorted(outputs)), is_mapping=True) if len(outputs) == len(flat) else None

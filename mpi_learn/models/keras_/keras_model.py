@@ -36,7 +36,7 @@ from mpi_learn.models.keras_.keras_passes import (
     run_eagerly,
     training_pass,
 )
-from mpi_learn.models.keras_.keras_tensors import as_tensor, flattened, memory_of, specs, tensors
+from mpi_learn.models.keras_.keras_tensors import as_tensor, flat_outputs, flattened, memory_of, specs, tensors
 from mpi_learn.models.model import Model
 
 LOSS_OF_N, FIRST_STATE = 3, 4
@@ -150,8 +150,7 @@ class KerasModel(Model):
         parts = self.network.parts(flat)
         with self.network.scope(parts):
             outputs = self.network(self.compiled.inputs(x), training=False)
-        flat = keras.tree.flatten(outputs)
-        return [tf.cast(output, tf.float32) if output.dtype.is_floating else output for output in flat]
+        return [tf.cast(output, tf.float32) if output.dtype.is_floating else output for output in flat_outputs(outputs)]
 
     def _sums(self, result: PassResult) -> tf.Tensor:
         raw = [result.n * tf.cast(result.logs.get(name, np.nan), tf.float32) for name in self._names]

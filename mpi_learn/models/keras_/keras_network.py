@@ -6,7 +6,7 @@ import gc
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,15 @@ from mpi_learn.models.example import Arrays, Example, Tensors, named
 from mpi_learn.models.keras_.keras_checkpointing import check_precision, recomputed
 from mpi_learn.models.keras_.keras_losses import make_output_loss, mean_loss
 from mpi_learn.models.keras_.keras_optimizer import KerasRule
-from mpi_learn.models.keras_.keras_tensors import as_tensor, assign, is_float, specs, tensors
+from mpi_learn.models.keras_.keras_tensors import (
+    as_tensor,
+    assign,
+    flat_outputs,
+    is_float,
+    specs,
+    tensors,
+    without_none,
+)
 from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.network import joined
 from mpi_learn.models.outputs import Shape
@@ -56,6 +64,7 @@ class KerasNetwork:
         uses_compile = model.compiled and (settings.loss is None or settings.gan is not None)
         self.compiled_by_user = getattr(model, "optimizer", None), uses_compile
         self.takes_training = takes_training(model.call)
+        self._keeps_none = overrides(model, "compute_loss") or overrides(model, "compute_metrics")
         self.variables: list[Any] = []
         self.layout = FlatLayout(())
         self._floats: list[Any] = []
@@ -133,12 +142,15 @@ class KerasNetwork:
         return RecordingScope([*zip(self.variables, parts, strict=True), *more])
 
     def __call__(self, x: Any, training: bool) -> Any:
-        """The outputs in the structure of the model. Called in `scope`."""
+        """The outputs in the structure of the model. Called in `scope`.
+
+        Only a loss or metrics that the model computes itself receive outputs that are None.
+        """
         arguments = {"training": training} if self.takes_training else {}
-        if not (training and self.settings.gradient_checkpointing):
-            return self.model(x, **arguments)
-        with recomputed(self.model):
-            return self.model(x, **arguments)
+        has_recomputation = training and self.settings.gradient_checkpointing
+        with recomputed(self.model) if has_recomputation else nullcontext():
+            outputs = self.model(x, **arguments)
+        return outputs if self._keeps_none else without_none(outputs)
 
     def store_assigned(self, scope: RecordingScope, known: Sequence[Any] = (), *, with_floats: bool = True) -> None:
         """Stores the values that a pass in `scope` has assigned.
@@ -185,7 +197,7 @@ class KerasNetwork:
         assign(self._integers, values)
 
     def output_shapes(self, x: Arrays) -> list[Shape]:
-        outputs = keras.tree.flatten(self.model(named(tensors(x), ())))
+        outputs = flat_outputs(self.model(named(tensors(x), ())))
         self.bind()
         return [(None, *output.shape[1:]) for output in outputs]
 
@@ -195,7 +207,7 @@ class KerasNetwork:
             losses = [tf.reduce_sum(tf.cast(loss, tf.float32)) for loss in self.model.losses]
         if training:
             self.store_assigned(scope, with_floats=is_updated)
-        return [tf.cast(output, tf.float32) for output in keras.tree.flatten(outputs)], tf.add_n(losses or [0.0])
+        return [tf.cast(output, tf.float32) for output in flat_outputs(outputs)], tf.add_n(losses or [0.0])
 
     def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Any, LabelRule | None]:
         loss, rule = make_output_loss(wanted, output, labels)
@@ -262,3 +274,8 @@ def error_text(error: Exception) -> str:
 def takes_training(function: Callable[..., Any]) -> bool:
     """Whether a function has a parameter ``training``. Keras passes it to no other, not even to ``**options``."""
     return "training" in inspect.signature(function).parameters
+
+
+def overrides(model: keras.Model, method: str) -> bool:
+    """Whether the user's class replaces a method of `keras.Model`."""
+    return getattr(type(model), method) is not getattr(keras.Model, method)

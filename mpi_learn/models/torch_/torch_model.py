@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mpi_learn.errors import ConfigurationError, ModelError
+from mpi_learn.errors import ConfigurationError, ModelError, UserError
 from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, named
@@ -22,7 +22,6 @@ from mpi_learn.settings.component import component
 
 FIRST_STATE = 3
 """Index of the first metric state in the sums."""
-NOT_TAKEN = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError)
 
 
 class TorchModel(Model):
@@ -143,7 +142,9 @@ class TorchModel(Model):
             try:
                 with torch.no_grad():
                     return described(self._call(example.x))
-            except NOT_TAKEN as error:
+            except UserError:
+                raise
+            except Exception as error:  # noqa: BLE001 - of the user's module
                 errors.append(error)
         shapes = " and ".join(f"{array.shape[1:]} ({array.dtype})" for array in example.x)
         raise ModelError(
@@ -195,7 +196,9 @@ class TorchModel(Model):
                 self.evaluate(example.x, example.y, example.weights)
                 if len(example) > 1:
                     self._check_training(example, in_evaluation)
-        except (*NOT_TAKEN, Warning) as error:
+        except UserError:
+            raise
+        except Exception as error:  # of the user's module, loss or metric, or a warning
             raise ModelError(f"model, loss and data do not fit together: {error}", where="loss") from error
         if not all(map(torch.equal, state, self._loss_buffers())):
             raise ModelError(

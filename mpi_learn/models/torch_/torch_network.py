@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.parameter import UninitializedParameter
+from torch.nn.parameter import is_lazy
 
 from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout
@@ -196,7 +196,7 @@ def trainable_parameters(module: torch.nn.Module) -> list[torch.nn.Parameter]:
 
 
 def _check_parameters(module: torch.nn.Module) -> None:
-    if any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters()):
+    if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
         raise ModelError(
             "the sizes of its lazy layers are not known yet",
             where="model",

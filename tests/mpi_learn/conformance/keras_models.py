@@ -511,3 +511,29 @@ def own_validation():
 
 def in_bfloat16():
     return keras.Sequential([layers.Input((5,)), layers.Dense(1, dtype="bfloat16")])
+
+
+class WithNone(keras.Model):
+    """Returns None as one of its outputs if `extra`."""
+
+    def __init__(self, form="dict", extra=True):
+        super().__init__()
+        self.form, self.extra, self.last = form, extra, layers.Dense(1)
+
+    def call(self, x):
+        outputs = {"attention": None, "out": self.last(x)} if self.extra else {"out": self.last(x)}
+        return outputs if self.form == "dict" else list(outputs.values())
+
+
+class WithNoneAndLoss(WithNone):
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None):
+        assert y_pred["attention"] is None
+        return ops.mean(ops.square(y_pred["out"] - y))
+
+
+def build_with_none(form="dict", extra=True):
+    return WithNone(form, extra)
+
+
+def build_with_none_and_loss():
+    return WithNoneAndLoss()
