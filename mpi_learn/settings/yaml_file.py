@@ -54,7 +54,8 @@ def parsed(text: str) -> Any:
         is_duplicate = isinstance(error, DuplicateKeyError)
         cure = "keep one of them" if is_duplicate else "check the indentation, brackets and quotes there"
         raise ConfigurationError(f"this is not YAML: {place}{problem or error}", cure=cure) from error
-    except (ValueError, AttributeError, RecursionError) as error:  # impossible dates and numbers, too many brackets
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        # impossible dates and numbers, tags that do not fit, keys that are lists, too many brackets
         cure = "put a text in quotes; nest fewer brackets"
         raise ConfigurationError(f"this is not YAML: {error}", cure=cure) from error
 
