@@ -188,13 +188,18 @@ def trace(
 ) -> None:
     """Merge the timelines of the ranks into one Chrome or Perfetto trace."""
     with reported(None, debug):
-        from mpi_learn.settings.paths import write_whole
+        from mpi_learn.settings.paths import make_folder, write_whole
         from mpi_learn.training import tracing
 
         traces = tracing.read_traces(folder)
         if output is None and not summary:
             raise ConfigurationError("nothing to do", where="trace", cure="give -o trace.json, --summary, or both")
         if output is not None:
+            if output.is_dir():
+                raise ConfigurationError(
+                    "this is a folder", where=f"--output: {output}", cure=f"write -o {output / 'trace.json'}"
+                )
+            make_folder(output.parent, "--output")
             write_whole(output, json.dumps(tracing.chrome_trace(traces)))
             print(f"{output}: open it at https://ui.perfetto.dev")
         if summary:

@@ -59,6 +59,22 @@ def test_command_writes_the_trace_and_prints_the_summary(traces, tmp_path):
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
 
 
+def test_command_creates_the_folder_of_the_trace_and_refuses_a_folder_as_the_file(traces, tmp_path):
+    done = CliRunner().invoke(app, ["trace", str(traces), "-o", str(tmp_path / "new" / "trace.json")])
+    assert done.exit_code == 0
+    assert json.loads((tmp_path / "new" / "trace.json").read_text())["traceEvents"]
+    (tmp_path / "file").touch()
+    for output, said in (
+        (str(tmp_path), "this is a folder\n  → write -o"),
+        (".", "this is a folder\n  → write -o trace.json"),
+        (str(tmp_path / "file" / "trace.json"), "the folder is not writable"),
+    ):
+        done = CliRunner().invoke(app, ["trace", str(traces), "-o", output])
+        assert (done.exit_code, done.output.count("mpi-learn:")) == (2, 1)
+        assert said in done.output
+        assert "Traceback" not in done.output
+
+
 def test_rank_that_was_killed_before_it_wrote_anything_is_left_out(traces, tmp_path):
     (file,) = traces.glob("rank-*.jsonl")
     (tmp_path / file.name).write_bytes(file.read_bytes())
