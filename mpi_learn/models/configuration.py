@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from mpi_learn.settings.component import Named, shown_arguments
+from mpi_learn.settings.section import Section, as_list
 
 Framework = Literal["auto", "keras", "torch"]
 Losses = Annotated[Named | list[Named | None] | dict[str, Named | None] | None, Field(union_mode="left_to_right")]
@@ -69,23 +70,15 @@ class Turn(NamedTuple):
     generator: bool
 
 
-class Steps(BaseModel):
+class Steps(Section):
     """``steps:`` updates of each model in a round."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     discriminator: int = Field(1, ge=1, description="Updates of the discriminator in a round.")
     generator: int = Field(1, ge=1, description="Updates of the generator in a round.")
 
 
-def _listed(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
-class Gan(BaseModel):
+class Gan(Section):
     """``gan:`` `model` returns a generator and a discriminator that train each other (Goodfellow et al. 2014)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     latent: int = Field(64, ge=1, description="Size of the noise vector from which the generator makes one sample.")
     noise: Literal["normal", "uniform"] = Field(
@@ -98,7 +91,7 @@ class Gan(BaseModel):
         "after each step. batch: one exchange per batch; both models are updated at once, and the model with fewer "
         "steps is not updated in some batches.",
     )
-    condition: Annotated[list[Literal["generator", "discriminator"]], BeforeValidator(_listed)] = Field(
+    condition: Annotated[list[Literal["generator", "discriminator"]], BeforeValidator(as_list)] = Field(
         [], description="Models that take the labels as further inputs (Mirza & Osindero 2014)."
     )
     smoothing: float = Field(

@@ -78,6 +78,9 @@ WRONG = {
         {"algorithm": {"name": "allreduce", "compression": "power-sgd", "exact_steps": -1}}, "algorithm.exact_steps",
         "0 or more, found -1",
     ),
+    "factor of a loss that is not finite": (
+        {"gan": {"loss_weights": [float("inf")]}}, "gan.loss_weights.0", "expected a finite number",
+    ),
     "two bounds": ({"target": {"metric": "loss", "below": 1, "above": 2}}, "target", "exactly one of above and below"),
 }  # fmt: skip
 
