@@ -64,6 +64,8 @@ class GanModel(Model):
         self.framework = self.generator.framework
         example = Example(_real(example.x), example.y)
         self._make_losses(Outputs(tuple(self._output_shapes(example)), owner="the discriminator"), example)
+        self.has_own_loss = self._losses.may_be_sums or any(network.has_penalty for network in self._both)
+        self.synchronizes_statistics = any(network.synchronizes_statistics for network in self._both)
         metrics = list(map(component, settings.metrics))
         names = names_in_history(wanted.key for wanted in metrics)
         self._metrics = [(name, make_component(wanted, 2)) for name, wanted in zip(names, metrics, strict=True)]
@@ -126,12 +128,13 @@ class GanModel(Model):
         """The shapes of the discriminator's outputs, by calling both models on a few samples."""
         *real, noise = example.x
         inputs = [noise, *self._labels_for(GENERATOR, example.y)]
+        judged = [*real, *self._labels_for(DISCRIMINATOR, example.y)]
         shapes = shown(array.shape[1:] for array in inputs)
         problem, where = f"the generator does not take samples of shape {shapes}", "gan.latent"
         try:
             generated = [shape[1:] for shape in self.generator.output_shapes(inputs)]
             problem, where = "the discriminator does not take the samples", "data.features"
-            outputs = self.discriminator.output_shapes([*real, *self._labels_for(DISCRIMINATOR, example.y)])
+            outputs = self.discriminator.output_shapes(judged)
         except Exception as error:
             raise ModelError(f"{problem}: {error}", where=where) from error
         expected = [array.shape[1:] for array in real]
@@ -141,6 +144,7 @@ class GanModel(Model):
                 where="data.features",
                 cure="change the output of the generator, or data.features",
             )
+        self.least_samples = max(self.generator.least_samples(inputs), self.discriminator.least_samples(judged))
         return outputs
 
     def _make_losses(self, outputs: Outputs, example: Example) -> None:

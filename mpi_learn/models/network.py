@@ -65,6 +65,17 @@ class Network(ModelState, Protocol):
     def has_constraints(self) -> bool:
         """See `Model.has_constraints`."""
 
+    @property
+    def synchronizes_statistics(self) -> bool:
+        """See `Model.synchronizes_statistics`."""
+
+    @property
+    def has_penalty(self) -> bool:
+        """Whether its layers add terms to the loss, which may be sums over the batch; known after `output_shapes`."""
+
+    def least_samples(self, x: Arrays) -> int:
+        """See `Model.least_samples`; tried on the first of a few samples. The state does not change."""
+
     def output_shapes(self, x: Arrays) -> list[Shape]:
         """The shapes of the outputs for a few samples; builds the model."""
 

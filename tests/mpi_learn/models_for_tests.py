@@ -91,6 +91,24 @@ def build_gan(units=24, dropout=0.0, norm=False, latent=8):
     }
 
 
+def build_special_gan(synchronized=False, penalty=False, latent=8):
+    """The generator synchronises its batch statistics, or the discriminator has a penalty that is a sum."""
+    import keras
+
+    class Penalised(keras.layers.Layer):
+        def call(self, x):
+            self.add_loss(keras.ops.sum(keras.ops.square(x)))
+            return x
+
+    models, layers = build_gan(latent=latent), keras.layers
+    makes = [models["generator"], *([layers.BatchNormalization(synchronized=True)] if synchronized else [])]
+    judges = [*([Penalised()] if penalty else []), models["discriminator"]]
+    return {
+        "generator": keras.Sequential([layers.Input((latent,)), *makes]),
+        "discriminator": keras.Sequential([layers.Input((64,)), *judges]),
+    }
+
+
 def build_conditional_gan(latent=8):
     """Both models get the digit as an input; the discriminator also predicts it."""
     import keras

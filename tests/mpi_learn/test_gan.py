@@ -24,10 +24,13 @@ from mpi_learn.data.samples.make_batches import validation_batches
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.known_data import prepare
-from mpi_learn.models.configuration import Gan, Turn
+from mpi_learn.models.configuration import Gan, ModelSettings, Turn
+from mpi_learn.models.example import Example
+from mpi_learn.models.make_model import make_model
 from mpi_learn.optimizers.configuration import Adam, Sgd
 from mpi_learn.optimizers.make_optimizer import make_optimizer
 from mpi_learn.optimizers.separate_optimizers import SeparateOptimizers
+from mpi_learn.settings.component import Component
 from mpi_learn.training.check import check
 from mpi_learn.training.configuration import read_configuration
 from tests.mpi_learn.models_for_tests import digits
@@ -310,6 +313,40 @@ def test_data_that_do_not_fit_are_refused_before_the_first_step(changes, kind, s
     data = digits() if changes.pop("labels", False) else unlabelled()
     with pytest.raises(kind, match=said):
         train(configuration(TORCH) | changes, MPI.COMM_SELF, data=data)
+
+
+REFUSED_ON_RANKS = {
+    "a sum of keras": (KERAS, {"loss": {"name": "BinaryCrossentropy", "reduction": "sum"}}, "the loss is a sum"),
+    "a sum of pytorch": (TORCH, {"loss": f"{TORCH}:summed_entropy"}, "the loss is a sum"),
+    "a penalty that is a sum": (KERAS, {"parameters": {"penalty": True}}, "or has a term that is"),
+    "synchronised statistics of keras": (KERAS, {"parameters": {"synchronized": True}}, "synchronises its batch stat"),
+    "synchronised statistics of pytorch": (TORCH, {"parameters": {"synchronized": True}}, "synchronises its batch st"),
+}
+
+
+@pytest.mark.parametrize(("file", "changes", "said"), REFUSED_ON_RANKS.values(), ids=REFUSED_ON_RANKS)
+def test_gan_that_several_ranks_would_train_in_another_way_is_refused_on_several_ranks(file, changes, said):
+    name = "build_special_gan" if "parameters" in changes else "build_gan"
+    loss = changes.get("loss", LOSS[file])
+    loss = Component.model_validate(loss) if isinstance(loss, dict) else loss
+    settings = ModelSettings(f"{file}:{name}", changes.get("parameters", {}), loss, gan=Gan(latent=8))
+    example = Example([digits().training.x[0][:20], np.ones((20, 8), np.float32)], ())
+    make_model(settings, example).close()
+    with pytest.raises((ConfigurationError, ModelError), match=said):
+        make_model(replace(settings, n_workers=2), example)
+
+
+def test_mean_of_the_user_trains_a_gan_on_several_ranks():
+    settings = ModelSettings(f"{TORCH}:build_gan", loss=f"{TORCH}:mean_entropy", gan=Gan(latent=8), n_workers=2)
+    example = Example([digits().training.x[0][:20], np.ones((20, 8), np.float32)], ())
+    assert make_model(settings, example).has_own_loss
+
+
+@pytest.mark.parametrize("normalised", ["generator", "discriminator"])
+def test_last_batch_of_one_sample_is_refused_if_one_of_the_models_has_batch_normalisation(normalised):
+    changes = {"model": f"{TORCH}:build_normalised_gan", "parameters": {"normalised": normalised}, "batch_size": 599}
+    with pytest.raises(ConfigurationError, match="the smallest batch has 1 sample, the model needs 2"):
+        train(configuration(TORCH, **changes), MPI.COMM_SELF, data=unlabelled())
 
 
 def test_losses_of_both_can_be_watched():

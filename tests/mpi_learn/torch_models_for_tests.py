@@ -204,3 +204,21 @@ def failing(outputs, targets):
 
 def build_lazy_norm():
     return nn.Sequential(nn.Linear(3, 1), nn.LazyBatchNorm1d(affine=False))
+
+
+def summed_entropy(outputs, targets):
+    return nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction="sum")
+
+
+def mean_entropy(outputs, targets):
+    return nn.functional.binary_cross_entropy_with_logits(outputs, targets)
+
+
+def build_normalised_gan(normalised, latent=8):
+    """One of the models has batch normalisation."""
+    return build_gan(latent=latent) | {normalised: build_gan(norm=True, latent=latent)[normalised]}
+
+
+def build_special_gan(synchronized=False, latent=8):
+    models = build_gan(norm=synchronized, latent=latent)
+    return {name: nn.SyncBatchNorm.convert_sync_batchnorm(model) for name, model in models.items()}

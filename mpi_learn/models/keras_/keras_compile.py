@@ -125,7 +125,7 @@ class CompiledModel:
         self._outputs = self._outputs_of(example)
         network.bind()
         self._compile(example)
-        is_own = self.has_train_step or self._has_loss_method or bool(self.model.losses)
+        is_own = self.has_train_step or self._has_loss_method or network.has_penalty
         self.has_own_loss = is_own or self.losses.may_be_sums
         self._build(example)
 

@@ -65,7 +65,7 @@ class KerasModel(Model):
         self.can_evaluate = self.compiled.has_test_step or self.compiled.has_loss_in_inference
         self._names = self._checked_names(example)
         self.has_constraints = self.network.has_constraints
-        self.synchronizes_statistics = any(getattr(layer, "synchronized", False) for layer in model._flatten_layers())
+        self.synchronizes_statistics = self.network.synchronizes_statistics
         self.has_xla = not self.compiled.has_train_step
         self._initial = [tf.constant(start) for start in self.compiled.metrics.initial]
         self._n_states = self.compiled.metrics.size

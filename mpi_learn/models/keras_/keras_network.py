@@ -236,6 +236,17 @@ class KerasNetwork:
     def has_constraints(self) -> bool:
         return any(variable.constraint is not None for variable in self.variables)
 
+    @property
+    def synchronizes_statistics(self) -> bool:
+        return any(getattr(layer, "synchronized", False) for layer in self.model._flatten_layers())
+
+    @property
+    def has_penalty(self) -> bool:
+        return bool(self.model.losses)
+
+    def least_samples(self, x: Arrays) -> int:
+        return 1  # batch normalisation of Keras takes single samples
+
     def close(self) -> None:
         """Restores the optimizer and the state of `compile` of the model that the user's function returned."""
         self.model.optimizer, self.model.compiled = self.compiled_by_user

@@ -40,7 +40,7 @@ class TorchModel(Model):
         self.network = self.state = TorchNetwork(module, settings)
         self.networks = {"": self.network}
         self.layout = self.network.layout.with_counts()
-        self.synchronizes_statistics = any(isinstance(part, torch.nn.SyncBatchNorm) for part in module.modules())
+        self.synchronizes_statistics = self.network.synchronizes_statistics
         self._arguments, self._label_names = arguments_of(module, example.x_names), example.y_names
         self._casts = False
         with self.network.unchanged() as before:

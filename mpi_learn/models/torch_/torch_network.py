@@ -44,6 +44,7 @@ class TorchNetwork:
 
     framework = "torch"
     has_constraints = False
+    has_penalty = False
 
     def __init__(self, module: torch.nn.Module, settings: ModelSettings) -> None:
         _check_parameters(module)
@@ -72,6 +73,19 @@ class TorchNetwork:
         with precision, recomputed(self._blocks if has_backward_pass else ()):
             outputs = self.module(*x, **by_name)
         return in_float32(outputs) if self._is_mixed else outputs
+
+    @property
+    def synchronizes_statistics(self) -> bool:
+        return any(isinstance(part, torch.nn.SyncBatchNorm) for part in self.module.modules())
+
+    def least_samples(self, x: Arrays) -> int:
+        with self.unchanged(), torch.no_grad():
+            self.module.train()
+            try:
+                self(*tensors([array[:1] for array in x]))
+            except Exception:  # noqa: BLE001 - of batch normalisation, or of squeezing the axis of the samples
+                return 2
+        return 1
 
     def move_into(self, weights: np.ndarray) -> None:
         """Turns the parameters into views of `weights`."""
