@@ -12,6 +12,7 @@ the discriminator predict the labels; both models are trained on their losses (O
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ from mpi_learn.models.frameworks import framework_of
 from mpi_learn.models.labels import output_losses
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network, joined
-from mpi_learn.models.outputs import Outputs, Shape, names_in_history, shown
+from mpi_learn.models.outputs import Outputs, names_in_history, shown
 from mpi_learn.settings.component import component, make_component
 
 NAMES = DISCRIMINATOR, GENERATOR = "discriminator", "generator"
@@ -62,8 +63,8 @@ class GanModel(Model):
         self._both = self.discriminator, self.generator = networks[DISCRIMINATOR], networks[GENERATOR]
         self.state = GanState(self._both)
         self.framework = self.generator.framework
-        example = Example(_real(example.x), example.y)
-        self._make_losses(Outputs(tuple(self._output_shapes(example)), owner="the discriminator"), example)
+        example = Example(_real(example.x), example.y, y_names=example.y_names)
+        self._make_losses(self._outputs_of(example), example)
         self.has_own_loss = self._losses.may_be_sums or any(network.has_penalty for network in self._both)
         self.synchronizes_statistics = any(network.synchronizes_statistics for network in self._both)
         metrics = list(map(component, settings.metrics))
@@ -124,17 +125,17 @@ class GanModel(Model):
         """The labels that a model takes as further inputs."""
         return list(y) if name in self.options.condition else []
 
-    def _output_shapes(self, example: Example) -> list[Shape]:
-        """The shapes of the discriminator's outputs, by calling both models on a few samples."""
+    def _outputs_of(self, example: Example) -> Outputs:
+        """The discriminator's outputs, by calling both models on a few samples."""
         *real, noise = example.x
         inputs = [noise, *self._labels_for(GENERATOR, example.y)]
         judged = [*real, *self._labels_for(DISCRIMINATOR, example.y)]
         shapes = shown(array.shape[1:] for array in inputs)
         problem, where = f"the generator does not take samples of shape {shapes}", "gan.latent"
         try:
-            generated = [shape[1:] for shape in self.generator.output_shapes(inputs)]
+            generated = [shape[1:] for shape in self.generator.outputs(inputs).shapes]
             problem, where = "the discriminator does not take the samples", "data.features"
-            outputs = self.discriminator.output_shapes(judged)
+            outputs = replace(self.discriminator.outputs(judged), owner="the discriminator")
         except Exception as error:
             raise ModelError(f"{problem}: {error}", where=where) from error
         expected = [array.shape[1:] for array in real]
@@ -156,11 +157,13 @@ class GanModel(Model):
                 where="data.labels",
                 cure="after the first output (real or generated), add one output per label, or none",
             )
+        if len(outputs) > 1:
+            _check_order(outputs, example.y_names)
+        outputs = outputs.named_by(self._settings.loss)
         self._loss_weights = outputs.factors(self.options.loss_weights or None, "gan.loss_weights")
         self._validity = np.ones((1, *(n or 1 for n in outputs.shapes[0][1:])), np.float32)
         labels = Example(example.x, [self._validity, *(example.y if len(outputs) > 1 else ())])
-        loss = self._settings.loss
-        self._losses = output_losses(outputs.named_by(loss), loss, labels, self.discriminator.loss)
+        self._losses = output_losses(outputs, self._settings.loss, labels, self.discriminator.loss)
         if None in self._losses.losses:
             raise ConfigurationError(
                 "every output of the discriminator needs a loss",
@@ -262,6 +265,23 @@ def check_pair(built: Any, specification: str) -> None:
             f"expected two models, both of Keras or both of PyTorch, it returned {shown}",
             where=specification,
             cure='return {"generator": …, "discriminator": …}',
+        )
+
+
+def _check_order(outputs: Outputs, labels: Sequence[str]) -> None:
+    """Raises ModelError unless the first output says real or generated and the others are in the order of `labels`."""
+    if outputs.is_mapping:
+        raise ModelError(
+            f"the discriminator returns its outputs by name ({', '.join(outputs.names)}), which have no order",
+            where="model",
+            cure="return a tuple: real or generated first, then one output per label, in the order of data.labels",
+        )
+    if set(labels) & set(outputs.names) and tuple(labels) != outputs.names[1:]:
+        raise ModelError(
+            f"after its first output the discriminator returns {', '.join(outputs.names[1:])}, the labels are "
+            f"{', '.join(labels)}",
+            where="data.labels",
+            cure="write the labels in the order of the outputs",
         )
 
 

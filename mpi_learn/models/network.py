@@ -12,7 +12,7 @@ from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, Tensors
 from mpi_learn.models.labels import LabelRule
-from mpi_learn.models.outputs import Shape
+from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.settings.component import Component
 from mpi_learn.update_rule import UpdateRule
 
@@ -71,13 +71,13 @@ class Network(ModelState, Protocol):
 
     @property
     def has_penalty(self) -> bool:
-        """Whether its layers add terms to the loss, which may be sums over the batch; known after `output_shapes`."""
+        """Whether its layers add terms to the loss, which may be sums over the batch; known after `outputs`."""
 
     def least_samples(self, x: Arrays) -> int:
         """See `Model.least_samples`; tried on the first of a few samples. The state does not change."""
 
-    def output_shapes(self, x: Arrays) -> list[Shape]:
-        """The shapes of the outputs for a few samples; builds the model."""
+    def outputs(self, x: Arrays) -> Outputs:
+        """The outputs for a few samples; builds the model."""
 
     def move_into(self, weights: np.ndarray) -> None:
         """Copies the trainable arrays into `weights`, (layout.size,) float32, which hold their values from then on."""

@@ -109,6 +109,18 @@ def build_special_gan(synchronized=False, penalty=False, latent=8):
     }
 
 
+def build_named_gan(form="tuple", n_labels=1):
+    """The discriminator's outputs have names, as layers or in a mapping."""
+    import keras
+
+    pixels, layers = keras.Input((64,)), keras.layers
+    outputs = [layers.Dense(1, name="real")(pixels)]
+    outputs += [layers.Dense(10, "softmax", name=name)(pixels) for name in ("digit", "again")[:n_labels]]
+    names = ("real", "digit", "again")
+    judged = outputs if form == "tuple" else dict(zip(names, outputs, strict=False))
+    return build_gan() | {"discriminator": keras.Model(pixels, judged)}
+
+
 def build_conditional_gan(latent=8):
     """Both models get the digit as an input; the discriminator also predicts it."""
     import keras

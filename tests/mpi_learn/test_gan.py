@@ -349,6 +349,43 @@ def test_last_batch_of_one_sample_is_refused_if_one_of_the_models_has_batch_norm
         train(configuration(TORCH, **changes), MPI.COMM_SELF, data=unlabelled())
 
 
+def named_gan(file, loss, y_names=(), n_labels=1, **parameters):
+    """A GAN whose discriminator names its outputs real, digit and, with two labels, again."""
+    of_classes = {KERAS: "sparse_categorical_crossentropy", TORCH: "cross_entropy"}[file]
+    losses = {"real": "mse"} | dict.fromkeys(("digit", "again")[:n_labels], of_classes)
+    settings = ModelSettings(
+        f"{file}:build_named_gan", parameters | {"n_labels": n_labels}, loss(losses), gan=Gan(latent=8), seed=1
+    )
+    pixels, digit = digits().training.x[0][:20], digits().training.y[0][:20]
+    return make_model(settings, Example([pixels, np.ones((20, 8), np.float32)], [digit] * n_labels, (), (), y_names))
+
+
+@FRAMEWORKS
+def test_losses_are_assigned_to_the_outputs_of_a_discriminator_by_their_names(file):
+    pixels, digit = digits().training.x[0][:20], digits().training.y[0][:20]
+    steps = [
+        named_gan(file, order).gradient([pixels, np.ones((20, 8), np.float32)], [digit])
+        for order in (lambda losses: list(losses.values()), lambda losses: dict(reversed(losses.items())))
+    ]
+    assert steps[0].any()
+    np.testing.assert_allclose(steps[1], steps[0], rtol=1e-5, atol=1e-6)
+    with pytest.raises(ConfigurationError, match=r"no output kind\n.*its outputs are: real, digit"):
+        named_gan(file, lambda losses: {"real": losses["real"], "kind": losses["digit"]})
+
+
+@FRAMEWORKS
+def test_outputs_of_a_discriminator_that_have_no_order_are_refused(file):
+    with pytest.raises(ModelError, match=r"the discriminator returns its outputs by name .* which have no order"):
+        named_gan(file, lambda losses: losses, form="dict")
+
+
+@FRAMEWORKS
+def test_named_labels_in_another_order_than_the_outputs_of_a_discriminator_are_refused(file):
+    named_gan(file, lambda losses: losses, ("digit", "again"), n_labels=2).close()
+    with pytest.raises(ModelError, match="returns digit, again, the labels are again, digit"):
+        named_gan(file, lambda losses: losses, ("again", "digit"), n_labels=2)
+
+
 def test_losses_of_both_can_be_watched():
     watched = {"early_stopping": {"metric": "val_generator_loss"}}
     data = {"train": ["x.h5"], "features": "X", "labels": None, "validation_fraction": 0.1}

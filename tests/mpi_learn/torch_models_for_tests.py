@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections import namedtuple
 
 import numpy as np
 import torch
@@ -222,3 +223,20 @@ def build_normalised_gan(normalised, latent=8):
 def build_special_gan(synchronized=False, latent=8):
     models = build_gan(norm=synchronized, latent=latent)
     return {name: nn.SyncBatchNorm.convert_sync_batchnorm(model) for name, model in models.items()}
+
+
+class NamedJudge(nn.Module):
+    """Its outputs have names, in a named tuple or a mapping."""
+
+    def __init__(self, form, n_labels):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(64, 1), *(nn.Linear(64, 10) for _ in range(n_labels))])
+        self.form, self.names = form, ("real", "digit", "again")[: 1 + n_labels]
+
+    def forward(self, pixels):
+        judged = namedtuple("Judged", self.names)(*(layer(pixels) for layer in self.layers))
+        return judged if self.form == "tuple" else judged._asdict()
+
+
+def build_named_gan(form="tuple", n_labels=1):
+    return build_gan() | {"discriminator": NamedJudge(form, n_labels)}

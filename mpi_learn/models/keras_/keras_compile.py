@@ -13,11 +13,12 @@ import tensorflow as tf
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example, Tensors, named
-from mpi_learn.models.keras_.keras_inputs import described, input_names, not_taken
+from mpi_learn.models.keras_.keras_inputs import input_names, not_taken
 from mpi_learn.models.keras_.keras_losses import compile_arguments, make_output_loss, structured
 from mpi_learn.models.keras_.keras_metrics import MetricStates
 from mpi_learn.models.keras_.keras_network import SEED_STATE, KerasNetwork, fit_errors, overrides, takes_training
-from mpi_learn.models.keras_.keras_tensors import flat_outputs, tensors
+from mpi_learn.models.keras_.keras_outputs import described, flat_outputs
+from mpi_learn.models.keras_.keras_tensors import tensors
 from mpi_learn.models.labels import OutputLosses, output_losses
 from mpi_learn.models.outputs import Outputs
 

@@ -1,16 +1,13 @@
-"""Inputs and outputs of a Keras model: their names and shapes."""
+"""Inputs of a Keras model: their names and shapes."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import keras
 
 from mpi_learn.errors import ModelError
 from mpi_learn.models.example import Example
 from mpi_learn.models.keras_.keras_network import error_text
-from mpi_learn.models.keras_.keras_tensors import flat_outputs, without_none
-from mpi_learn.models.outputs import Outputs, shown
+from mpi_learn.models.outputs import shown
 
 
 def input_names(model: keras.Model, example: Example) -> tuple[str, ...]:
@@ -38,19 +35,6 @@ def input_names(model: keras.Model, example: Example) -> tuple[str, ...]:
             cure=f"write a mapping: {{{', '.join(f'{name}: …' for name in known)}}}",
         )
     return names if len(inputs) > 1 else ()
-
-
-def described(model: keras.Model, outputs: Any) -> Outputs | None:
-    """The outputs of a model, flat; None if their structure is nested. Outputs that are None are left out."""
-    outputs = without_none(outputs)
-    flat = flat_outputs(outputs)
-    shapes = tuple((None, *tensor.shape[1:]) for tensor in flat)
-    if isinstance(outputs, dict):
-        return Outputs(shapes, tuple(sorted(outputs)), is_mapping=True) if len(outputs) == len(flat) else None
-    if isinstance(outputs, list | tuple) and len(outputs) != len(flat):
-        return None
-    names = tuple(getattr(model, "output_names", None) or ())
-    return Outputs(shapes, names if len(names) == len(flat) else ())
 
 
 def not_taken(model: keras.Model, example: Example, error: Exception) -> ModelError:

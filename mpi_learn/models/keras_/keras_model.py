@@ -29,6 +29,7 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, Tensors
 from mpi_learn.models.keras_.keras_compile import CompiledModel
 from mpi_learn.models.keras_.keras_network import KerasNetwork, fit_errors
+from mpi_learn.models.keras_.keras_outputs import flat_outputs
 from mpi_learn.models.keras_.keras_passes import (
     PassResult,
     check_train_step,
@@ -36,7 +37,7 @@ from mpi_learn.models.keras_.keras_passes import (
     run_eagerly,
     training_pass,
 )
-from mpi_learn.models.keras_.keras_tensors import as_tensor, flat_outputs, flattened, memory_of, specs, tensors
+from mpi_learn.models.keras_.keras_tensors import as_tensor, flattened, memory_of, specs, tensors
 from mpi_learn.models.model import Model
 
 LOSS_OF_N, FIRST_STATE = 3, 4

@@ -21,18 +21,11 @@ from mpi_learn.models.example import Arrays, Example, Tensors, named
 from mpi_learn.models.keras_.keras_checkpointing import check_precision, recomputed
 from mpi_learn.models.keras_.keras_losses import make_output_loss, mean_loss
 from mpi_learn.models.keras_.keras_optimizer import KerasRule
-from mpi_learn.models.keras_.keras_tensors import (
-    as_tensor,
-    assign,
-    flat_outputs,
-    is_float,
-    specs,
-    tensors,
-    without_none,
-)
+from mpi_learn.models.keras_.keras_outputs import described, flat_outputs, without_none
+from mpi_learn.models.keras_.keras_tensors import as_tensor, assign, is_float, specs, tensors
 from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.network import joined
-from mpi_learn.models.outputs import Shape
+from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.settings.component import Component
 from mpi_learn.settings.paths import replacing
 from mpi_learn.update_rule import UpdateRule
@@ -196,10 +189,11 @@ class KerasNetwork:
     def set_integers(self, values: np.ndarray) -> None:
         assign(self._integers, values)
 
-    def output_shapes(self, x: Arrays) -> list[Shape]:
-        outputs = flat_outputs(self.model(named(tensors(x), ())))
+    def outputs(self, x: Arrays) -> Outputs:
+        outputs = self.model(named(tensors(x), ()))
         self.bind()
-        return [(None, *output.shape[1:]) for output in outputs]
+        found = described(self.model, outputs)
+        return found or Outputs(tuple((None, *output.shape[1:]) for output in flat_outputs(outputs)))
 
     def forward(self, parts: list[Any], x: Tensors, training: bool, is_updated: bool) -> tuple[Tensors, Any]:
         with self.scope(parts) as scope:

@@ -60,17 +60,3 @@ def assign(variables: list[Any], values: np.ndarray) -> None:
     """Assigns the first elements of `values`, in the order of `joined`."""
     for variable, part in zip(variables, FlatLayout.of(variables).views(values), strict=True):
         variable.assign(part.astype(keras.backend.standardize_dtype(variable.dtype)))
-
-
-def flat_outputs(outputs: Any) -> list[Any]:
-    """The tensors that a model returns, flat. Outputs that are None are left out."""
-    return [tensor for tensor in keras.tree.flatten(outputs) if tensor is not None]
-
-
-def without_none(outputs: Any) -> Any:
-    """The outputs of a model in the same structure, without those that are None."""
-    if type(outputs) in (list, tuple):
-        return type(outputs)(output for output in outputs if output is not None)
-    if isinstance(outputs, dict):
-        return {name: output for name, output in outputs.items() if output is not None}
-    return outputs

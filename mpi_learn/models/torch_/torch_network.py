@@ -18,9 +18,9 @@ from mpi_learn.models.example import Arrays, Example, Tensors
 from mpi_learn.models.frameworks import seed_python
 from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.network import joined
-from mpi_learn.models.outputs import Shape
+from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.models.torch_.torch_checkpointing import blocks_of, recomputed, unchanged_buffers
-from mpi_learn.models.torch_.torch_inputs import flat_outputs, in_float32
+from mpi_learn.models.torch_.torch_inputs import described, flat_outputs, in_float32
 from mpi_learn.models.torch_.torch_losses import make_output_loss
 from mpi_learn.models.torch_.torch_optimizer import TorchRule
 from mpi_learn.settings.component import Component
@@ -159,10 +159,10 @@ class TorchNetwork:
     def parts(self, flat: Any) -> list[Any]:
         return self.parameters  # views of the flat vector
 
-    def output_shapes(self, x: Arrays) -> list[Shape]:
+    def outputs(self, x: Arrays) -> Outputs:
         self.module.eval()
         with torch.no_grad():
-            return [tuple(output.shape) for output in flat_outputs(self(*tensors(x)))]
+            return described(self(*tensors(x)))
 
     def forward(self, parts: list[Any], x: Tensors, training: bool, is_updated: bool) -> tuple[Tensors, Any]:
         self.module.train(training)
