@@ -14,7 +14,7 @@ from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example, Tensors, named
 from mpi_learn.models.keras_.keras_inputs import input_names, not_taken
-from mpi_learn.models.keras_.keras_losses import compile_arguments, make_output_loss, structured
+from mpi_learn.models.keras_.keras_losses import compile_arguments, ignored_class, make_output_loss, structured
 from mpi_learn.models.keras_.keras_metrics import MetricStates
 from mpi_learn.models.keras_.keras_network import SEED_STATE, KerasNetwork, fit_errors, overrides, takes_training
 from mpi_learn.models.keras_.keras_outputs import described, flat_outputs
@@ -169,19 +169,21 @@ class CompiledModel:
 
         It is the number of samples if several losses have different divisors.
         """
-        ignored = next((rule.ignored for rule in self.losses.rules if rule is not None), None)
+        losses = [loss for loss in keras.tree.flatten(self.model.loss) if loss is not None]
+        ignored = next((value for value in map(ignored_class, losses) if value is not None), None)
+        reductions = {getattr(loss, "reduction", "") for loss in losses}
         output, *other_outputs = flat_outputs(outputs)
         mask = getattr(output, "_keras_mask", None)
         is_only_mask = all(getattr(other, "_keras_mask", None) is mask for other in other_outputs)
-        if self._has_loss_method or not is_only_mask or (other_outputs and ignored is not None):
+        divisors_differ = len(reductions) > 1 or (other_outputs and ignored is not None)
+        if self._has_loss_method or not is_only_mask or divisors_differ:
             return n
-        reduction = getattr(self.model.loss, "reduction", "")
         entries = None if mask is None else tf.cast(mask, tf.float32)
         if ignored is not None:
             labels = keras.tree.flatten(y)[0]
             is_kept = tf.reshape(tf.cast(labels != ignored, tf.float32), tf.shape(output)[:-1])
             entries = is_kept if entries is None else entries * is_kept
-        if reduction == "mean_with_sample_weight" and weights is not None:
+        if reductions == {"mean_with_sample_weight"} and weights is not None:
             factors = tf.cast(weights, tf.float32)
             if entries is not None and entries.shape.rank > factors.shape.rank:
                 factors = tf.expand_dims(factors, -1)

@@ -78,9 +78,15 @@ def make_output_loss(wanted: Component, output: Shape, labels: np.ndarray) -> tu
         return loss, None
     name = str(getattr(loss, "name", None) or getattr(loss, "__name__", ""))
     if name == "sparse_categorical_crossentropy":
-        return loss, LabelRule(name, output, class_axis=-1, ignored=wanted.arguments.get("ignore_class"))
+        return loss, LabelRule(name, output, class_axis=-1, ignored=ignored_class(loss))
     is_probability = name in ("binary_crossentropy", "binary_focal_crossentropy")
     return loss, LabelRule(name, output, is_elementwise=name not in WITHOUT_SHAPE, is_probability=is_probability)
+
+
+def ignored_class(loss: Any) -> int | None:
+    """The class that a loss of `make_loss` ignores: an attribute of a loss of Keras, or an argument of a function."""
+    ignored: int | None = getattr(loss, "ignore_class", None)
+    return getattr(loss, "keywords", {}).get("ignore_class") if ignored is None else ignored
 
 
 def mean_loss(loss: Any) -> Callable[[Any, Any], Any]:

@@ -537,3 +537,14 @@ def build_with_none(form="dict", extra=True):
 
 def build_with_none_and_loss():
     return WithNoneAndLoss()
+
+
+def two_outputs():
+    inputs = keras.Input((5,))
+    return keras.Model(inputs, [layers.Dense(1)(inputs), layers.Dense(1)(inputs)])
+
+
+def compiled_with_ignored_class():
+    model = classes()
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(ignore_class=2))
+    return model

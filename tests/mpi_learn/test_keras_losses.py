@@ -1,0 +1,76 @@
+"""The divisors of the losses of Keras models: several ranks must train like one rank with all samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mpi_learn.flat_layout import WEIGHT
+from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.example import Example
+from mpi_learn.models.make_model import make_model
+from mpi_learn.settings.component import Component
+
+HERE = Path(__file__).parent
+KINDS = f"{HERE}/conformance/keras_models.py"
+rng = np.random.default_rng(0)
+X = rng.normal(size=(20, 5)).astype("f")
+Y = rng.normal(size=(20, 1)).astype("f")
+CLASSES = np.where(np.arange(20) < 8, 2, rng.integers(0, 2, 20))
+"""Most labels of the first half are 2, and none of the second half."""
+WEIGHTS = np.where(np.arange(20) < 10, 0.2, 3.0).astype("f")
+
+
+def loss(name, **arguments):
+    return Component(name=name, **arguments)
+
+
+WEIGHTED = {"reduction": "mean_with_sample_weight"}
+ONE_OUTPUT = {
+    "weighted mean of an output by name": ("build_with_none", {"out": loss("MeanSquaredError", **WEIGHTED)}, (Y,)),
+    "weighted mean": ("dense", loss("MeanSquaredError", **WEIGHTED), (Y,)),
+    "weighted mean of two outputs": ("two_outputs", [loss("MeanSquaredError", **WEIGHTED)] * 2, (Y, Y)),
+    "ignored class": ("classes", loss("sparse_categorical_crossentropy", ignore_class=2), (CLASSES,)),
+    "ignored class of a class": (
+        "classes", loss("keras.losses:SparseCategoricalCrossentropy", ignore_class=2), (CLASSES,),
+    ),
+    "ignored class of a function": (
+        "classes", loss("keras.losses:sparse_categorical_crossentropy", ignore_class=2), (CLASSES,),
+    ),
+    "ignored class of a compiled model": ("compiled_with_ignored_class", None, (CLASSES,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("build", "losses", "y"), ONE_OUTPUT.values(), ids=ONE_OUTPUT)
+def test_steps_of_two_halves_are_the_step_of_the_whole(build, losses, y):
+    weights = (WEIGHTS,) if y[0] is Y else ()
+    model = make_model(ModelSettings(f"{KINDS}:{build}", loss=losses, seed=1), Example((X,), y, weights))
+    parts = (slice(None), slice(0, 10), slice(10, 20))
+    whole, *halves = (
+        model.gradient((X[part],), [label[part] for label in y], [array[part] for array in weights]).copy()
+        for part in parts
+    )
+    n = model.layout.without_counts.size
+    assert whole[:n].any()
+    np.testing.assert_allclose(sum(halves)[:n], whole[:n], rtol=1e-4, atol=1e-5)
+    at = model.layout.size + WEIGHT
+    assert sum(halves)[at] == pytest.approx(whole[at])
+
+
+DIFFERENT = {
+    "an ignored class": [loss("mse"), loss("sparse_categorical_crossentropy", ignore_class=1)],
+    "a weighted mean": [loss("MeanSquaredError", **WEIGHTED), loss("sparse_categorical_crossentropy")],
+}
+
+
+@pytest.mark.parametrize("losses", DIFFERENT.values(), ids=DIFFERENT)
+def test_weight_of_a_batch_is_its_number_of_samples_if_losses_have_different_divisors(losses):
+    """The outputs have the same mask, and the first of them has no ignored class."""
+    x = rng.normal(size=(20, 4, 3)).astype("f")
+    x[:10, 1:] = 0
+    y = (rng.random((20, 4, 2)).astype("f"), rng.integers(0, 2, (20, 4)))
+    weights = (np.full((20, 1), 0.5, np.float32),)
+    model = make_model(ModelSettings(f"{KINDS}:masked_pair", loss=losses), Example((x,), y, weights))
+    assert model.gradient((x,), y, weights)[model.layout.size + WEIGHT] == 20
