@@ -26,7 +26,7 @@ class FunctionSignature:
 
     Attributes:
         names: Parameters that can be passed by name, in order; for a class those of ``__init__`` without ``self``.
-        accepts_any: Whether it has ``**kwargs``, or its parameters are unknown.
+        accepts_any: Whether it has ``**kwargs``, a decorator, or its parameters are unknown.
         required: Those of `names` without a default.
     """
 
@@ -58,7 +58,7 @@ def is_function(specification: str) -> bool:
 def located_specification(specification: str, directory: Path) -> str:
     """`specification` with a relative path of a file resolved against `directory`. Other names do not change."""
     source, colon, name = specification.rpartition(":") if is_function(specification) else (specification, "", "")
-    if source.endswith((".py", ".keras", ".json", ".pt")) and "://" not in source:
+    if source.endswith((".py", ".keras", ".json")) and "://" not in source:
         return f"{directory / Path(source).expanduser()}{colon}{name}"
     return specification
 
@@ -122,8 +122,8 @@ def _source_and_name(specification: str) -> tuple[str, str]:
 def _existing_file(source: str, directory: Path | None) -> Path:
     path = (directory or Path.cwd()) / Path(source).expanduser()
     if not path.is_file():
-        near = nearest_file(path, "*.py")
-        cure = f"did you mean {near}?" if near else f"there is no Python file in {path.parent}"
+        near, files = nearest_file(path, "*.py"), sorted(file.name for file in path.parent.glob("*.py"))
+        cure = f"did you mean {near}?" if near else suggestion(path.name, files, f"Python files in {path.parent}")
         raise ConfigurationError("there is no such file", where=str(path), cure=cure)
     return path.resolve()
 
@@ -208,7 +208,10 @@ def _signature(node: ast.FunctionDef | ast.ClassDef) -> FunctionSignature:
     if isinstance(node, ast.ClassDef):
         inits = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
         return _signature_of_arguments(inits[0].args, skip=1) if inits else FunctionSignature((), True)
-    return _signature_of_arguments(node.args)
+    found = _signature_of_arguments(node.args)
+    if node.decorator_list:  # a decorator may supply arguments, or accept others
+        return FunctionSignature(found.names, accepts_any=True)
+    return found
 
 
 def _signature_of_arguments(arguments: ast.arguments, skip: int = 0) -> FunctionSignature:

@@ -134,6 +134,29 @@ def test_signature_finds_unknown_and_missing_arguments(folder):
         signature.check({"rate": 3}, "models.py:build_model")
 
 
+def test_decorator_may_supply_and_accept_arguments(folder):
+    (folder / "models.py").write_text(
+        "def with_scale(function):\n"
+        "    return lambda units, **others: (function(units, 2), others)\n"
+        "@with_scale\n"
+        "def build(units, scale): return units * scale\n"
+    )
+    signature = signature_of("models.py:build", folder)
+    for arguments in ({"units": 3}, {"units": 3, "seed": 1}):
+        signature.check(arguments, "models.py:build")
+    assert signature.names == ("units", "scale")
+    assert load_function("models.py:build", folder)(3, seed=1) == (6, {"seed": 1})
+
+
+@pytest.mark.parametrize("look", [load_function, signature_of])
+def test_missing_file_lists_the_python_files_beside_it(folder, look):
+    with pytest.raises(ConfigurationError, match=rf"Python files in {folder}: models\.py, neighbour\.py$"):
+        look("xyz.py:build", folder)
+    (folder / "empty").mkdir()
+    with pytest.raises(ConfigurationError, match=r"Python files in .*/empty: none$"):
+        look("empty/xyz.py:build", folder)
+
+
 @pytest.mark.parametrize("look", [load_function, signature_of])
 @pytest.mark.parametrize(
     ("specification", "said"),
