@@ -31,7 +31,7 @@ from mpi_learn.cli.slurm import job_end_s
 from mpi_learn.cli.stop_request import StopRequest
 from mpi_learn.errors import UserError
 
-SHIELDED = (signal.SIGINT, signal.SIGTERM)
+BLOCKED_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Signals after which ``mpirun`` kills its ranks within half a second; they are blocked in it."""
 
 DEBUG = "--debug"
@@ -106,13 +106,14 @@ def launch(wanted: Launch, request: StopRequest) -> int:
 def _run(command: list[str], environment: dict[str, str], request: StopRequest) -> int:
     """Runs `command`, forwards requests to it, and returns its exit status."""
     sys.stdout.flush()
-    signal.pthread_sigmask(signal.SIG_BLOCK, SHIELDED)  # mpirun inherits the mask; it gives its ranks an empty one
+    # mpirun inherits the mask; it gives its ranks an empty one
+    signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
     process = subprocess.Popen(command, env=environment, preexec_fn=_end_with_parent)
     request.on_first = lambda: process.send_signal(signal.SIGUSR1)
     request.on_second = lambda: process.send_signal(signal.SIGHUP)
     if request.reason is not None:  # SIGUSR1, which is not blocked
         request.on_first()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SHIELDED)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_SIGNALS)
     return process.wait()
 
 

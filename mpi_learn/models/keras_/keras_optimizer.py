@@ -64,7 +64,13 @@ class KerasRule:
         return self._arrays
 
     def apply(
-        self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: np.float32, scale: np.float32, keep: np.float32
+        self,
+        weights: np.ndarray,
+        gradient: np.ndarray,
+        t: int,
+        rate: np.float32,
+        scale: np.float32,
+        weight_factor: np.float32,
     ) -> None:
         if self._may_be_changed:
             for array, variable in zip(self._arrays.values(), self._optimizer.variables, strict=True):
@@ -74,7 +80,7 @@ class KerasRule:
         if used not in self._steps:
             self._steps[used] = self._traced(used)
         vectors = tf.convert_to_tensor(weights[:n]), tf.convert_to_tensor(gradient[:n])
-        weights[:n] = self._steps[used](*vectors, tf.constant([rate, scale, keep])).numpy()
+        weights[:n] = self._steps[used](*vectors, tf.constant([rate, scale, weight_factor])).numpy()
 
     def _traced(self, used: tuple[bool, ...]) -> Callable[..., tf.Tensor]:
         """The step in which some of the variables have a gradient."""
@@ -86,8 +92,8 @@ class KerasRule:
     def _compute_step(
         self, used: tuple[bool, ...], weights: tf.Tensor, gradient: tf.Tensor, numbers: tf.Tensor
     ) -> tf.Tensor:
-        rate, scale, keep = tf.unstack(numbers)
-        values = zip(self._variables, used, self._split(weights), self._split(weights * keep), strict=True)
+        rate, scale, weight_factor = tf.unstack(numbers)
+        values = zip(self._variables, used, self._split(weights), self._split(weights * weight_factor), strict=True)
         for variable, is_used, value, decayed in values:
             variable.assign(decayed if is_used else value)
         for part, share in zip(self._settable, self._shares, strict=True):

@@ -65,7 +65,13 @@ class TorchRule:
         return self._arrays | {f"{type(self._optimizer).__name__}.has_state": self._has_state}
 
     def apply(
-        self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: np.float32, scale: np.float32, keep: np.float32
+        self,
+        weights: np.ndarray,
+        gradient: np.ndarray,
+        t: int,
+        rate: np.float32,
+        scale: np.float32,
+        weight_factor: np.float32,
     ) -> None:
         if self._may_be_changed:
             self._fill()
@@ -75,8 +81,8 @@ class TorchRule:
         views = self.layout.views(weights)
         for parameter, own, view, is_used in zip(self._parameters, self._gradients, views, used, strict=True):
             parameter.grad = own if is_used else None
-            if is_used and keep != 1:
-                view *= keep
+            if is_used and weight_factor != 1:
+                view *= weight_factor
         for group, share in zip(self._optimizer.param_groups, self._shares, strict=True):
             group["lr"] = share * float(rate)
         self._optimizer.step()
