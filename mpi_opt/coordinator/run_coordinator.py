@@ -68,6 +68,7 @@ def run_coordinator(
             settings = _settings(plan, study, lease, progress, request)
             coordinator = Coordinator(pool, study.strategy, study.store, study.record.id, settings)
             if make_observer is not None:
+                progress.note(f"study {study.record.name}: {plan.configuration.search.trials} trials, {plan.layout}")
                 progress.resumed(Study.read(study.store, study.record.name))
                 _announce(progress, link, request.job_end_s)
             coordinator.run()

@@ -72,6 +72,15 @@ class BlockLayout:
         parts = even_parts(n_training, max(1, n_training // self.block_size))
         return [range(part.start + 1, part.stop + 1) for part in parts]
 
+    def __str__(self) -> str:
+        """The number of blocks and their sizes: ``2 blocks of 1 rank``."""
+        if self.is_serial:
+            return "one process"
+        sizes = sorted({len(block) for block in self.blocks})
+        size = " or ".join(map(str, sizes))
+        n_blocks = len(self.blocks)
+        return f"{n_blocks} block{'s'[: n_blocks > 1]} of {size} rank{'s'[: sizes[-1] > 1]}"
+
     @property
     def spare_ranks(self) -> range:
         """The world ranks that wait to replace lost ranks."""

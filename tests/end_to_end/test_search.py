@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -344,6 +345,7 @@ def digits_search(tmp_path_factory) -> tuple[Path, str]:
     done = mpirun(3, "script.py", "search", "digits.yaml", cwd=folder, timeout=200)
     assert done.returncode == 0, done.stderr
     assert "5/5 trials" in done.stdout
+    assert re.search(r"study \S+: 5 trials, \d blocks? of \d ranks?", done.stdout)  # before the first trial ends
     return folder, done.stdout
 
 

@@ -59,3 +59,17 @@ def test_impossible_numbers_are_refused():
 
 def test_the_first_of_even_parts_are_the_longer_ones():
     assert [len(run) for run in even_parts(11, 4)] == [3, 3, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("layout", "text"),
+    [
+        (BlockLayout(1, 1), "one process"),
+        (BlockLayout(4, 1), "3 blocks of 1 rank"),
+        (BlockLayout(3, 5), "1 block of 2 ranks"),
+        (BlockLayout(12, 5), "2 blocks of 5 or 6 ranks"),
+    ],
+    ids=str,
+)
+def test_a_layout_as_text_has_the_number_of_blocks_and_their_sizes(layout, text):
+    assert str(layout) == text

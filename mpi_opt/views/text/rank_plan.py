@@ -14,13 +14,11 @@ def plan_text(layout: BlockLayout, trials: int) -> str:
     if layout.is_serial:
         return "1 rank: one process does everything, one trial after the other"
     blocks, folds = layout.blocks, layout.folds
-    sizes = sorted({len(block) for block in blocks})
-    size = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} or {sizes[-1]}"
     lines = [
         f"{layout.n_ranks} ranks",
         "  rank 0        coordinator",
-        f"  {_ranks(range(1, layout.n_ranks - layout.spares)):<13} {len(blocks)} {_plural('block', len(blocks))} of "
-        f"{size} {_plural('rank', sizes[-1])}: {len(blocks)} {_plural('trial', len(blocks))} at a time, "
+        f"  {_ranks(range(1, layout.n_ranks - layout.spares)):<13} {layout}: "
+        f"{len(blocks)} {_plural('trial', len(blocks))} at a time, "
         f"about {-(-trials // len(blocks))} one after the other",
     ]
     for index, block in enumerate(blocks[:MOST_ROWS]):
