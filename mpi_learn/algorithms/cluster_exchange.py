@@ -9,7 +9,7 @@ from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.mpi.lost_ranks import FAILURES
 
 WEIGHTS, ALARM = 100, 99
-"""Tags. Two clusters exchange their rounds in the same order, so that all rounds may have the same tag."""
+"""Tags. Any two clusters begin their common exchanges in the same order, so that one tag is enough for weights."""
 NOTHING = np.zeros(0, np.float32)
 
 _UNDER_WAY: set[Exchange] = set()
@@ -37,7 +37,7 @@ class Exchange:
     """One exchange of weights between clusters. It begins when it is created and continues while this rank computes.
 
     Args:
-        leaders: Communicator of the clusters' leaders. The partners must begin the same round sooner or later.
+        leaders: Communicator of the clusters' leaders. The partners must eventually begin the same round.
         weights: (n,) float32, copied.
         partners: Ranks of the partners in `leaders`.
     """

@@ -45,5 +45,5 @@ class OuterOptimizer:
         return self._common
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The state that a checkpoint holds: the arrays themselves, to be read or filled."""
+        """The state, for a checkpoint. Resuming writes into these arrays."""
         return {"outer.common": self._common} | {f"outer.{k}": v for k, v in self._optimizer.arrays().items()}

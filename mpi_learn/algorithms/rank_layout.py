@@ -39,7 +39,8 @@ class Layout:
     def parent(self, rank: int) -> int | None:
         """The master of a master or of a group's leader; None for other ranks and for the first master.
 
-        The leaders are assigned to the masters in turn. The first master, which also serves the others, is last.
+        Leaders are assigned to the masters 1, 2, …, 0 in turn. The first master is last, because it also serves the
+        other masters.
         """
         if rank in self.masters[1:]:
             return self.masters[0]

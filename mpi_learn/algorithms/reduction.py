@@ -28,7 +28,7 @@ class Reduction(ABC):
         """Replaces `step`, (n + sums,) float32, by its sum over all ranks, the same on all. Collective over `comm`."""
 
     def state(self) -> dict[str, np.ndarray]:
-        """The arrays that are the same on all ranks: the arrays themselves, to be read or filled."""
+        """As `Algorithm.state`: arrays that are the same on all ranks."""
         return {}
 
     def rank_state(self) -> dict[str, np.ndarray]:

@@ -41,7 +41,7 @@ def possible_names(metrics: Metrics, weighted_metrics: Metrics) -> list[str]:
 
 def _configured_names(kinds: tuple[Metrics, Metrics], has_prefix: bool) -> list[str]:
     names: list[str] = []
-    for kind, mark in zip(kinds, ("", "weighted_"), strict=True):  # a prefix if the name is taken
+    for kind, mark in zip(kinds, ("", "weighted_"), strict=True):  # the prefix is added only if the plain name is taken
         for output, of_output in (kind if isinstance(kind, dict) else {"": kind}).items():
             prefix = f"{output}_" if output and has_prefix else ""
             for key in (component(metric).key for metric in of_output):

@@ -245,7 +245,10 @@ def _as_array(memory: mmap.mmap, n_bytes: int) -> np.ndarray:
 
 
 def job_name() -> str:
-    """A name that is common to the processes that one launcher started on this host, and to no others."""
+    """A name that is common to the processes that one launcher started on this host.
+
+    Without PMIx and Slurm, other programs that the same process has started have the same name.
+    """
     environment = os.environ
     if "PMIX_NAMESPACE" in environment:
         return environment["PMIX_NAMESPACE"]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 EAGER_LIMIT = "OMPI_MCA_btl_tcp_eager_limit"
 EAGER_BYTES = 4 * 2**20
-"""Open MPI sends a message over TCP at once if it is not longer than this; its own limit is 64 KiB. A longer message
+"""Open MPI sends a message over TCP at once if it is not longer than this; its default is 64 KiB. A longer message
 waits for the receiver's permission, and an Allreduce of 0.3 to 1.7 MB took up to twice as long (`experiments/scaling`).
 A receiver that does not wait for such a message holds it in memory."""
 

@@ -16,8 +16,8 @@ class LearningRate:
     Args:
         n_workers: Number of workers, for schedules that scale with it.
         history: Returns the history so far, metric -> one value per epoch.
-        delay: Number of epochs directly before an epoch whose values do not affect its rate: 1 if the validation of an
-            epoch may still run during the next one, so that the rate does not depend on which of them ends first.
+        delay: Delay of the history in epochs. With `delay` 1, the rate of epoch k depends on the epochs before k - 1,
+            because the validation of epoch k - 1 may still run. Otherwise 0.
         fixed_by: Why callbacks cannot set the rate, besides a schedule; empty if they can.
         n_steps: Steps per epoch, for callbacks on a rank without an optimizer.
 

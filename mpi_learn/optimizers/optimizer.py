@@ -28,14 +28,13 @@ class Optimizer(ABC):
 
         Args:
             weights: (n,) float32, changed in place.
-            gradient: (n,) float32, unchanged. Behind the gradient of `layout` there may be counts of its arrays; the
-                arrays that are not used do not change.
-            scale: Factor of the gradient: 1 / samples for the gradient of a loss summed over samples.
+            gradient: (n,) float32, unchanged. Counts of the arrays may follow it; arrays with the count 0 do not change.
+            scale: Factor of the gradient: 1 / the weight of the batch, by which the gradient was multiplied.
         """
 
     @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
-        """The state that a checkpoint holds: the arrays themselves, to be read or filled."""
+        """The state, for a checkpoint. Resuming writes into these arrays."""
 
 
 class RuleOptimizer(Optimizer):

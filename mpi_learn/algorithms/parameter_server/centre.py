@@ -21,7 +21,7 @@ class Centre(ABC):
     has_failure: bool = False
 
     def begin_epoch(self) -> None:  # noqa: B027 - most centres have nothing to do
-        """Begins an epoch; the model's weights are those after `Algorithm.synchronize`."""
+        """Begins an epoch, with the weights of the last `Algorithm.synchronize`."""
 
     @abstractmethod
     def absorb(self, vector: np.ndarray, batch_weight: float) -> None:
@@ -40,9 +40,9 @@ class Centre(ABC):
         """Applies the collected messages, or sends them to the first master, at the end of a round or an epoch."""
 
     def state(self) -> dict[str, np.ndarray]:
-        """The common arrays in a checkpoint besides the weights: the arrays themselves, to be read or filled."""
+        """The common arrays besides the weights, for a checkpoint. Resuming writes into these arrays."""
         return {}
 
     def rank_state(self) -> dict[str, np.ndarray]:
-        """This master's arrays in a checkpoint: the arrays themselves, to be read or filled."""
+        """This master's arrays, for a checkpoint. Resuming writes into these arrays."""
         return {}

@@ -26,7 +26,7 @@ class Worker(ABC):
     link: Link
 
     def begin_epoch(self, weights: np.ndarray) -> None:  # noqa: B027 - not every method has something to do
-        """Begins an epoch; may change `weights`, (n,) float32, which are those after `Algorithm.synchronize`."""
+        """Begins an epoch. May change `weights`, (n,) float32, which are those of the last `Algorithm.synchronize`."""
 
     @abstractmethod
     def step(self, weights: np.ndarray, gradient: np.ndarray, batch_weight: float) -> bool:
@@ -46,7 +46,7 @@ class Worker(ABC):
         return True
 
     def rank_state(self) -> dict[str, np.ndarray]:
-        """This worker's arrays in a checkpoint: the arrays themselves, to be read or filled."""
+        """This worker's arrays, for a checkpoint. Resuming writes into these arrays."""
         return {}
 
 
