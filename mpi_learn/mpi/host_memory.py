@@ -185,9 +185,12 @@ def _filled(own: socket.socket, n_bytes: int, fill: Fill) -> mmap.mmap:
         os.ftruncate(file, max(n_bytes, 1))
         memory = mmap.mmap(file, max(n_bytes, 1))
         fill(_as_array(memory, n_bytes))
+        is_over = threading.Event()
+        try:
+            threading.Thread(target=_offer, args=(own, file, is_over), name="offering memory", daemon=True).start()
+        except RuntimeError as error:  # the limit of threads or processes
+            raise OSError(errno.EAGAIN, str(error)) from error
         undo.pop_all()
-    is_over = threading.Event()
-    threading.Thread(target=_offer, args=(own, file, is_over), name="offering memory", daemon=True).start()
     weakref.finalize(memory, _withdraw, own, is_over)
     return memory
 

@@ -45,8 +45,8 @@ class Schedule(Section):
     min_delta: float = Field(1e-4, ge=0, description="plateau: a smaller change does not count as an improvement.")
     scale: Literal["none", "linear", "sqrt"] = Field(
         "none",
-        description="Multiply the rate by the number of workers, or by its square root. The ranks of a cluster, or of a "
-        "worker with several `processes`, count as one. Use `warmup_epochs` with it.",
+        description="Multiply the rate by the number of workers, or by its square root. The ranks of a cluster, or of "
+        "a worker with several `processes`, count as one. Use `warmup_epochs` with it.",
     )
 
 

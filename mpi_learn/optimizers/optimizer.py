@@ -28,7 +28,7 @@ class Optimizer(ABC):
 
         Args:
             weights: (n,) float32, changed in place.
-            gradient: (n,) float32, unchanged. Counts of the arrays may follow it; arrays with the count 0 do not change.
+            gradient: (n,) float32, unchanged. Counts of the arrays may follow it; arrays with count 0 do not change.
             scale: Factor of the gradient: 1 / the weight of the batch, by which the gradient was multiplied.
         """
 
