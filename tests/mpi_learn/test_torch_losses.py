@@ -96,3 +96,21 @@ def test_accuracy_refuses_class_numbers_of_which_each_would_be_compared_with_sev
     make_model(settings, Example((X,), (CLASSES[:, None],)))
     with pytest.raises(ModelError, match=r"expected labels of shape \(\) per sample.*found \(20,\)"):
         make_model(settings, Example((X,), (np.tile(CLASSES, (20, 1)),)))
+
+
+def test_outputs_in_float32_keep_their_types():
+    """The user's loss receives what the model returns, also in mixed precision."""
+    from torch import bfloat16, float32, ones
+
+    from mpi_learn.models.torch_.torch_inputs import in_float32
+
+    class WithLogits(dict):
+        logits = property(lambda self: self["logits"])
+
+    half, whole = ones(2, dtype=bfloat16), ones(2, dtype=int)
+    for outputs in ((half, whole), [half, whole], {"a": half, "b": whole}, WithLogits(logits=half)):
+        converted = in_float32(outputs)
+        assert type(converted) is type(outputs)
+    assert converted.logits.dtype is float32
+    assert outputs.logits.dtype is bfloat16
+    assert [one.dtype for one in in_float32((half, whole))] == [float32, whole.dtype]

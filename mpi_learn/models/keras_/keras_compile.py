@@ -245,7 +245,10 @@ class CompiledModel:
         settings = self.settings
         problem = cure = ""
         if settings.metrics or settings.weighted_metrics or settings.loss_weights:
-            problem, cure = "the model is compiled with metrics of its own", "name the loss here too, or leave them out"
+            problem = (
+                "the model is compiled in your function, and metrics or loss_weights of the file need a loss there"
+            )
+            cure = "add `loss: …` to the file, or give them to `compile` in your function"
         elif getattr(self.model, "run_eagerly", False):
             problem, cure = "the model is compiled with run_eagerly: here steps are always traced", "leave it out"
         elif optimizer is not None and not settings.has_optimizer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from copy import copy
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -71,11 +72,13 @@ def in_float32(outputs: Any) -> Any:
     if (parts := _parts(outputs)) is None:
         return outputs
     converted = {name: in_float32(part) for name, part in parts.items()}
-    if isinstance(outputs, dict):
-        return converted
     if is_dataclass(outputs) and not isinstance(outputs, type):
         return replace(outputs, **converted)
-    return type(outputs)(*converted.values()) if hasattr(outputs, "_fields") else list(converted.values())
+    if isinstance(outputs, dict):
+        same = copy(outputs)  # of the user's class, which may have attributes
+        same.update(converted)
+        return same
+    return type(outputs)(*converted.values()) if hasattr(outputs, "_fields") else type(outputs)(converted.values())
 
 
 def _named_tensors(outputs: Any, prefix: str = "") -> list[tuple[str, torch.Tensor]]:
