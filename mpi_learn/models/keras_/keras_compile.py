@@ -246,7 +246,7 @@ class CompiledModel:
         problem = cure = ""
         if settings.metrics or settings.weighted_metrics or settings.loss_weights:
             problem = (
-                "the model is compiled in your function, and metrics or loss_weights of the file need a loss there"
+                "the model is compiled in your function: metrics and loss_weights of the file need a loss there"
             )
             cure = "add `loss: …` to the file, or give them to `compile` in your function"
         elif getattr(self.model, "run_eagerly", False):
