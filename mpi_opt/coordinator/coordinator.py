@@ -6,6 +6,7 @@ next trial. Figures of merit are in the user's direction; only strategies receiv
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 from mpi_opt.coordinator.block_health import BlockHealth
@@ -21,9 +22,9 @@ from mpi_opt.store.store import Store
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.past_trials import EXTERNAL_BLOCK, PastTrials
 from mpi_opt.study.study import SEARCH_FINISHED, SEARCH_STOPPED, STUDY_FINISHED, STUDY_RESUMED
-from mpi_opt.worker.watchdog import STOPPING_S
 
-NEVER = float("inf")
+STOPPING_S = 3.0
+"""Time that running trials have to end after a request to stop the search, in seconds."""
 
 
 class Coordinator:
@@ -41,7 +42,7 @@ class Coordinator:
         self.is_stopping, self.why_stopped, self.has_reached_target = False, "", False
         self._outcomes: list[tuple[RunningTrial, Outcome]] = []
         self._n_lost_attempts: Counter[int] = Counter()  # trial number -> lost attempts in this search
-        self._health, self._stop_by_s = BlockHealth(), NEVER
+        self._health, self._stop_by_s = BlockHealth(), math.inf
 
     def run(self) -> None:
         """Runs the search loop until the search is over, then dismisses every rank.
@@ -56,7 +57,7 @@ class Coordinator:
             while not self._is_over():
                 for rank, message in self.pool.receive(TICK_S, self._must_stop):
                     self._handle(rank, message)
-                for record in self.state.changed_elsewhere():
+                for record in self.state.changed_external():
                     self._handle_external(record)
                 self._give_up_unresponsive()
                 self._stop_if_due()
@@ -81,7 +82,7 @@ class Coordinator:
         """Stops the search if one of the trials that were read from the store reaches the target."""
         if any(self.limits.reaches_target(record) for record in past.ended):
             self.has_reached_target = True
-            self._stop(why)
+            self._start_no_more(why)
             self._stop_running()
 
     def _conclude(self) -> None:
@@ -102,7 +103,7 @@ class Coordinator:
         if self.pool.is_empty:
             if reason := self.pool.why_broken:
                 raise SearchFailed(f"no block of ranks could be formed; MPI says: {reason}")
-            self._stop("every rank that could run a trial was lost")
+            self._start_no_more("every rank that could run a trial was lost")
             return True
         return self.state.is_exhausted
 
@@ -172,7 +173,7 @@ class Coordinator:
         self.state.tell(proposal, outcome)
         if self.limits.reaches_target(outcome):
             self.has_reached_target = True
-            self._stop(f"trial {proposal.number} reached the target")
+            self._start_no_more(f"trial {proposal.number} reached the target")
             self._stop_running()
 
     def _free(self, block: int, outcome: Outcome) -> None:
@@ -193,7 +194,7 @@ class Coordinator:
         if self.is_stopping or not self.pool.free:
             return
         if not self.stopping.has_time_for_one():
-            self._stop("another trial would likely end after the time limit")
+            self._start_no_more("another trial would likely end after the time limit")
             return
         trials = self.state.ask(len(self.pool.free))
         if not trials:  # the search is over unless a result can change what the strategy proposes
@@ -218,15 +219,15 @@ class Coordinator:
         """Disbands a block. Its trial is queued again, or fails if no attempt is left."""
         self.pool.disband(block)
         self.progress.given_up(block)
-        for running in self.queue.running_on(block):
-            if self._has_failed(running, why):
-                continue
-            self._n_lost_attempts[running.number] += 1
-            if self._n_lost_attempts[running.number] <= self.limits.retries or self.stopping.may_explain_a_loss():
-                self._requeue(running, why)
-            else:
-                attempts = f"attempt {running.attempt} was the last (trial.retries: {self.limits.retries})"
-                self._fail(running, f"{why}; {attempts}")
+        running = self.queue.running_on(block)
+        if running is None or self._has_failed(running, why):
+            return
+        self._n_lost_attempts[running.number] += 1
+        if self._n_lost_attempts[running.number] <= self.limits.retries or self.stopping.may_explain_a_loss():
+            self._requeue(running, why)
+        else:
+            attempts = f"attempt {running.attempt} was the last (trial.retries: {self.limits.retries})"
+            self._fail(running, f"{why}; {attempts}")
 
     def _has_failed(self, running: RunningTrial, why: str) -> bool:
         """Fails a trial that raised an exception or exceeds its timeout, because a retry would lose more ranks."""
@@ -262,13 +263,13 @@ class Coordinator:
 
     def _must_stop(self) -> bool:
         """Whether the search must end and has not been stopped yet."""
-        return self._stop_by_s == NEVER and self.stopping.is_due()
+        return self._stop_by_s == math.inf and self.stopping.is_due()
 
     def _stop_if_due(self) -> None:
         """Stops the search, once, on request or at its time limit."""
         if self._must_stop() and (why := self.stopping.reason):
             self._requeue_running(why)
-            self._stop(why)
+            self._start_no_more(why)
             self._stop_running()
             self._stop_by_s = self.pool.now_s + STOPPING_S
 
@@ -284,7 +285,7 @@ class Coordinator:
         for running in failed:  # the ranks of its block may hang and never receive their dismissal
             self.pool.disband(running.block)
 
-    def _stop(self, why: str) -> None:
+    def _start_no_more(self, why: str) -> None:
         """Starts no more trials."""
         if not self.is_stopping:
             self.is_stopping, self.why_stopped = True, why

@@ -22,8 +22,8 @@ class SearchSettings:
         complete_trials: Collects the complete trials with which the folds of later trials are compared.
         progress: The observer of the search.
         stopping: When the search ends before all trials are done.
-        new_strategy: Builds a strategy without trials, for a study that other processes change during the search; None
-            if they must not.
+        new_strategy: Builds a strategy without trials, for a study of which another process has started a trial. None:
+            this is an error.
         check_lease: Raises `StudyOwnedError` if another search has taken the study over.
         study: The study's key, as in `Trial.study`.
         discard: Removes the checkpoints of trials from which no other trial will resume.

@@ -59,8 +59,8 @@ class StudyState:
         """Records trials as running.
 
         Returns:
-            None. If a workload system has received one of them, none is recorded; the result is then the trials of the
-            study, read again from the store.
+            None if they were recorded. If a workload system has started one of them, none is recorded, and the trials
+            of the study are returned as read from the store.
 
         Raises:
             StoreConflictError: Another search has started one of them.
@@ -137,7 +137,7 @@ class StudyState:
         """The trial with which the folds of this one are compared; None to run all folds."""
         return self._complete_trials.reference_for(proposal)
 
-    def changed_elsewhere(self) -> list[TrialRecord]:
+    def changed_external(self) -> list[TrialRecord]:
         """The trials of a workload system that have ended or were given back since the last call."""
         return self._external.changed()
 

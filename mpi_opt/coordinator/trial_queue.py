@@ -11,7 +11,7 @@ from mpi_opt.core.trial import Proposal
 from mpi_opt.study.past_trials import PastTrials
 
 STRANDED_S = 10.0
-"""Time that a block has to answer after a failure on one rank, for which the others may wait, in seconds."""
+"""Time in which a block must answer after one of its ranks has failed, in seconds. Its other ranks may wait for it."""
 
 
 @dataclass(slots=True)
@@ -103,6 +103,6 @@ class TrialQueue:
         if running is not None and running.block == block:
             running.error, running.due_s = error, min(running.due_s, now_s + STRANDED_S)
 
-    def running_on(self, block: int) -> list[RunningTrial]:
-        """The trial that runs on a block, as a list of at most one."""
-        return [running for running in self.running.values() if running.block == block]
+    def running_on(self, block: int) -> RunningTrial | None:
+        """The trial that runs on a block; None if there is none."""
+        return next((running for running in self.running.values() if running.block == block), None)

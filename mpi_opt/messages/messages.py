@@ -17,7 +17,7 @@
 | coordinator | ranks of a block | `Disband` | `TO_WATCHDOG` | the block has lost a rank, or is given up |
 | any rank | coordinator | `Freed` | `TO_COORDINATOR` | it has left its block and can join another |
 | coordinator | any rank | `Dismissal` | `TO_RANK` | the search is over and the rank runs no trial |
-| coordinator | any rank | `End` | `TO_WATCHDOG` | it still runs a trial, does not answer, or its block is retired |
+| coordinator | any rank | `End` | `TO_WATCHDOG` | the rank must end its process, see `End` |
 
 The leader of a block is its first rank. Messages with the tag `TO_WATCHDOG` are received even while user code runs. All
 messages are small Python objects; arrays are never sent this way.
@@ -161,7 +161,10 @@ class Dismissal:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The receiver must end its process at once: it does not answer, its block is retired, or the search is over."""
+    """The receiver must end its process at once.
+
+    It still runs a trial at the end of the search, does not leave its block, or its block is retired.
+    """
 
 
 @dataclass(frozen=True, slots=True)

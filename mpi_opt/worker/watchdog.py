@@ -42,9 +42,6 @@ from mpi_opt.messages.messages import TO_WATCHDOG, Disband, End
 LISTEN_S = 0.5
 """The interval at which the thread checks for messages and for an overdue trial, in seconds."""
 
-STOPPING_S = 3.0
-"""Time that running trials have to end after a request to stop the search, in seconds."""
-
 GRACE_S = 5.0
 """Time that an overdue trial has to end by an exception before its process is ended, in seconds."""
 
@@ -263,7 +260,10 @@ def _print_reason(why: str) -> None:
 
 @contextlib.contextmanager
 def in_this_process() -> Iterator[None]:
-    """Ends forked child processes of user code when they leave the block; only this process continues the search."""
+    """Ends child processes that user code has forked, at the end of the ``with`` statement.
+
+    Only this process continues the search.
+    """
     process = os.getpid()
     try:
         yield
