@@ -93,7 +93,8 @@ def search(
         wait: Whether to wait for another search that runs the study, instead of raising `UserError`.
 
     Returns:
-        The study after the search, the same on every rank.
+        The study after the search, the same on every rank. It is not finished after a request to stop, at a time limit,
+        or if all ranks that run trials were lost.
 
     Raises:
         UserError: An argument, the space, the store or the preparation of the objective is invalid, or another search

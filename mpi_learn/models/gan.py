@@ -159,6 +159,8 @@ class GanModel(Model):
             )
         if len(outputs) > 1:
             _check_order(outputs, example.y_names)
+        else:
+            outputs = replace(outputs, names=())  # Keras generates one
         outputs = outputs.named_by(self._settings.loss)
         self._loss_weights = outputs.factors(self.options.loss_weights or None, "gan.loss_weights")
         self._validity = np.ones((1, *(n or 1 for n in outputs.shapes[0][1:])), np.float32)

@@ -14,16 +14,19 @@ HIGHER_IS_BETTER = {
     "acc", "accuracy", "auc", "auroc", "precision", "recall", "f1", "fbeta", "iou", "miou", "r2", "similarity",
     "sensitivity", "specificity", "true",
 }  # fmt: skip
-"""Words in the names of metrics whose direction is known. For a name with words of both kinds, lower is better."""
+"""Words in the names of metrics whose direction is known, besides those that end in ``loss`` or ``auc``.
+
+For a name with words of both kinds, lower is better.
+"""
 PART = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+\d*|\d+")
 
 
 def direction_of(metric: str) -> Literal["min", "max"] | None:
     """The better direction of a metric, by the words of its name; None if it is not known."""
     words = _words(metric)
-    if words & LOWER_IS_BETTER:
+    if words & LOWER_IS_BETTER or any(word.endswith("loss") for word in words):
         return "min"
-    return "max" if words & HIGHER_IS_BETTER else None
+    return "max" if words & HIGHER_IS_BETTER or any(word.endswith("auc") for word in words) else None
 
 
 def _words(name: str) -> set[str]:

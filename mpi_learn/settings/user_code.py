@@ -10,7 +10,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -26,16 +26,20 @@ class FunctionSignature:
 
     Attributes:
         names: Parameters that can be passed by name, in order; for a class those of ``__init__`` without ``self``.
-        accepts_any: Whether it has ``**kwargs``, a decorator, or its parameters are unknown.
+        accepts_any: Whether it has ``**kwargs``, or its parameters are unknown.
         required: Those of `names` without a default.
+        is_decorated: Whether a decorator may supply arguments, or accept others.
     """
 
     names: tuple[str, ...]
     accepts_any: bool
     required: tuple[str, ...] = ()
+    is_decorated: bool = False
 
     def check(self, arguments: dict[str, Any] | list[str], specification: str) -> None:
         """Raises ConfigurationError if one of `arguments` is not a parameter, or if a required one is missing."""
+        if self.is_decorated:
+            return
         unknown = [] if self.accepts_any else [name for name in arguments if name not in self.names]
         if unknown:
             raise ConfigurationError(
@@ -209,9 +213,7 @@ def _signature(node: ast.FunctionDef | ast.ClassDef) -> FunctionSignature:
         inits = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
         return _signature_of_arguments(inits[0].args, skip=1) if inits else FunctionSignature((), True)
     found = _signature_of_arguments(node.args)
-    if node.decorator_list:  # a decorator may supply arguments, or accept others
-        return FunctionSignature(found.names, accepts_any=True)
-    return found
+    return replace(found, is_decorated=bool(node.decorator_list))
 
 
 def _signature_of_arguments(arguments: ast.arguments, skip: int = 0) -> FunctionSignature:

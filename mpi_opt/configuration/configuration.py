@@ -210,9 +210,9 @@ def _check_references(configuration: StudyConfiguration, space: Space) -> None:
             )
     if seeds := list(references(training.get("seed"))):
         raise ConfigurationError(
-            f"${seeds[0]} has no effect: the seed of each trial follows from search.seed and the number of the trial",
+            f"expected a number, found ${seeds[0]}: all trials must have the same validation samples",
             where="training.seed",
-            cure="remove this key",
+            cure="write a number, or remove this key; each trial has a seed of its own for its weights",
         )
     strategy = configuration.search.strategy
     if strategy in SETS_EPOCHS and (epochs := list(references(training.get("epochs")))):

@@ -69,8 +69,8 @@ class Plan:
         elif search.strategy == "evolutionary" and search.options.get("generational"):  # so that no block is idle
             known["population"] = max(10, len(self.layout.blocks))
         if search.strategy == "halving" and self.configuration.training is not None:
-            with suppress(TypeError, ValueError):  # an invalid number is reported when the training is read
-                known["max_budget"] = int(float(self.configuration.training.get("epochs", 1)))
+            with suppress(TypeError, ValueError, OverflowError):  # reported when the training is read
+                known["max_budget"] = max(1, int(float(self.configuration.training.get("epochs", 1))))
         return known | search.options
 
     @property

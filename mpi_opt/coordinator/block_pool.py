@@ -73,7 +73,7 @@ class BlockPool:
         self._clock = ListeningClock()
         self._hosts: dict[int, str] = {}
         self._n_failed_formations: Counter[int] = Counter()
-        self._last_mpi_error = ""
+        self._last_mpi_error, self._has_been_ready = "", False
         self._barred: set[int] = set()  # the ranks of retired blocks
         self._disbanded_at_s: dict[int, float] = {}
         self._is_dismissed = False
@@ -150,7 +150,7 @@ class BlockPool:
         self._hosts[ready.block] = ready.hosts
         for rank in self.ranks(ready.block):
             del self._n_failed_formations[rank]
-        self._last_mpi_error = ""
+        self._has_been_ready = True
         self.free.append(ready.block)
         return True
 
@@ -161,9 +161,16 @@ class BlockPool:
             self._n_failed_formations.update(self.ranks(broken.block))
 
     @property
-    def why_broken(self) -> str:
-        """MPI's error when the latest block was formed; empty if that succeeded."""
-        return self._last_mpi_error
+    def has_been_ready(self) -> bool:
+        """Whether any block has been ready for trials."""
+        return self._has_been_ready
+
+    @property
+    def why_not_ready(self) -> str:
+        """The reason why no block has been ready."""
+        if self._last_mpi_error:
+            return f"no block of ranks could be formed; MPI says: {self._last_mpi_error}"
+        return "every rank was lost before its first trial, while it loaded its data or model"
 
     def not_yet_lost(self, ranks: frozenset[int]) -> list[int]:
         """Those of `ranks` that are not recorded as lost, ascending."""

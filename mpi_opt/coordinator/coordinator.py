@@ -61,6 +61,7 @@ class Coordinator:
                     self._handle_external(record)
                 self._give_up_unresponsive()
                 self._stop_if_due()
+                self._stop_without_ranks()
                 self.settings.check_lease()
                 self._record()
                 self._dispatch()
@@ -98,14 +99,7 @@ class Coordinator:
     def _is_over(self) -> bool:
         if self.queue.running and self.pool.now_s < self._stop_by_s:
             return False
-        if self.is_stopping or self.queue.is_done:
-            return True
-        if self.pool.is_empty:
-            if reason := self.pool.why_broken:
-                raise SearchFailed(f"no block of ranks could be formed; MPI says: {reason}")
-            self._start_no_more("every rank that could run a trial was lost")
-            return True
-        return self.state.is_exhausted
+        return self.is_stopping or self.queue.is_done or self.state.is_exhausted
 
     def _handle(self, rank: int, message: ToCoordinator) -> None:
         match message:
@@ -241,8 +235,9 @@ class Coordinator:
         self._outcomes.append((running, Outcome(running.number, "failed", duration_s=duration_s, error=error)))
 
     def _requeue(self, running: RunningTrial, why: str) -> None:
+        """Puts a trial back. If no rank is left, its attempt counts as one that has killed the search."""
         if not running.is_requeued:
-            self.state.requeue([running], why)
+            self.state.requeue([running], why, "killed" if self.pool.is_empty else "lost")
         self.queue.put_back(running.proposal, running.attempt)
 
     def _handle_external(self, record: TrialRecord) -> None:
@@ -260,6 +255,18 @@ class Coordinator:
         for running in [one for one in self.queue.running.values() if one.due_s < self.pool.now_s]:
             self._event("block_lost", f"block {running.block} hangs in trial {running.number}")
             self._give_up(running.block, "its block does not answer")
+
+    def _stop_without_ranks(self) -> None:
+        """Stops the search if no rank can run a trial any more.
+
+        Raises:
+            SearchFailed: No rank ever could.
+        """
+        if not self.pool.is_empty or self._is_over():
+            return
+        if not self.pool.has_been_ready:
+            raise SearchFailed(self.pool.why_not_ready)
+        self._start_no_more("every rank that could run a trial was lost")
 
     def _must_stop(self) -> bool:
         """Whether the search must end and has not been stopped yet."""

@@ -1,6 +1,6 @@
 """The errors of the store, and the messages of the drivers' errors.
 
-mpi_opt.errors.StoreError   invalid input: URL, directory, permission, version
+mpi_opt.errors.StoreError   URL, directory, permission or version; exit status 2, except:
 ├── StoreNotReadyError          nothing was written; the same call may succeed later; exit status 1
 │   ├── StoreFullError              no space on the disk, over the quota, or an I/O error
 │   └── StoreLockedError            another program holds the write lock

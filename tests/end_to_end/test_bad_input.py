@@ -374,8 +374,8 @@ CASES = [
     (
         "training.seed",
         "$units",
-        "space.yaml: training.seed: $units has no effect: the seed of each trial follows from search.seed",
-        "remove this key",
+        "space.yaml: training.seed: expected a number, found $units: all trials must have the same validation samples",
+        "write a number, or remove this key",
     ),
     (
         "training.batch_size",

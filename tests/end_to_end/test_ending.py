@@ -111,6 +111,10 @@ def test_a_second_ctrl_c_ends_the_search_at_once(space_file, query, tmp_path):
     process = start_with_n(3, space_file("hours", search={"strategy": "random", "trials": 12, "seed": 1}), tmp_path)
     await_trials(process, query, 3)
     os.killpg(process.pid, signal.SIGINT)
+    lines = []
+    while "no more trials start" not in (lines or [""])[-1]:
+        lines.append(process.stdout.readline())
+        assert lines[-1], "the search ended before it printed that it got the first signal"
     time.sleep(0.5)
     os.killpg(process.pid, signal.SIGINT)
     out, _ = process.communicate(timeout=patient_s(20))

@@ -213,10 +213,11 @@ def test_reading_a_configuration_loads_no_framework_and_no_mpi():
 
 SMALLER = ["val_loss", "mse", "val_mean_absolute_error", "MeanSquaredLogarithmicError", "kl_divergence", "poisson",
            "val_perplexity", "log_cosh", "BinaryCrossentropy", "FalsePositives", "discriminator_loss", "val_rmse",
-           "SquaredHinge", "cross_entropy", "KLDivergence", "loss1"]  # fmt: skip
+           "SquaredHinge", "cross_entropy", "KLDivergence", "loss1", "val_logloss"]  # fmt: skip
 LARGER = ["accuracy", "val_acc", "sparse_top_k_categorical_accuracy", "AUC", "val_precision", "Recall", "F1Score",
           "R2Score", "MeanIoU", "cosine_similarity", "SensitivityAtSpecificity", "true_positives",
-          "f1", "val_r2", "auc", "val_auc_1", "acc5", "f1score", "FBetaScore", "iou", "kind_acc"]  # fmt: skip
+          "f1", "val_r2", "auc", "val_auc_1", "acc5", "f1score", "FBetaScore", "iou", "kind_acc",
+          "rocauc", "val_prauc"]  # fmt: skip
 
 
 WITHOUT_WORDS = ["err2", "diff1", "accumulated_bias", "val_background_acceptance", "various", "terrors", "glossary"]

@@ -144,7 +144,7 @@ def test_decorator_may_supply_and_accept_arguments(folder):
     signature = signature_of("models.py:build", folder)
     for arguments in ({"units": 3}, {"units": 3, "seed": 1}):
         signature.check(arguments, "models.py:build")
-    assert signature.names == ("units", "scale")
+    assert (signature.names, signature.accepts_any) == (("units", "scale"), False)  # it is not given other arguments
     assert load_function("models.py:build", folder)(3, seed=1) == (6, {"seed": 1})
 
 

@@ -374,6 +374,20 @@ def test_losses_are_assigned_to_the_outputs_of_a_discriminator_by_their_names(fi
 
 
 @FRAMEWORKS
+def test_the_only_output_of_a_discriminator_may_have_any_name(file):
+    pixels = digits().training.x[0][:20]
+    example = Example([pixels, np.ones((20, 8), np.float32)], [])
+    steps = [
+        make_model(ModelSettings(f"{file}:build_gan", loss=loss, gan=Gan(latent=8), seed=1), example)
+        .gradient(example.x, [])
+        .copy()
+        for loss in (Component(name=LOSS[file]), {"validity": Component(name=LOSS[file])})
+    ]
+    assert steps[0].any()
+    np.testing.assert_allclose(steps[1], steps[0], rtol=1e-5, atol=1e-6)
+
+
+@FRAMEWORKS
 def test_outputs_of_a_discriminator_that_have_no_order_are_refused(file):
     with pytest.raises(ModelError, match=r"the discriminator returns its outputs by name .* which have no order"):
         named_gan(file, lambda losses: losses, form="dict")

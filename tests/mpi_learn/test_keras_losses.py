@@ -59,6 +59,23 @@ def test_steps_of_two_halves_are_the_step_of_the_whole(build, losses, y):
     assert sum(halves)[at] == pytest.approx(whole[at])
 
 
+@pytest.mark.parametrize("first", [loss("mse"), loss("huber", delta=2.0)], ids=["function", "object"])
+def test_masked_steps_of_two_halves_are_the_step_of_the_whole(first):
+    """Two outputs have the same mask, which leaves out most of the first half."""
+    x = rng.normal(size=(20, 4, 3)).astype("f")
+    x[:8, 1:] = 0
+    y = (rng.random((20, 4, 2)).astype("f"), rng.integers(0, 2, (20, 4)))
+    settings = ModelSettings(f"{KINDS}:masked_pair", loss=[first, loss("sparse_categorical_crossentropy")], seed=1)
+    model = make_model(settings, Example((x,), y))
+    whole, *halves = (
+        model.gradient((x[part],), [label[part] for label in y]).copy()
+        for part in (slice(None), slice(0, 10), slice(10, 20))
+    )
+    n, at = model.layout.without_counts.size, model.layout.size + WEIGHT
+    assert whole[at] == 8 + 12 * 4
+    np.testing.assert_allclose(sum(halves)[:n], whole[:n], rtol=1e-4, atol=1e-5)
+
+
 DIFFERENT = {
     "an ignored class": [loss("mse"), loss("sparse_categorical_crossentropy", ignore_class=1)],
     "a weighted mean": [loss("MeanSquaredError", **WEIGHTED), loss("sparse_categorical_crossentropy")],

@@ -41,6 +41,18 @@ def test_weights_of_one_do_not_change_the_training(arguments, labels):
     )
 
 
+def test_weights_of_one_do_not_change_a_mean_over_the_batch():
+    import torch
+
+    from mpi_learn.models.torch_.torch_losses import make_loss
+
+    loss = make_loss(Component.model_validate({"name": "kl_div", "reduction": "batchmean"}))
+    outputs, targets = torch.log_softmax(torch.from_numpy(X[:, :4]), 1), torch.full((20, 4), 0.25)
+    plain = loss.mean(outputs, targets)
+    assert float(plain) > 0
+    torch.testing.assert_close(loss.mean(outputs, targets, torch.ones(20)), plain)
+
+
 def test_weighted_steps_of_two_halves_are_the_step_of_the_whole():
     """Each half has another number of ignored labels."""
     labels, weights = np.where(np.arange(20) < 8, -100, CLASSES), rng.random(20).astype("f")

@@ -472,9 +472,37 @@ def test_survivors_of_two_blocks_form_a_new_one():
 
 
 def test_a_search_without_ranks_ends_in_order():
-    """It is not finished: the same command continues it."""
-    _, store = search(Deaths(squares, {0: 1}), blocks=1, trials=6)
+    """It is not finished: the same command continues it. A trial that kills every search is failed after some."""
+    store, requeued = ListedStore(), []
+    store.requeue = lambda study, *arguments: requeued.append(arguments)
+    search(Deaths(squares, {0: 1}), blocks=1, trials=6, store=store)
     assert store.events == ["rank_lost", "search_stopped"]
+    assert requeued == [([0], "a rank of its block was lost", "killed")]
+
+
+def test_a_search_whose_last_block_is_lost_ends_in_order_although_another_could_not_be_formed():
+    class Half(Unreachable, Deaths):
+        def __init__(self) -> None:
+            Deaths.__init__(self, squares, {3: 1})
+            self.ranks, self.n_joins = {2}, 0
+
+    strategy, store = search(link := Half(), blocks=2, trials=6)
+    assert link.n_joins > 3
+    assert sorted(number for number, _ in strategy.told) == [0, 1, 2]
+    assert store.events[-1] == "search_stopped"
+
+
+def test_a_search_whose_ranks_die_before_their_first_trial_has_failed():
+    class Loading(ScriptedLink):
+        """The rank dies while it prepares the objective."""
+
+        def send(self, rank, message):
+            super().send(rank, message)
+            if isinstance(message, Join):
+                self.waiting = [(0, Lost(frozenset({rank})))]
+
+    with pytest.raises(SearchFailed, match="every rank was lost before its first trial"):
+        search(Loading(squares), blocks=1)
 
 
 NO_FILE = UserError("no such file: x.h5")

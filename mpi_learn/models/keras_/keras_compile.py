@@ -101,6 +101,10 @@ def restored(variables: Sequence[Any]) -> Iterator[None]:
             variable.assign(value)
 
 
+MEANS = {None: "mean", "sum_over_batch_size": "mean"}
+"""Reductions of Keras with the same divisor; a plain function has none."""
+
+
 class CompiledModel:
     """The model with losses and metrics of the configuration, or with those that the user's function compiled.
 
@@ -171,7 +175,7 @@ class CompiledModel:
         """
         losses = [loss for loss in keras.tree.flatten(self.model.loss) if loss is not None]
         ignored = next((value for value in map(ignored_class, losses) if value is not None), None)
-        reductions = {getattr(loss, "reduction", "") for loss in losses}
+        reductions = {MEANS.get(name, name) for name in (getattr(loss, "reduction", None) for loss in losses)}
         output, *other_outputs = flat_outputs(outputs)
         mask = getattr(output, "_keras_mask", None)
         is_only_mask = all(getattr(other, "_keras_mask", None) is mask for other in other_outputs)
@@ -245,9 +249,7 @@ class CompiledModel:
         settings = self.settings
         problem = cure = ""
         if settings.metrics or settings.weighted_metrics or settings.loss_weights:
-            problem = (
-                "the model is compiled in your function: metrics and loss_weights of the file need a loss there"
-            )
+            problem = "the model is compiled in your function: metrics and loss_weights of the file need a loss there"
             cure = "add `loss: …` to the file, or give them to `compile` in your function"
         elif getattr(self.model, "run_eagerly", False):
             problem, cure = "the model is compiled with run_eagerly: here steps are always traced", "leave it out"

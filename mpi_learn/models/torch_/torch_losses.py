@@ -116,7 +116,9 @@ class Loss:
                 cure="store one weight per sample, or one for each of the losses",
             )
         weighted = values.float() * weights.reshape(*weights.shape, *[1] * (values.ndim - weights.ndim))
-        return weighted.sum() / (self.weight(targets, weighted.numel()) or 1.0)
+        is_per_sample = getattr(self.module, "reduction", "") == "batchmean"
+        n = len(values) if is_per_sample else weighted.numel()
+        return weighted.sum() / (self.weight(targets, n) or 1.0)
 
     def weight(self, targets: Any, n: int) -> float:
         """The divisor in `mean`: usually `n`, the number of samples or of losses.

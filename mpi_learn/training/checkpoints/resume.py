@@ -18,7 +18,13 @@ from mpi_learn.mpi.collectives import broadcast_in_place
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.settings.paths import make_folder
-from mpi_learn.training.checkpoints.checkpoint_file import Arrays, Checkpoint, load_checkpoint, load_rank_arrays, save_checkpoint
+from mpi_learn.training.checkpoints.checkpoint_file import (
+    Arrays,
+    Checkpoint,
+    load_checkpoint,
+    load_rank_arrays,
+    save_checkpoint,
+)
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.sections import Checkpoint as CheckpointSection
 from mpi_learn.training.state import State
