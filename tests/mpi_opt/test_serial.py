@@ -127,7 +127,7 @@ def test_an_error_of_the_strategy_ends_the_search_and_is_not_the_trials(tmp_path
     with pytest.raises(ZeroDivisionError, match="a fault of the strategy"):
         mpi_opt.search(reporting, trials=3, **SETTINGS | changed)
     with sqlite3.connect(tmp_path / "a.db") as database:
-        assert database.execute("SELECT state FROM trials").fetchall() == [("running",)]
+        assert database.execute("SELECT state FROM trials").fetchall() == [("queued",)]
 
 
 def test_pruning_does_not_depend_on_timing():
