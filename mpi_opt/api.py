@@ -93,13 +93,14 @@ def search(
         wait: Whether to wait for another search that runs the study, instead of raising `UserError`.
 
     Returns:
-        The study after the search, the same on every rank. It is not finished after a request to stop, at a time limit,
-        or if all ranks that run trials were lost.
+        The study after the search, the same on every rank. It is not finished after a request to stop, or at a time
+        limit.
 
     Raises:
         UserError: An argument, the space, the store or the preparation of the objective is invalid, or another search
             runs the study. Raised on every rank.
-        SearchFailed: The first trials all failed, or no block of ranks could be formed. Raised on every rank.
+        SearchFailed: The first trials all failed, no block of ranks could be formed, or all ranks that run trials were
+            lost (`RanksLost`). Raised on every rank.
     """
     content = {
         "study": study,

@@ -6,6 +6,7 @@ MPILearnError
 │   │   └── SpaceError                 the search space is inconsistent, or a value is not in it
 │   └── StoreError                 the database cannot be opened, read or written
 └── SearchFailed               the search failed while it ran; exit status 1
+    └── RanksLost                  no rank is left that could run a trial; exit status 75
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from mpi_learn.errors import ConfigurationError, MPILearnError, UserError, witho
 __all__ = [
     "ConfigurationError",
     "MPILearnError",
+    "RanksLost",
     "SearchFailed",
     "SpaceError",
     "StoreError",
@@ -33,3 +35,9 @@ class StoreError(UserError):
 
 class SearchFailed(MPILearnError):
     """The search failed while it ran. The trials in the store are kept."""
+
+
+class RanksLost(SearchFailed):
+    """No rank is left that could run a trial. The same command continues the study."""
+
+    exit_status = 75

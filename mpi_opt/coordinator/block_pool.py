@@ -166,11 +166,13 @@ class BlockPool:
         return self._has_been_ready
 
     @property
-    def why_not_ready(self) -> str:
-        """The reason why no block has been ready."""
-        if self._last_mpi_error:
+    def why_empty(self) -> str:
+        """The reason why no rank can run a trial."""
+        if self.membership.retired and self._last_mpi_error:
             return f"no block of ranks could be formed; MPI says: {self._last_mpi_error}"
-        return "every rank was lost before its first trial, while it loaded its data or model"
+        if not self.has_been_ready:
+            return "every rank was lost before its first trial, while it loaded its data or model"
+        return "every rank that could run a trial was lost"
 
     def not_yet_lost(self, ranks: frozenset[int]) -> list[int]:
         """Those of `ranks` that are not recorded as lost, ascending."""

@@ -16,7 +16,7 @@ from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.study_state import StudyState
 from mpi_opt.coordinator.trial_queue import RunningTrial
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
-from mpi_opt.errors import SearchFailed
+from mpi_opt.errors import RanksLost, SearchFailed
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Freed, Lost, Ready, Report, Stop, ToCoordinator
 from mpi_opt.store.store import Store
 from mpi_opt.strategies.strategy import Strategy
@@ -50,6 +50,7 @@ class Coordinator:
         Raises:
             UserError, TrainingError: A block could not prepare its objective.
             SearchFailed: The first trials all failed, or no block could be formed.
+            RanksLost: No rank can run a trial any more.
         """
         try:
             self._resume()
@@ -260,13 +261,16 @@ class Coordinator:
         """Stops the search if no rank can run a trial any more.
 
         Raises:
+            RanksLost: No rank can run a trial any more.
             SearchFailed: No rank ever could.
         """
         if not self.pool.is_empty or self._is_over():
             return
+        why = self.pool.why_empty
         if not self.pool.has_been_ready:
-            raise SearchFailed(self.pool.why_not_ready)
-        self._start_no_more("every rank that could run a trial was lost")
+            raise SearchFailed(why)
+        self.store.event(SEARCH_STOPPED, why)
+        raise RanksLost(f"{why}; the same command continues the study")
 
     def _must_stop(self) -> bool:
         """Whether the search must end and has not been stopped yet."""

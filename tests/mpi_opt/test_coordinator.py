@@ -17,7 +17,7 @@ from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.space import Real, Space
 from mpi_opt.core.trial import Failed, FoldOutcome, Outcome, TrialRecord
-from mpi_opt.errors import MPILearnError, SearchFailed, UserError
+from mpi_opt.errors import MPILearnError, RanksLost, SearchFailed, UserError
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Disband, Join, Lost, Ready, Report, Stop
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreConflictError, StoreFullError, StudyOwnedError
@@ -471,11 +471,12 @@ def test_survivors_of_two_blocks_form_a_new_one():
     assert pool.membership.blocks == {2: (2, 4)}
 
 
-def test_a_search_without_ranks_ends_in_order():
-    """It is not finished: the same command continues it. A trial that kills every search is failed after some."""
+def test_a_search_without_ranks_can_be_continued():
+    """A trial that kills every search is failed after some."""
     store, requeued = ListedStore(), []
     store.requeue = lambda study, *arguments: requeued.append(arguments)
-    search(Deaths(squares, {0: 1}), blocks=1, trials=6, store=store)
+    with pytest.raises(RanksLost, match="every rank that could run a trial was lost; the same command continues"):
+        search(Deaths(squares, {0: 1}), blocks=1, trials=6, store=store)
     assert store.events == ["rank_lost", "search_stopped"]
     assert requeued == [([0], "a rank of its block was lost", "killed")]
 
@@ -486,7 +487,9 @@ def test_a_search_whose_last_block_is_lost_ends_in_order_although_another_could_
             Deaths.__init__(self, squares, {3: 1})
             self.ranks, self.n_joins = {2}, 0
 
-    strategy, store = search(link := Half(), blocks=2, trials=6)
+    strategy, store = ListedStrategy(), ListedStore()
+    with pytest.raises(RanksLost):
+        search(link := Half(), blocks=2, trials=6, strategy=strategy, store=store)
     assert link.n_joins > 3
     assert sorted(number for number, _ in strategy.told) == [0, 1, 2]
     assert store.events[-1] == "search_stopped"
