@@ -26,9 +26,9 @@ STUDY = {
     "space": {"rate": {"type": "real", "low": 1e-4, "high": 0.3, "prior": "log-uniform"}},
     "search": {
         "strategy": "population",
-        "trials": 12,
+        "trials": 9,
         "seed": 1,
-        "options": {"population": 4, "max_budget": 3, "quantile": 0.5},
+        "options": {"population": 3, "max_budget": 3, "quantile": 0.5},  # odd: two blocks that alternate swap networks
     },
     "training": {
         "model": "model.py:build_model",
@@ -58,7 +58,7 @@ def test_a_network_continues_with_weights_of_another_block_and_other_hyperparame
         query = "SELECT number, value FROM metrics JOIN trials ON trials.id = trial_id WHERE name = 'val_loss'"
         for number, value in database.execute(f"{query} ORDER BY epoch"):
             curves.setdefault(number, []).append(value)
-    assert sorted(budget for _, budget, _ in trials.values()) == [1] * 4 + [2] * 4 + [3] * 4
+    assert sorted(budget for _, budget, _ in trials.values()) == [1] * 3 + [2] * 3 + [3] * 3
     continued = {number: before for number, (_, _, before) in trials.items() if before is not None}
     for number, before in continued.items():
         n_before = int(trials[before][1])
