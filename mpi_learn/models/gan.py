@@ -129,13 +129,13 @@ class GanModel(Model):
         """The discriminator's outputs, by calling both models on a few samples."""
         *real, noise = example.x
         inputs = [noise, *self._labels_for(GENERATOR, example.y)]
-        judged = [*real, *self._labels_for(DISCRIMINATOR, example.y)]
+        discriminator_inputs = [*real, *self._labels_for(DISCRIMINATOR, example.y)]
         shapes = shown(array.shape[1:] for array in inputs)
         problem, where = f"the generator does not take samples of shape {shapes}", "gan.latent"
         try:
             generated = [shape[1:] for shape in self.generator.outputs(inputs).shapes]
             problem, where = "the discriminator does not take the samples", "data.features"
-            outputs = replace(self.discriminator.outputs(judged), owner="the discriminator")
+            outputs = replace(self.discriminator.outputs(discriminator_inputs), owner="the discriminator")
         except Exception as error:
             raise ModelError(f"{problem}: {error}", where=where) from error
         expected = [array.shape[1:] for array in real]
@@ -145,7 +145,8 @@ class GanModel(Model):
                 where="data.features",
                 cure="change the output of the generator, or data.features",
             )
-        self.least_samples = max(self.generator.least_samples(inputs), self.discriminator.least_samples(judged))
+        least = self.generator.least_samples(inputs), self.discriminator.least_samples(discriminator_inputs)
+        self.least_samples = max(least)
         return outputs
 
     def _make_losses(self, outputs: Outputs, example: Example) -> None:
@@ -160,7 +161,7 @@ class GanModel(Model):
         if len(outputs) > 1:
             _check_order(outputs, example.y_names)
         else:
-            outputs = replace(outputs, names=())  # Keras generates one
+            outputs = replace(outputs, names=())  # a layer of Keras without a name gets a generated one
         outputs = outputs.named_by(self._settings.loss)
         self._loss_weights = outputs.factors(self.options.loss_weights or None, "gan.loss_weights")
         self._validity = np.ones((1, *(n or 1 for n in outputs.shapes[0][1:])), np.float32)

@@ -73,7 +73,7 @@ class BlockPool:
         self._clock = ListeningClock()
         self._hosts: dict[int, str] = {}
         self._n_failed_formations: Counter[int] = Counter()
-        self._last_mpi_error, self._has_been_ready = "", False
+        self._last_mpi_error = ""
         self._barred: set[int] = set()  # the ranks of retired blocks
         self._disbanded_at_s: dict[int, float] = {}
         self._is_dismissed = False
@@ -150,7 +150,6 @@ class BlockPool:
         self._hosts[ready.block] = ready.hosts
         for rank in self.ranks(ready.block):
             del self._n_failed_formations[rank]
-        self._has_been_ready = True
         self.free.append(ready.block)
         return True
 
@@ -163,7 +162,7 @@ class BlockPool:
     @property
     def has_been_ready(self) -> bool:
         """Whether any block has been ready for trials."""
-        return self._has_been_ready
+        return bool(self._hosts)
 
     @property
     def why_empty(self) -> str:

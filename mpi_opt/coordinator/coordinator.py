@@ -236,9 +236,13 @@ class Coordinator:
         self._outcomes.append((running, Outcome(running.number, "failed", duration_s=duration_s, error=error)))
 
     def _requeue(self, running: RunningTrial, why: str) -> None:
-        """Puts a trial back. If no rank is left, its attempt counts as one that has killed the search."""
+        """Puts a trial back. If it has cost the search its last rank, its attempt counts as one that killed the search.
+
+        It does not if the job is being cancelled.
+        """
         if not running.is_requeued:
-            self.state.requeue([running], why, "killed" if self.pool.is_empty else "lost")
+            is_suspect = self.pool.is_empty and not self.stopping.may_explain_a_loss()
+            self.state.requeue([running], why, "killed" if is_suspect else "lost")
         self.queue.put_back(running.proposal, running.attempt)
 
     def _handle_external(self, record: TrialRecord) -> None:

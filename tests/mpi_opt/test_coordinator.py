@@ -481,6 +481,24 @@ def test_a_search_without_ranks_can_be_continued():
     assert requeued == [([0], "a rank of its block was lost", "killed")]
 
 
+def test_the_loss_of_all_ranks_counts_against_no_trial_if_the_job_is_being_cancelled():
+    """Slurm may end the ranks of other nodes before rank 0 receives its signal."""
+    request, store, requeued = StopRequest(), ListedStore(), []
+    store.requeue = lambda study, *arguments: requeued.append(arguments)
+
+    class Cancelled(Deaths):
+        def send(self, rank, message):
+            super().send(rank, message)
+            if isinstance(message, Assignment):
+                threading.Timer(0.05, request.ask, ["SIGTERM"]).start()
+
+    pool = BlockPool(Cancelled(squares, {0: 1}), BlockMembership.of(BlockLayout(2, 1)))
+    settings = SearchSettings(SearchLimits(6), stopping=StopCondition(request))
+    Coordinator(pool, ListedStrategy(), store, 1, settings).run()
+    assert requeued == [([0], "a rank of its block was lost", "lost")]
+    assert store.events == ["rank_lost", "search_stopped"]
+
+
 def test_a_search_whose_last_block_is_lost_ends_in_order_although_another_could_not_be_formed():
     class Half(Unreachable, Deaths):
         def __init__(self) -> None:
