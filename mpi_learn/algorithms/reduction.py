@@ -118,8 +118,8 @@ class TopFraction(Reduction):
         """The magnitude of each element, (n,); 0 in the arrays that the batch of this rank has not used."""
         magnitudes: np.ndarray = np.abs(mean)
         bounds = self._layout.bounds
-        for number in np.flatnonzero(~self._layout.without_counts.used(step[: self._layout.size])):
-            magnitudes[bounds[number] : bounds[number + 1]] = 0
+        for index in np.flatnonzero(~self._layout.without_counts.used(step[: self._layout.size])):
+            magnitudes[bounds[index] : bounds[index + 1]] = 0
         return magnitudes
 
 
@@ -146,11 +146,11 @@ class LowRank(Reduction):
         self._layout, bounds = layout, layout.bounds.tolist()
         self._held_back = np.zeros(layout.without_counts.size, np.float32)
         self._shapes = {
-            number: (rows, columns)
-            for number, (rows, columns) in enumerate(map(_matrix_shape, layout.without_counts.shapes))
+            index: (rows, columns)
+            for index, (rows, columns) in enumerate(map(_matrix_shape, layout.without_counts.shapes))
             if matrix_rank * (rows + columns) < rows * columns
         }
-        self._places = {number: slice(bounds[number], bounds[number + 1]) for number in self._shapes}
+        self._places = {index: slice(bounds[index], bounds[index + 1]) for index in self._shapes}
         edges = [0, *(edge for place in self._places.values() for edge in (place.start, place.stop))]
         self._exact = [slice(*pair) for pair in zip(edges[::2], [*edges[1::2], None], strict=True)]
         columns = FlatLayout(tuple((columns, matrix_rank) for _, columns in self._shapes.values()))
@@ -161,8 +161,8 @@ class LowRank(Reduction):
         if comm.size == 1:
             return
         own = float(step[self._layout.size + WEIGHT])
-        means = {number: self._mean(number, step, own) for number in self._shapes}
-        lefts = [own * (mean @ self._rights[number]) for number, mean in means.items()]
+        means = {index: self._mean(index, step, own) for index in self._shapes}
+        lefts = [own * (mean @ self._rights[index]) for index, mean in means.items()]
         *lefts, exact = _summed(comm, [*lefts, np.concatenate([step[place] for place in self._exact])])
         self._write_exact(step, exact)
         for left in lefts:
@@ -170,23 +170,23 @@ class LowRank(Reduction):
         found = _summed(comm, [own * (mean.T @ left) for mean, left in zip(means.values(), lefts, strict=True)])
         total = float(step[self._layout.size + WEIGHT])
         used = self._layout.without_counts.used(step[: self._layout.size])
-        for number, left, right in zip(means, lefts, found, strict=True):
-            place, approximation = self._places[number], left @ right.T
-            step[place] = approximation.ravel() if used[number] else 0
-            if used[number] and total != 0:
+        for index, left, right in zip(means, lefts, found, strict=True):
+            place, approximation = self._places[index], left @ right.T
+            step[place] = approximation.ravel() if used[index] else 0
+            if used[index] and total != 0:
                 is_known = right.any(axis=0)  # a gradient of zeros has no direction
-                self._rights[number][:, is_known] = right[:, is_known]
+                self._rights[index][:, is_known] = right[:, is_known]
                 if own != 0:
-                    self._held_back[place] = (means[number] - approximation / total).ravel()
+                    self._held_back[place] = (means[index] - approximation / total).ravel()
 
     def rank_state(self) -> dict[str, np.ndarray]:
         return {"held_back": self._held_back, "right": self._right}
 
-    def _mean(self, number: int, step: np.ndarray, weight: float) -> np.ndarray:
+    def _mean(self, index: int, step: np.ndarray, weight: float) -> np.ndarray:
         """This rank's mean gradient of a matrix and what it has held back."""
-        place = self._places[number]
+        place = self._places[index]
         mean = self._held_back[place] + step[place] / weight if weight != 0 else self._held_back[place]
-        matrix: np.ndarray = mean.reshape(self._shapes[number])
+        matrix: np.ndarray = mean.reshape(self._shapes[index])
         return matrix
 
     def _write_exact(self, step: np.ndarray, values: np.ndarray) -> None:

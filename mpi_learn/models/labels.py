@@ -151,12 +151,12 @@ def output_losses(outputs: Outputs, loss: Any, example: Example, make: MakeLoss[
     labels = outputs.labels(example.y_names, len(example.y), components)
     losses: list[LossType | None] = [None] * len(outputs)
     rules: list[LabelRule | None] = [None] * len(outputs)
-    for number, (wanted, label) in enumerate(zip(components, labels, strict=True)):
+    for index, (wanted, label) in enumerate(zip(components, labels, strict=True)):
         if wanted is not None and label is not None:
-            losses[number], rule = make(wanted, outputs.shapes[number], example.y[label])
+            losses[index], rule = make(wanted, outputs.shapes[index], example.y[label])
             if rule is not None:
                 rule.check_shape(example.y[label])
-            rules[number] = rule
+            rules[index] = rule
     given = [wanted for wanted in components if wanted is not None]
     may_be_sums = any(wanted.is_own or "reduction" in wanted.arguments for wanted in given)
     of_outputs = OutputLosses(losses, rules, labels, may_be_sums)

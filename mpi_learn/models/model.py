@@ -83,17 +83,17 @@ class Model(ABC):
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
         """The outputs in inference mode: one array of shape (n, …) per output."""
 
-    def optimizer(self, wanted: Component, number: int = 0) -> UpdateRule:
+    def optimizer(self, wanted: Component, index: int = 0) -> UpdateRule:
         """An optimizer of the framework, for the weights of one network.
 
         Args:
             wanted: Its name or the user's function, with arguments.
-            number: The index of the network.
+            index: The index of the network.
 
         Raises:
             ConfigurationError: It is not available for this model.
         """
-        return list(self.networks.values())[number].optimizer(wanted)
+        return list(self.networks.values())[index].optimizer(wanted)
 
     def current(self) -> Any:
         """The framework's own model object, with the current weights; for several networks one by name."""

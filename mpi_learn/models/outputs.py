@@ -141,14 +141,14 @@ class Outputs:
         return f"{self.names[index]}_{wanted.key}" if has_prefix else wanted.key
 
     def labels(self, names: Sequence[str], n_labels: int, losses: Sequence[Component | None]) -> list[int | None]:
-        """The number of the label of each output; None for an output without one.
+        """The index of the label of each output; None for an output without one.
 
         Labels with names are matched by name, others by order: one per output, or one per output with a loss.
 
         Raises:
             ModelError: They cannot be matched.
         """
-        wanted = [number for number, loss in enumerate(losses) if loss is not None]
+        wanted = [index for index, loss in enumerate(losses) if loss is not None]
         if len(self) == 1 == n_labels:
             return [0]
         if names and (self.names or n_labels > 1):
@@ -159,20 +159,20 @@ class Outputs:
                     where="data.labels",
                     cure="use the names of the outputs" if self.names else "write a list, in the order of the outputs",
                 )
-            places = {name: number for number, name in enumerate(names)}
+            places = {name: index for index, name in enumerate(names)}
             label_of_output = [places.get(name) for name in self.names]
         elif self.is_mapping and n_labels:
             raise self._without_order("data.labels")
         elif n_labels in (len(self), len(wanted)):
             order = range(len(self)) if n_labels == len(self) else wanted
-            label_of_output = [order.index(number) if number in order else None for number in range(len(self))]
+            label_of_output = [order.index(index) if index in order else None for index in range(len(self))]
         else:
             raise ModelError(
                 f"the model has {len(self)} outputs, the data have labels for {n_labels}",
                 where="data.labels",
                 cure="give a label for each output, or `loss: {NAME: …}` for those that have labels",
             )
-        if lacking := [number for number in wanted if label_of_output[number] is None]:
+        if lacking := [index for index in wanted if label_of_output[index] is None]:
             raise ModelError(
                 f"the output {self.name(lacking[0])} has a loss but no label",
                 where="data.labels",

@@ -32,7 +32,7 @@ class SeparateOptimizers(Optimizer):
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays of all models' optimizers, as ``0.mean``."""
         return {
-            f"{number}.{name}": array
-            for number, optimizer in enumerate(self.optimizers)
+            f"{index}.{name}": array
+            for index, optimizer in enumerate(self.optimizers)
             for name, array in optimizer.arrays().items()
         }

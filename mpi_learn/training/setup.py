@@ -234,12 +234,12 @@ def make_training_optimizer(
         ConfigurationError: The model's framework has no such optimizer.
     """
 
-    def make(number: int, part: FlatLayout, wanted: AnyOptimizer, updates: float) -> Optimizer:
+    def make(index: int, part: FlatLayout, wanted: AnyOptimizer, updates: float) -> Optimizer:
         is_settable = options is None
         if not isinstance(wanted, NotFused):
             steps = rate.per_step(wanted.learning_rate, wanted.schedule, updates, is_settable=is_settable)
             return make_optimizer(wanted, part, steps)
-        rule = model.optimizer(wanted.component, number)
+        rule = model.optimizer(wanted.component, index)
         rate.take_base_from(rule, wanted.schedule)
         steps = rate.per_step(rule.learning_rate, wanted.schedule, updates, is_settable=is_settable)
         decay = wanted.weight_decay if isinstance(wanted, FrameworkOptimizer) else 0.0
@@ -250,10 +250,10 @@ def make_training_optimizer(
         return make(0, model.layout, options or configuration.optimizer, updates_per_epoch)
     own = (gan.discriminator_optimizer, gan.generator_optimizer)
     optimizers = []
-    for number, (_, part) in enumerate(model.layout.by_model()):
-        wanted = options or own[number] or configuration.optimizer
-        share = sum(turn[number] for turn in gan.turns) / len(gan.turns)
-        optimizers.append(make(number, part, wanted, updates_per_epoch * share))
+    for index, (_, part) in enumerate(model.layout.by_model()):
+        wanted = options or own[index] or configuration.optimizer
+        share = sum(turn[index] for turn in gan.turns) / len(gan.turns)
+        optimizers.append(make(index, part, wanted, updates_per_epoch * share))
     return SeparateOptimizers(model.layout, optimizers)
 
 

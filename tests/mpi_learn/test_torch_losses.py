@@ -110,6 +110,19 @@ def test_accuracy_refuses_class_numbers_of_which_each_would_be_compared_with_sev
         make_model(settings, Example((X,), (np.tile(CLASSES, (20, 1)),)))
 
 
+@pytest.mark.parametrize("others", [[], ["mae"]], ids=["alone", "beside mae"])
+def test_own_metric_receives_what_an_own_loss_receives_whatever_other_metrics_there_are(others):
+    own = f"{TORCH}:energy_error"
+    settings = ModelSettings(f"{TORCH}:build_named", loss=own, metrics=[*others, own], seed=1)
+    x, y = rng.normal(size=(20, 3)).astype("f"), rng.normal(size=20).astype("f")
+    model = make_model(settings, Example((x,), (y,)))
+    found = model.metrics(model.evaluate((x,), (y,)))
+    assert found["energy_error"] == pytest.approx(found["loss"])
+    if others:
+        (output,) = model.predict((x,))
+        assert found["energy_mae"] == pytest.approx(np.abs(output[:, 0] - y).mean())
+
+
 def test_outputs_in_float32_keep_their_types():
     """The user's loss receives what the model returns, also in mixed precision."""
     from torch import bfloat16, float32, ones

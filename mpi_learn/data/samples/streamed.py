@@ -101,13 +101,13 @@ class StreamedSamples:
         if indices is not None:
             self._fill_chosen(buffers, indices[start:stop])
             return
-        number = int(np.searchsorted(self._starts, start, "right")) - 1
+        part_index = int(np.searchsorted(self._starts, start, "right")) - 1
         done = 0
         while start + done < stop:
-            part, offset = self.plan.parts[number], int(self._starts[number])
+            part, offset = self.plan.parts[part_index], int(self._starts[part_index])
             end = min(stop, offset + part.n_samples)
             self._copy(part.place, buffers.part(slice(done, end - start)), start + done - offset, end - offset)
-            done, number = end - start, number + 1
+            done, part_index = end - start, part_index + 1
 
     def _fill_chosen(self, buffers: Samples, indices: np.ndarray) -> None:
         """Reads samples at ascending `indices`: in each block, the range from the first to the last of them."""

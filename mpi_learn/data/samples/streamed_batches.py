@@ -120,11 +120,11 @@ class StreamedBatches:
         blocks, starts = self._order_of(window.epoch)
         first = int(np.searchsorted(starts, window.start, "right")) - 1
         spans = []
-        for number in range(first, len(blocks)):
-            if starts[number] >= window.stop:
+        for index in range(first, len(blocks)):
+            if starts[index] >= window.stop:
                 break
-            start = int(self._blocks[blocks[number]] - starts[number])  # from positions to samples
-            span = max(window.start, int(starts[number])), min(window.stop, int(starts[number + 1]))
+            start = int(self._blocks[blocks[index]] - starts[index])  # from positions to samples
+            span = max(window.start, int(starts[index])), min(window.stop, int(starts[index + 1]))
             spans.append((start + span[0], start + span[1]))
         return sorted(span for span in spans if span[0] < span[1])
 

@@ -150,12 +150,12 @@ def _recorded_gradients(compiled: CompiledModel) -> list[Any]:
     steps = compiled.recorder.steps
     if len(steps) != 1:
         raise _refused(compiled, f"calls self.optimizer {len(steps)} times" if steps else "never calls self.optimizer")
-    numbers = {id(variable): number for number, variable in enumerate(compiled.network.variables)}
-    gradients: list[Any] = [None] * len(numbers)
+    indices = {id(variable): index for index, variable in enumerate(compiled.network.variables)}
+    gradients: list[Any] = [None] * len(indices)
     for gradient, variable in steps[0]:
-        if id(variable) not in numbers:
+        if id(variable) not in indices:
             raise _refused(compiled, f"updates {variable.path}, which is not trainable")
-        gradients[numbers[id(variable)]] = gradient
+        gradients[indices[id(variable)]] = gradient
     return gradients
 
 

@@ -108,9 +108,9 @@ class TorchModel(Model):
         before each pass, because PyTorch adds to them, and a hook that records which parameters are used.
         The loss itself is not multiplied by `weight`: hooks of the user, which may clip, see the gradient of the mean.
         """
-        for number, (parameter, place) in enumerate(zip(self.network.parameters, self._gradients, strict=True)):
+        for index, (parameter, place) in enumerate(zip(self.network.parameters, self._gradients, strict=True)):
             gradient, parameter.grad = parameter.grad, None
-            self._counts[number] = gradient is not None
+            self._counts[index] = gradient is not None
             if gradient is None:
                 place.zero_()
             else:
@@ -152,7 +152,7 @@ class TorchModel(Model):
         ) from errors[0]
 
     def _made_metrics(self, outputs: Outputs, example: Example) -> list[tuple[str, tuple[int, int] | None, Metric]]:
-        """(key, numbers of its output and label, metric) of each metric; None for all outputs and labels together.
+        """(key, indices of its output and label, metric) of each metric; None for all outputs and labels together.
 
         Raises:
             ModelError, ConfigurationError: There is no such metric, or an output has metrics but no label.
@@ -164,22 +164,22 @@ class TorchModel(Model):
                 where="weighted_metrics",
                 cure="write `metrics`, which are not weighted",
             )
-        if self._loss.joint is not None and not isinstance(metrics, dict):
-            of_all = list(map(component, metrics))
-            if all(wanted.is_own for wanted in of_all):
-                return [(wanted.key, None, make_metric(wanted, None, (), None)) for wanted in of_all]
         made: list[tuple[str, tuple[int, int] | None, Metric]] = []
-        for number, of_output in enumerate(outputs.metrics(metrics)):
-            label = losses.labels[number]
+        if self._loss.joint is not None and not isinstance(metrics, dict):
+            of_all = [wanted for wanted in map(component, metrics) if wanted.is_own]
+            made = [(wanted.key, None, make_metric(wanted, None, (), None)) for wanted in of_all]
+            metrics = [wanted for wanted in map(component, metrics) if not wanted.is_own]
+        for index, of_output in enumerate(outputs.metrics(metrics)):
+            label = losses.labels[index]
             for wanted in of_output:
                 if label is None:
                     raise ModelError(
-                        f"the output {outputs.name(number)} has metrics but no label",
+                        f"the output {outputs.name(index)} has metrics but no label",
                         where="data.labels",
                         cure="add its label, or leave its metrics out",
                     )
-                metric = make_metric(wanted, losses.losses[number], outputs.shapes[number], example.y[label])
-                made.append((outputs.key(number, wanted), (number, label), metric))
+                metric = make_metric(wanted, losses.losses[index], outputs.shapes[index], example.y[label])
+                made.append((outputs.key(index, wanted), (index, label), metric))
         return made
 
     def _check(self, example: Example, in_evaluation: Outputs) -> None:

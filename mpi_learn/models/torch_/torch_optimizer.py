@@ -15,9 +15,9 @@ from mpi_learn.settings.user_code import errors_of_user_code
 
 Parameters = list[torch.nn.Parameter]
 StateKey = tuple[int, str]
-"""(number, key) of a value in the state of the optimizer.
+"""(index, key) of a value in the state of the optimizer.
 
-The number is the index of a parameter, or the number of parameters plus the index of a parameter group.
+The index is that of a parameter, or the number of parameters plus the index of a parameter group.
 """
 
 
@@ -50,7 +50,7 @@ class TorchRule:
         self._first_state = _state_after_a_step(wanted, parameters)
         name = type(self._optimizer).__name__
         arrays = [np.array(torch.as_tensor(value)) for value in self._first_state.values()]
-        self._arrays = {f"{name}.{number}": array for number, array in enumerate(arrays)}
+        self._arrays = {f"{name}.{index}": array for index, array in enumerate(arrays)}
         self._has_state = np.zeros(len(parameters), np.int64)  # of each parameter; a checkpoint can fill an array
         self._may_be_changed = False
         self._gradient = aligned_empty(layout.size)
@@ -59,8 +59,8 @@ class TorchRule:
     @property
     def state(self) -> dict[str, np.ndarray]:
         if not self._may_be_changed:  # otherwise a checkpoint may have filled the arrays
-            for (number, key), array in self._filled():
-                array[...] = torch.as_tensor(_values_of(self._optimizer, self._parameters, number)[key])
+            for (index, key), array in self._filled():
+                array[...] = torch.as_tensor(_values_of(self._optimizer, self._parameters, index)[key])
         self._may_be_changed = True
         return self._arrays | {f"{type(self._optimizer).__name__}.has_state": self._has_state}
 
@@ -96,16 +96,16 @@ class TorchRule:
 
     def _fill(self) -> None:
         """Copies the arrays, which a checkpoint may have filled, into the optimizer."""
-        for (number, key), array in self._filled():
-            kind = type(self._first_state[number, key])
+        for (index, key), array in self._filled():
+            kind = type(self._first_state[index, key])
             value = torch.from_numpy(array.copy()) if issubclass(kind, torch.Tensor) else kind(array)
-            _values_of(self._optimizer, self._parameters, number)[key] = value
+            _values_of(self._optimizer, self._parameters, index)[key] = value
 
 
-def _values_of(optimizer: torch.optim.Optimizer, parameters: Parameters, number: int) -> Any:
-    """A part of the state of an optimizer: of a parameter or, with numbers from `len(parameters)` on, of a group."""
+def _values_of(optimizer: torch.optim.Optimizer, parameters: Parameters, index: int) -> Any:
+    """A part of the state of an optimizer: of a parameter or, with indices from `len(parameters)` on, of a group."""
     n = len(parameters)
-    return optimizer.state[parameters[number]] if number < n else optimizer.param_groups[number - n]
+    return optimizer.state[parameters[index]] if index < n else optimizer.param_groups[index - n]
 
 
 def _state_after_a_step(wanted: Component, parameters: Parameters) -> dict[StateKey, Any]:
@@ -118,9 +118,9 @@ def _state_after_a_step(wanted: Component, parameters: Parameters) -> dict[State
     with errors_of_user_code("a step with a gradient", where):
         optimizer.step()
     state: dict[StateKey, Any] = {}
-    for number, previous in enumerate(before):
-        for key, value in _values_of(optimizer, copies, number).items():
-            is_group = number >= len(copies)
+    for index, previous in enumerate(before):
+        for key, value in _values_of(optimizer, copies, index).items():
+            is_group = index >= len(copies)
             is_setting = is_group and key in ("params", "lr")
             is_absent = value is None and not is_group
             if is_setting or is_absent or value is previous.get(key):
@@ -131,5 +131,5 @@ def _state_after_a_step(wanted: Component, parameters: Parameters) -> dict[State
                     where=where,
                     cure="use an optimizer whose state consists of tensors and numbers",
                 )
-            state[number, key] = value
+            state[index, key] = value
     return state
