@@ -131,13 +131,19 @@ class GanModel(Model):
         inputs = [noise, *self._labels_for(GENERATOR, example.y)]
         discriminator_inputs = [*real, *self._labels_for(DISCRIMINATOR, example.y)]
         shapes = shown(array.shape[1:] for array in inputs)
-        problem, where = f"the generator does not take samples of shape {shapes}", "gan.latent"
-        try:
-            generated = [shape[1:] for shape in self.generator.outputs(inputs).shapes]
-            problem, where = "the discriminator does not take the samples", "data.features"
-            outputs = replace(self.discriminator.outputs(discriminator_inputs), owner="the discriminator")
-        except Exception as error:
-            raise ModelError(f"{problem}: {error}", where=where) from error
+        made = _outputs_for(
+            self.generator, inputs, f"the generator does not take samples of shape {shapes}", "gan.latent"
+        )
+        if made.is_mapping and len(made) > 1:  # features of the same shape would be exchanged without an error
+            raise ModelError(
+                f"the generator returns its outputs by name ({', '.join(made.names)}), which have no order",
+                where="model",
+                cure="return a tuple, in the order of data.features",
+            )
+        outputs = _outputs_for(
+            self.discriminator, discriminator_inputs, "the discriminator does not take the samples", "data.features"
+        )
+        generated = [shape[1:] for shape in made.shapes]
         expected = [array.shape[1:] for array in real]
         if generated != expected:
             raise ModelError(
@@ -147,7 +153,7 @@ class GanModel(Model):
             )
         least = self.generator.least_samples(inputs), self.discriminator.least_samples(discriminator_inputs)
         self.least_samples = max(least)
-        return outputs
+        return replace(outputs, owner="the discriminator")
 
     def _make_losses(self, outputs: Outputs, example: Example) -> None:
         """One loss per output of the discriminator: the first says real or generated, the others predict labels."""
@@ -269,6 +275,14 @@ def check_pair(built: Any, specification: str) -> None:
             where=specification,
             cure='return {"generator": …, "discriminator": …}',
         )
+
+
+def _outputs_for(network: Network, x: Arrays, problem: str, where: str) -> Outputs:
+    """The outputs of a network for a few samples; raises ModelError with `problem` if it does not take them."""
+    try:
+        return network.outputs(x)
+    except Exception as error:
+        raise ModelError(f"{problem}: {error}", where=where) from error
 
 
 def _check_order(outputs: Outputs, labels: Sequence[str]) -> None:

@@ -121,6 +121,19 @@ def build_named_gan(form="tuple", n_labels=1):
     return build_gan() | {"discriminator": keras.Model(pixels, judged)}
 
 
+def build_gan_of_two_features(form="dict", latent=8):
+    """The generator returns energies and decays, both of shape (4,), by name or in a tuple."""
+    import keras
+
+    layers, noise = keras.layers, keras.Input((latent,))
+    made = {"energies": layers.Dense(4, name="energies")(noise), "decays": layers.Dense(4, name="decays")(noise)}
+    real = [keras.Input((4,)), keras.Input((4,))]
+    return {
+        "generator": keras.Model(noise, made if form == "dict" else tuple(made.values())),
+        "discriminator": keras.Model(real, layers.Dense(1, "sigmoid")(layers.Concatenate()(real))),
+    }
+
+
 def build_conditional_gan(latent=8):
     """Both models get the digit as an input; the discriminator also predicts it."""
     import keras

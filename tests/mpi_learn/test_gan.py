@@ -391,6 +391,19 @@ def test_outputs_of_a_discriminator_that_have_no_order_are_refused(file):
 
 
 @FRAMEWORKS
+def test_outputs_of_a_generator_that_have_no_order_are_refused(file):
+    """Keras would sort them by name, and exchange two features of the same shape."""
+    example = Example([np.ones((20, 4), np.float32)] * 2 + [np.ones((20, 8), np.float32)], [])
+    settings = ModelSettings(
+        f"{file}:build_gan_of_two_features", {"form": "tuple"}, Component(name="mse"), gan=Gan(latent=8)
+    )
+    make_model(settings, example).close()
+    with pytest.raises(ModelError, match=r"the generator returns its outputs by name .*, which have no order") as error:
+        make_model(replace(settings, parameters={"form": "dict"}), example)
+    assert "the order of data.features" in str(error.value)
+
+
+@FRAMEWORKS
 def test_named_labels_in_another_order_than_the_outputs_of_a_discriminator_are_refused(file):
     named_gan(file, lambda losses: losses, ("digit", "again"), n_labels=2).close()
     with pytest.raises(ModelError, match="returns digit, again, the labels are again, digit"):

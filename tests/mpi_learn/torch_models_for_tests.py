@@ -244,3 +244,28 @@ class NamedJudge(nn.Module):
 
 def build_named_gan(form="tuple", n_labels=1):
     return build_gan() | {"discriminator": NamedJudge(form, n_labels)}
+
+
+class TwoFeatures(nn.Module):
+    """Returns energies and decays, both of shape (4,), by name or in a tuple."""
+
+    def __init__(self, form, latent):
+        super().__init__()
+        self.form, self.energies, self.decays = form, nn.Linear(latent, 4), nn.Linear(latent, 4)
+
+    def forward(self, noise):
+        made = {"energies": self.energies(noise), "decays": self.decays(noise)}
+        return made if self.form == "dict" else tuple(made.values())
+
+
+class JudgeOfTwo(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.real = nn.Linear(8, 1)
+
+    def forward(self, energies, decays):
+        return self.real(torch.cat([energies, decays], 1))
+
+
+def build_gan_of_two_features(form="dict", latent=8):
+    return {"generator": TwoFeatures(form, latent), "discriminator": JudgeOfTwo()}
