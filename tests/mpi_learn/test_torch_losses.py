@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +122,17 @@ def test_own_metric_receives_what_an_own_loss_receives_whatever_other_metrics_th
     if others:
         (output,) = model.predict((x,))
         assert found["energy_mae"] == pytest.approx(np.abs(output[:, 0] - y).mean())
+
+
+def test_own_loss_and_own_metric_take_more_labels_than_there_are_outputs():
+    own = f"{TORCH}:error_of_sum"
+    settings = ModelSettings(f"{TORCH}:build_regression", loss=own, metrics=[own], seed=1)
+    x, y = rng.normal(size=(20, 3)).astype("f"), list(rng.normal(size=(2, 20)).astype("f"))
+    model = make_model(settings, Example((x,), y))
+    found, (output,) = model.metrics(model.evaluate((x,), y)), model.predict((x,))
+    assert found["error_of_sum"] == pytest.approx(np.mean((output[:, 0] - y[0] - y[1]) ** 2), rel=1e-5)
+    with pytest.raises(ModelError, match="the model has 1 outputs, the data have labels for 2"):
+        make_model(replace(settings, metrics=[own, "mae"]), Example((x,), y))
 
 
 def test_outputs_in_float32_keep_their_types():

@@ -17,8 +17,7 @@ from mpi_learn.models.outputs import Outputs, names_in_history
 from mpi_learn.models.torch_.torch_inputs import arguments_of, described, flat_outputs
 from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
 from mpi_learn.models.torch_.torch_network import TorchNetwork, tensors, trainable_parameters
-from mpi_learn.models.torch_.torch_total_loss import make_total_loss
-from mpi_learn.settings.component import component
+from mpi_learn.models.torch_.torch_total_loss import make_total_loss, split_metrics
 
 FIRST_STATE = 3
 """Index of the first metric state in the sums."""
@@ -165,10 +164,9 @@ class TorchModel(Model):
                 cure="write `metrics`, which are not weighted",
             )
         made: list[tuple[str, tuple[int, int] | None, Metric]] = []
-        if self._loss.joint is not None and not isinstance(metrics, dict):
-            of_all = [wanted for wanted in map(component, metrics) if wanted.is_own]
+        if self._loss.joint is not None:
+            of_all, metrics = split_metrics(metrics)
             made = [(wanted.key, None, make_metric(wanted, None, (), None)) for wanted in of_all]
-            metrics = [wanted for wanted in map(component, metrics) if not wanted.is_own]
         for index, of_output in enumerate(outputs.metrics(metrics)):
             label = losses.labels[index]
             for wanted in of_output:

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.configuration import Metrics, ModelSettings
 from mpi_learn.models.example import Example, named
 from mpi_learn.models.labels import OutputLosses, output_losses
 from mpi_learn.models.outputs import Outputs
 from mpi_learn.models.torch_.torch_inputs import flat_outputs
 from mpi_learn.models.torch_.torch_losses import Loss, make_loss, make_output_loss
-from mpi_learn.settings.component import component
+from mpi_learn.settings.component import Component, component
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,20 @@ def make_total_loss(settings: ModelSettings, outputs: Outputs, example: Example)
             "expected several losses, found one", where="loss_weights", cure="write one loss per output"
         )
     n = len(outputs)
-    labels: Sequence[int | None] = [None] * n  # metrics of outputs get the labels that can be matched with outputs
-    if settings.metrics and len(example.y) and (isinstance(settings.metrics, dict) or n == 1):
+    labels: Sequence[int | None] = [None] * n  # only metrics of single outputs need labels that match the outputs
+    _, of_single_outputs = split_metrics(settings.metrics)
+    if of_single_outputs and len(example.y) and (isinstance(of_single_outputs, dict) or n == 1):
         labels = outputs.labels(example.y_names, len(example.y), outputs.losses(settings.loss))
     of_outputs = OutputLosses([loss] * n, [None] * n, labels, may_be_sums=True)
     return TotalLoss(of_outputs, joint=loss, label_names=example.y_names)
+
+
+def split_metrics(metrics: Metrics) -> tuple[list[Component], Metrics]:
+    """Beside a joint loss: the user's metrics, which receive all outputs and labels, and the metrics of single outputs.
+
+    In a mapping, every metric belongs to a single output.
+    """
+    if isinstance(metrics, dict):
+        return [], metrics
+    components = list(map(component, metrics))
+    return [wanted for wanted in components if wanted.is_own], [wanted for wanted in components if not wanted.is_own]
