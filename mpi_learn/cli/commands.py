@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,6 +37,19 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 app.callback(help=app.info.help)(program_options)
 
 
+@dataclass(frozen=True)
+class Invocation:
+    """The object of Typer's context.
+
+    Attributes:
+        arguments: The command line without the name of the program.
+        request: Receives the signals of this process.
+    """
+
+    arguments: list[str]
+    request: StopRequest
+
+
 @app.command()
 def train(
     context: typer.Context,
@@ -49,10 +63,11 @@ def train(
     debug: Debug = False,
 ) -> None:
     """Train one model on all ranks that mpirun has started, otherwise in one process."""
-    request = context.obj or StopRequest()
+    invocation: Invocation = context.obj
+    request = invocation.request
     if n is not None:
         with reported(None, debug):
-            status = launch(Launch(["mpi_learn", *without_n(sys.argv[1:])], n), request)
+            status = launch(Launch(["mpi_learn", *without_n(invocation.arguments)], n), request)
         raise typer.Exit(status)
     with reported(None, debug):
         check_allocation()
@@ -278,7 +293,7 @@ def main(arguments: list[str] | None = None) -> None:
     request = StopRequest(heeds_warnings=mode is LaunchMode.DIRECT)
     with request.listening():  # from the start: mpirun may forward signals at any time
         try:
-            command(obj=request)
+            command(obj=Invocation(arguments, request))
             status = FINISHED
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else FINISHED

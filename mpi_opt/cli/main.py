@@ -96,14 +96,14 @@ def _task(arguments: list[str]) -> Any:
 
 def run(arguments: list[str]) -> Any:
     """Runs a command; returns its exit status, or the `Plan` or `Launch` of a search, which is to be run."""
-    debug, arguments = DEBUG in arguments, without_debug(arguments)
+    debug = DEBUG in arguments
 
     def command() -> Any:
         import typer
         from typer.exceptions import TyperException
 
         try:
-            return _app()(arguments, standalone_mode=False, prog_name="mpi-opt")
+            return _app()(without_debug(arguments), standalone_mode=False, prog_name="mpi-opt", obj=arguments)
         except typer.Exit as end:
             return end.exit_code
         except typer.Abort:

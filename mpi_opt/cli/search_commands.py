@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 @overriding
 def search(
+    context: typer.Context,
     space: SpaceFile,
     changes: Changes,
     n: Annotated[int | None, typer.Option("-n", help="Start mpirun with this number of ranks.", min=1)] = None,
@@ -36,7 +36,7 @@ def search(
     """Run a study, or continue it: under mpirun on all its ranks, otherwise in one process."""
     if n is not None:
         check_not_launched()  # on rank 0, so that the other ranks receive the exit status
-        return Launch(["mpi_opt", *without_n(sys.argv[1:])], n)
+        return Launch(["mpi_opt", *without_n(context.obj)], n)
     check_allocation()
     from mpi_opt.configuration.plan import Plan
     from mpi_opt.worker.objectives import make_objective

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mpi_learn.cli import launch as launching
+from mpi_learn.cli.commands import main as mpi_learn
 from mpi_learn.cli.exit_status import CONFIRMED, STATUS_FILE, VARIABLE, LaunchMode
 from mpi_learn.cli.launch import Launch, launch
 from mpi_learn.cli.launchers import (
@@ -25,6 +26,7 @@ from mpi_learn.cli.launchers import (
 from mpi_learn.cli.slurm import job_end_s, margin_s, seconds_left
 from mpi_learn.cli.stop_request import StopRequest
 from mpi_learn.errors import UserError
+from mpi_opt.cli.main import main as mpi_opt
 
 SRUN = {"SLURM_NTASKS": "5", "SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "5"}
 BATCH = {"SLURM_NTASKS": "5", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"}
@@ -210,6 +212,19 @@ def test_rank_0_writes_its_status(mpirun, tmp_path, monkeypatch, arguments, stat
     monkeypatch.chdir(tmp_path)
     mpirun('until [ "$1" = -np ]; do shift; done; shift 2; "$@"; exit 213')  # one rank, without MPI
     assert launch(Launch(arguments, 1), StopRequest()) == status
+
+
+@pytest.mark.parametrize(
+    ("main", "module", "command"),
+    [(mpi_opt, "mpi_opt", "search"), (mpi_learn, "mpi_learn", "train")],
+    ids=["mpi-opt", "mpi-learn"],
+)
+def test_n_starts_the_command_that_a_program_passes_to_main(mpirun, main, module, command):
+    arguments = mpirun(f"exit {CONFIRMED}")
+    with pytest.raises(SystemExit) as end:
+        main([command, "file.yaml", "-n", "2", "--debug"])
+    assert end.value.code == 0
+    assert arguments.read_text().split(" -m ")[1].split() == [module, command, "file.yaml", "--debug"]
 
 
 def test_ranks_confirm_their_end_if_mpirun_survives_lost_ranks(mpirun):
