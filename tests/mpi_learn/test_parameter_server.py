@@ -14,7 +14,7 @@ from mpi_learn.data.samples.batches import Dealer
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers.configuration import Sgd
 from mpi_learn.optimizers.make_optimizer import make_optimizer
-from tests.mpi_learn.test_references import RATE, N, Rank, mean_gradient, shared_memory, with_momentum
+from tests.mpi_learn.test_references import RATE, N, Rank, mean_gradient, with_momentum
 from tests.mpi_learn.thread_ranks import Turns, run_ranks
 
 UPDATES = [
@@ -201,28 +201,6 @@ def test_a_training_from_other_weights_forgets_those_at_construction(options, n_
         return run_ranks(n_ranks, run)
 
     np.testing.assert_array_equal(trained(None), trained(weights))
-
-
-def test_a_worker_waits_before_it_overwrites_memory_that_its_master_reads():
-    """Pushes in a row through a mailbox: each one waits until the master has taken the one before."""
-    all_are_pushed = threading.Event()
-
-    def run(comm):
-        with_mailbox = Rank(comm, {"name": "gem"}, 1)
-        if comm.rank == 0:
-            all_are_pushed.wait(0.1)  # does not happen: the worker waits for this master
-            with_mailbox.algorithm.run(())
-            return with_mailbox.weights.copy()
-        link = with_mailbox.algorithm.worker.link
-        for value in (1.0, 2.0, 4.0):
-            link.push(np.full(N, value, np.float32))
-        all_are_pushed.set()
-        link.end_epoch(has_failed=False)
-        return None
-
-    with shared_memory(2):
-        moved = run_ranks(2, run)[0] - np.linspace(-1, 1, N)
-    np.testing.assert_allclose(moved, 7.0, atol=1e-5)
 
 
 def test_rounding_makes_no_quorum_larger():

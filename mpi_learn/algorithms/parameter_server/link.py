@@ -67,7 +67,11 @@ class Link(ABC):
 
     @abstractmethod
     def push(self, vector: np.ndarray) -> None:
-        """Sends `vector`, (n,) float32, without an answer."""
+        """Sends `vector`, (n,) float32, without an answer, and may overwrite it.
+
+        Called at most once after a `pull`, and no `swap` or further `push` before the next `pull`: the master may still
+        read the vector, and only the answer to a `pull` says that it has finished.
+        """
 
     @abstractmethod
     def next_part(self) -> slice | None:
@@ -122,18 +126,17 @@ class RemoteLink(Link):
 
     def __init__(self, comm: Communicator, master: int, mailbox: np.ndarray | None) -> None:
         self.comm, self.master, self.mailbox = comm, master, mailbox
-        self._has_pushed = False
 
     def swap(self, vector: np.ndarray, batch_weight: float = 0) -> np.ndarray | None:
-        return self._answer(vector) if self._send(vector, SWAP, batch_weight) else None
-
-    def pull(self, vector: np.ndarray) -> np.ndarray | None:
-        self._has_pushed = False  # the master answers in order: it has finished with the vector pushed before
-        send_from(self.comm, make_header(), self.master, PULL)
+        self._send(vector, SWAP, batch_weight)
         return self._answer(vector)
 
+    def pull(self, vector: np.ndarray) -> np.ndarray | None:
+        send_from(self.comm, make_header(), self.master, PULL)
+        return self._answer(vector)  # the master answers in order: it has finished with the vector pushed before
+
     def push(self, vector: np.ndarray) -> None:
-        self._has_pushed = self._send(vector, PUSH, 0)
+        self._send(vector, PUSH, 0)
 
     def next_part(self) -> slice | None:
         header = make_header()
@@ -142,21 +145,15 @@ class RemoteLink(Link):
         return slice(int(header[0]), int(header[1])) if header[0] >= 0 else None
 
     def end_epoch(self, *, has_failed: bool) -> None:
-        self._has_pushed = False
         send_from(self.comm, make_header(), self.master, FAILED if has_failed else DONE)
 
-    def _send(self, vector: np.ndarray, tag: int, batch_weight: float) -> bool:
-        """Sends a header and a vector; False if a rank has failed."""
-        version = self.version
-        if self.mailbox is not None:
-            if self._has_pushed and self.pull(vector) is None:  # waits until the master has finished with the mailbox
-                return False
-            if vector is not self.mailbox:
-                self.mailbox[:] = vector
-        send_from(self.comm, make_header(version, batch_weight), self.master, tag)
+    def _send(self, vector: np.ndarray, tag: int, batch_weight: float) -> None:
+        """Sends a header and a vector."""
+        if self.mailbox is not None and vector is not self.mailbox:
+            self.mailbox[:] = vector
+        send_from(self.comm, make_header(self.version, batch_weight), self.master, tag)
         if self.mailbox is None:
             send_from(self.comm, vector, self.master, VECTOR)
-        return True
 
     def _answer(self, vector: np.ndarray) -> np.ndarray | None:
         header = make_header()
