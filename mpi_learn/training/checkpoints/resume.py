@@ -14,7 +14,7 @@ from mpi_learn.algorithms.algorithm import Algorithm
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
-from mpi_learn.mpi.collectives import broadcast_in_place
+from mpi_learn.mpi.collectives import broadcast_in_place, receive_into, send_from
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.settings.paths import make_folder
@@ -35,6 +35,8 @@ LASTING_ENDS = ("early_stopping", "target")
 """Sections of the configuration that end a training for good: the same command trains no further epoch."""
 RANK_ARRAYS = 21
 """Tag of the messages with the arrays of one rank."""
+Kinds = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+"""Name of an array -> its shape and dtype."""
 
 
 class Checkpointing:
@@ -190,16 +192,13 @@ def broadcast_checkpoint(comm: Communicator, checkpoint: Checkpoint | None) -> C
 
     The arrays are separate messages, because MPI does not send a Python object of 2 GiB or more.
     """
-    outline = None
-    if checkpoint is not None:
-        kinds = {name: (array.shape, array.dtype) for name, array in checkpoint.arrays.items()}
-        outline = checkpoint.metadata, kinds
+    outline = None if checkpoint is None else (checkpoint.metadata, _kinds(checkpoint.arrays))
     outline = comm.bcast(outline, root=0)
     if outline is None:
         return None
     metadata, kinds = outline
     if checkpoint is None:
-        checkpoint = Checkpoint(metadata, {name: np.empty(shape, dtype) for name, (shape, dtype) in kinds.items()})
+        checkpoint = Checkpoint(metadata, _uninitialised(kinds))
     for array in checkpoint.arrays.values():
         broadcast_in_place(comm, array)
     return checkpoint
@@ -207,15 +206,25 @@ def broadcast_checkpoint(comm: Communicator, checkpoint: Checkpoint | None) -> C
 
 def send_arrays(comm: Communicator, arrays: Arrays, to: int) -> None:
     """Sends the arrays of one rank, each as a message: see `broadcast_checkpoint`."""
-    comm.send(list(arrays), to, RANK_ARRAYS)
+    comm.send(_kinds(arrays), to, RANK_ARRAYS)
     for array in arrays.values():
-        comm.send(array, to, RANK_ARRAYS)
+        send_from(comm, np.ascontiguousarray(array).reshape(-1), to, RANK_ARRAYS)
 
 
 def receive_arrays(comm: Communicator, source: int) -> Arrays:
     """Receives what `source` sends with `send_arrays`."""
-    names: list[str] = comm.recv(source=source, tag=RANK_ARRAYS)
-    return {name: comm.recv(source=source, tag=RANK_ARRAYS) for name in names}
+    arrays = _uninitialised(comm.recv(source=source, tag=RANK_ARRAYS))
+    for array in arrays.values():
+        receive_into(comm, array.reshape(-1), source)
+    return arrays
+
+
+def _kinds(arrays: Arrays) -> Kinds:
+    return {name: (array.shape, array.dtype) for name, array in arrays.items()}
+
+
+def _uninitialised(kinds: Kinds) -> Arrays:
+    return {name: np.empty(shape, dtype) for name, (shape, dtype) in kinds.items()}
 
 
 @contextmanager
