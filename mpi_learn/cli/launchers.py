@@ -144,7 +144,10 @@ def check_world(size: int, library: str) -> None:
     if size > 1 or n == 1:
         return
     library = library.split(",")[0].split("\n")[0]
-    cure = f"use the launcher of the MPI library that mpi4py uses ({library}), e.g. mpi-opt search … -n {n}"
+    cure = (
+        f"use the launcher of the MPI library that mpi4py uses ({library}); mpi-learn train and mpi-opt search "
+        f"start it with -n {n}"
+    )
     if launcher == "srun" or "SLURM_STEP_NUM_TASKS" in os.environ:
         cure = (
             "use mpirun, or srun --mpi=pmix where this Slurm has it (srun --mpi=list) and the MPI library of mpi4py "

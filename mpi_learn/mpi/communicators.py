@@ -123,7 +123,9 @@ def duplicate(comm: Communicator) -> Communicator:
         MPILearnError: A rank of the job is blocked, so a collective call would not return.
     """
     if process_end.skips_finalize and not is_protected():
-        raise MPILearnError("a rank still hangs in a trial of the search before this one: start the program again")
+        raise MPILearnError(
+            "a rank of this job is blocked, and collective calls would wait for it: start the program again"
+        )
     twin = comm if is_protected() else comm.Dup()
     twin.Set_errhandler(MPI.ERRORS_RETURN)
     return twin

@@ -83,13 +83,13 @@ class Callbacks:
         if not self._has_callbacks:
             return False
 
-        is_later = after is not None and after.weights is not self.model.weights
+        is_copy = after is not None and after.weights is not self.model.weights
 
         def call_here() -> tuple[bool, float | None, np.ndarray | None]:
             with as_after(after, self.model):
                 weights, state = self.model.weights.copy(), self.model.state.floats()
                 stops, rate = self._call_here(epoch, name, arguments)
-                return stops, rate, self._changed_state(weights, state, is_later)
+                return stops, rate, self._changed_state(weights, state, is_copy)
 
         stops, rate, state = result_of_rank(self.comm, call_here, self.first)
         if rate is not None:
@@ -98,27 +98,32 @@ class Callbacks:
             self.model.state.set_floats(state)
         return stops
 
-    def _changed_state(self, weights: np.ndarray, state: np.ndarray, is_later: bool) -> np.ndarray | None:
+    def _changed_state(self, weights: np.ndarray, state: np.ndarray, is_copy: bool) -> np.ndarray | None:
         """The real numbers of the model's state if callbacks have changed them.
 
         Args:
             weights, state: As they were before the callbacks.
-            is_later: Whether the model has been trained further, so that changes of an earlier model would be lost.
+            is_copy: Whether the callbacks have received copies of the weights and the state: changes would be lost.
 
         Raises:
             ConfigurationError: Callbacks have changed the weights while other ranks have copies, or weights or state if
-                `is_later`.
+                `is_copy`.
         """
         self.model.take_current()
         now = self.model.state.floats()
         has_state = not np.array_equal(state, now, equal_nan=True)
         has_weights = not np.array_equal(weights, self.model.weights, equal_nan=True)
-        if (has_weights and self.comm.size > 1) or (is_later and (has_weights or has_state)):
+        if (has_weights and self.comm.size > 1) or (is_copy and (has_weights or has_state)):
+            changed = "weights" if has_weights else "state"
+            problem = (
+                f", but callbacks receive a copy of the {changed} with `validation: {{mode: thread}}`"
+                if is_copy
+                else " on one rank alone"
+            )
             raise ConfigurationError(
-                f"a callback changes the {'weights' if has_weights else 'state'} of the model"
-                + (", while the next epoch has already been trained" if is_later else " on one rank alone"),
+                f"a callback changes the {changed} of the model{problem}",
                 where="callbacks",
-                cure="leave out `validation: {mode: thread}`" if is_later else "train on one rank",
+                cure="leave out `validation: {mode: thread}`" if is_copy else "train on one rank",
             )
         return now if has_state else None
 

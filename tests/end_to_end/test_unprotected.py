@@ -76,7 +76,7 @@ def test_a_rank_that_raises_costs_only_its_block(library, query, tmp_path):
     assert query("SELECT kind FROM events") == [("block_lost",), ("study_finished",)]
     # of every rank but the one that hangs: each comes to its own end
     assert done.stdout.count("11 are complete") == 4
-    assert done.stdout.count("a rank still hangs in a trial of the search before") == 4
+    assert done.stdout.count("a rank of this job is blocked") == 4
     assert done.returncode == 0 or library == "MPICH", done.stderr  # Hydra returns the status of a rank that it ends
 
 

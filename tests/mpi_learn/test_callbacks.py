@@ -205,6 +205,12 @@ def test_callback_that_changes_the_weights_is_refused_on_several_ranks():
         after_an_epoch("zeroed")
 
 
+def test_callback_that_changes_the_copy_of_a_validation_in_a_thread_is_refused():
+    changes = {"callbacks": f"{FILE}:zeroed", "validation": {"mode": "thread"}, "epochs": 1}
+    with pytest.raises(ConfigurationError, match="weights of the model, but callbacks receive a copy of the weights"):
+        train(TORCH | changes, MPI.COMM_SELF, data=line())
+
+
 PROGRAM = f"""
 import json
 from mpi4py import MPI

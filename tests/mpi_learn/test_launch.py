@@ -87,7 +87,7 @@ def test_srun_is_recognised_also_if_it_sets_the_variables_of_mpich(variables, is
     ("variables", "words"),
     [
         (SRUN, ["srun started 5 processes", "srun --mpi=pmix", "Open MPI 5"]),
-        ({"PMI_SIZE": "4", "PMI_RANK": "0"}, ["mpiexec started 4 processes", "the MPI library that mpi4py uses"]),
+        ({"PMI_SIZE": "4", "PMI_RANK": "0"}, ["mpiexec started 4 processes", "mpi-learn train and mpi-opt"]),
         ({"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "1"}, ["mpirun started 3 processes"]),
         ({"PALS_RANKID": "2"}, ["started 3 processes"]),
     ],
