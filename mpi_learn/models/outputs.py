@@ -101,7 +101,7 @@ class Outputs:
         if not isinstance(value, list):
             return [value] * len(self)
         if self.is_mapping and len(self) > 1:
-            raise self._without_order(where)
+            raise self.without_order(where)
         if len(value) != len(self):
             raise ConfigurationError(
                 f"expected one entry per output of {self.owner}, {len(self)} in all, found {len(value)}",
@@ -162,7 +162,7 @@ class Outputs:
             places = {name: index for index, name in enumerate(names)}
             label_of_output = [places.get(name) for name in self.names]
         elif self.is_mapping and n_labels:
-            raise self._without_order("data.labels")
+            raise self.without_order("data.labels")
         elif n_labels in (len(self), len(wanted)):
             order = range(len(self)) if n_labels == len(self) else wanted
             label_of_output = [order.index(index) if index in order else None for index in range(len(self))]
@@ -180,7 +180,8 @@ class Outputs:
             )
         return label_of_output
 
-    def _without_order(self, where: str) -> ConfigurationError:
+    def without_order(self, where: str) -> ConfigurationError:
+        """The error to raise if entries of `where` are given in an order, but the outputs have none."""
         return ConfigurationError(
             f"the model returns its outputs by name ({', '.join(self.names)}), which have no order",
             where=where,

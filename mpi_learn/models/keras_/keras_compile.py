@@ -223,11 +223,10 @@ class CompiledModel:
 
     def _compile(self, example: Example) -> None:
         settings, outputs, arguments = self.settings, self._outputs, {}
-        users_optimizer, is_compiled_by_user = self.network.compiled_by_user
-        if is_compiled_by_user:
-            self._check_users_compile(users_optimizer)
+        if self.network.uses_users_compile:
+            self._check_users_compile()
             if outputs is not None and outputs.is_mapping and not example.y_names and len(example.y) > 1:
-                outputs.labels((), len(example.y), [])
+                raise outputs.without_order("data.labels")
             self.model.optimizer = GradientRecorder()
             return
         if outputs is not None:
@@ -245,8 +244,8 @@ class CompiledModel:
         with fit_errors("loss"):
             self.model.compile(optimizer=GradientRecorder(), **arguments)
 
-    def _check_users_compile(self, optimizer: Any) -> None:
-        settings = self.settings
+    def _check_users_compile(self) -> None:
+        settings, optimizer = self.settings, self.network.users_optimizer
         problem = cure = ""
         if settings.metrics or settings.weighted_metrics or settings.loss_weights:
             problem = "the model is compiled in your function: metrics and loss_weights of the file need a loss there"

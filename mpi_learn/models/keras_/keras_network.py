@@ -46,16 +46,16 @@ class KerasNetwork:
         variables: The trainable variables. Later changes of ``trainable`` have no effect, as with `fit`.
         layout: Layout of the trainable variables.
         weights: (layout.size,) float32, their values; see `move_into`.
-        compiled_by_user: The optimizer with which the user's function has compiled the model, and whether the training
-            uses the losses and metrics of `compile`.
+        users_optimizer: The optimizer with which the user's function has compiled the model; None if there is none.
+        uses_users_compile: Whether the training uses the losses and metrics with which the function has compiled it.
     """
 
     framework = "keras"
 
     def __init__(self, model: keras.Model, settings: ModelSettings) -> None:
         self.model, self.settings = model, settings
-        uses_compile = model.compiled and (settings.loss is None or settings.gan is not None)
-        self.compiled_by_user = getattr(model, "optimizer", None), uses_compile
+        self.users_optimizer = getattr(model, "optimizer", None)
+        self.uses_users_compile = model.compiled and (settings.loss is None or settings.gan is not None)
         self.takes_training = takes_training(model.call)
         self._keeps_none = overrides(model, "compute_loss") or overrides(model, "compute_metrics")
         self.variables: list[Any] = []
@@ -102,7 +102,7 @@ class KerasNetwork:
     def save(self, path: Path) -> Path:
         file = path.with_name(f"{path.name}.keras")
         in_training = getattr(self.model, "optimizer", None), self.model.compiled
-        self.model.optimizer, self.model.compiled = self.compiled_by_user
+        self._restore_users_compile()
         try:
             with replacing(file) as temporary:
                 self.current().save(temporary)
@@ -243,9 +243,13 @@ class KerasNetwork:
 
     def close(self) -> None:
         """Restores the optimizer and the state of `compile` of the model that the user's function returned."""
-        self.model.optimizer, self.model.compiled = self.compiled_by_user
+        self._restore_users_compile()
         keras.backend.clear_session(free_memory=False)  # otherwise memory grows from model to model
         gc.collect()
+
+    def _restore_users_compile(self) -> None:
+        """Gives the model the optimizer and the state of `compile` from the user's function."""
+        self.model.optimizer, self.model.compiled = self.users_optimizer, self.uses_users_compile
 
 
 class RecordingScope(keras.StatelessScope):  # type: ignore[misc] # Keras has no types
