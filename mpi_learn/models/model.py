@@ -26,8 +26,8 @@ class Model(ABC):
         state: The values that are not trained.
         n_sums: Number of sums behind a gradient (see `mpi_learn.flat_layout`).
         framework: ``keras`` or ``torch``.
-        has_xla: Whether XLA can compile its step.
-        is_xla: Whether XLA compiles its step.
+        can_use_xla: Whether XLA can compile its step.
+        uses_xla: Whether XLA compiles its step.
         has_own_loss: Whether user code computes its loss, which may be a sum over the batch.
         synchronizes_statistics: Whether its batch normalisation would use the batches of all replicas.
         least_samples: The smallest batch that the model can be trained with.
@@ -41,8 +41,8 @@ class Model(ABC):
     state: ModelState
     n_sums: int
     framework: str
-    has_xla: bool = False
-    is_xla: bool = False
+    can_use_xla: bool = False
+    uses_xla: bool = False
     has_own_loss: bool = False
     synchronizes_statistics: bool = False
     least_samples: int = 1
@@ -65,7 +65,7 @@ class Model(ABC):
         """
 
     def compile_step(self, by_xla: bool) -> None:  # noqa: B027 - optional
-        """Chooses whether XLA computes `gradient` for batches as large as the next one; only if `has_xla`."""
+        """Chooses whether XLA computes `gradient` for batches as large as the next one; only if `can_use_xla`."""
 
     @abstractmethod
     def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:

@@ -184,7 +184,7 @@ def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset
     if configuration.validation.mode == "thread":
         allow_a_second_graph()
     made = make_model(settings, example)
-    if configuration.xla is True and not made.has_xla:
+    if configuration.xla is True and not made.can_use_xla:
         raise ConfigurationError(
             "only the step of a single Keras model can be compiled by XLA", where="xla", cure="leave it out"
         )

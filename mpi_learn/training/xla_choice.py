@@ -35,7 +35,7 @@ def choose_compiler(configuration: TrainingConfiguration, comm: Communicator, da
     Weights and state do not change. Collective over `comm`.
     """
     workers = layout_of(configuration.algorithm, comm.size).workers
-    is_worker = comm.rank in workers and model.has_xla
+    is_worker = comm.rank in workers and model.can_use_xla
     if configuration.xla != "auto":
         if configuration.xla and is_worker:
             model.compile_step(by_xla=True)

@@ -68,7 +68,7 @@ def test_timing_leaves_weights_and_state_as_they_were(model):
     np.testing.assert_array_equal(model.weights, weights)
     np.testing.assert_array_equal(model.state.floats(), floats)
     np.testing.assert_array_equal(model.state.integers(), integers)
-    assert not model.is_xla
+    assert not model.uses_xla
 
 
 def test_a_step_that_fails_while_it_is_timed_leaves_the_state_as_it_was(model, monkeypatch):
@@ -76,7 +76,7 @@ def test_a_step_that_fails_while_it_is_timed_leaves_the_state_as_it_was(model, m
     floats, gradient, n_calls = model.state.floats(), model.gradient, []
 
     def failing(*arguments):
-        n_calls.append(model.is_xla)
+        n_calls.append(model.uses_xla)
         if n_calls.count(True) == 2:
             raise MemoryError
         return gradient(*arguments)
@@ -117,7 +117,7 @@ def test_xla_is_chosen_only_if_it_is_faster(untrained, monkeypatch, wish, worth_
     monkeypatch.setattr(xla_choice, "WORTH_S", worth_s)
     monkeypatch.setattr(xla_choice, "both_seconds", lambda *arguments: seconds)
     xla_choice.choose_compiler(configuration, MPI.COMM_SELF, digits(), untrained)
-    assert untrained.is_xla == expected
+    assert untrained.uses_xla == expected
 
 
 def test_a_training_of_few_steps_is_not_held_up_by_timing_any(untrained, monkeypatch):
@@ -127,7 +127,7 @@ def test_a_training_of_few_steps_is_not_held_up_by_timing_any(untrained, monkeyp
 
     monkeypatch.setattr(untrained, "gradient", lambda *batch: pytest.fail("a step was timed"))
     xla_choice.choose_compiler(TrainingConfiguration(model="unused", loss=LOSS), MPI.COMM_SELF, digits(), untrained)
-    assert not untrained.is_xla
+    assert not untrained.uses_xla
 
 
 def test_training_with_xla_gives_the_same_weights():

@@ -67,13 +67,13 @@ class KerasModel(Model):
         self._names = self._checked_names(example)
         self.has_constraints = self.network.has_constraints
         self.synchronizes_statistics = self.network.synchronizes_statistics
-        self.has_xla = not self.compiled.has_train_step
+        self.can_use_xla = not self.compiled.has_train_step
         self._initial = [tf.constant(start) for start in self.compiled.metrics.initial]
         self._n_states = self.compiled.metrics.size
         self.n_sums = FIRST_STATE + self._n_states + len(self._names) + N_FLAGS
         self._flat = as_tensor(self.weights)
         self._xla: Any = tf.function(self._compute_step, autograph=False, jit_compile=True)
-        self._n_by_xla = 0
+        self._by_xla: tuple[int, Any] | None = None  # a batch size, and the step compiled for it
         flat = tf.TensorSpec([self.layout.size], tf.float32)
         signature = [flat, specs(example.x), specs(example.y), specs(example.weights)]
         step = tf.function(self._compute_step, input_signature=signature, autograph=False)
@@ -89,17 +89,18 @@ class KerasModel(Model):
         if len(x[0]) == 0:
             return np.zeros(self.layout.size + self.n_sums, np.float32)
         arguments = self._flat(), tensors(x), tensors(y), tensors(weights)
-        if self.is_xla and not self._n_by_xla:
-            self._n_by_xla, self._by_xla = len(x[0]), self._xla.get_concrete_function(*arguments)
-        # compiled for one batch size: others, like the last one of an epoch, run without XLA
-        step = self._by_xla if self.is_xla and len(x[0]) == self._n_by_xla else self._step
+        if self.uses_xla and self._by_xla is None:
+            self._by_xla = len(x[0]), self._xla.get_concrete_function(*arguments)
+        step = self._step
+        if self._by_xla is not None and self._by_xla[0] == len(x[0]):  # others, as an epoch's last, run without XLA
+            step = self._by_xla[1]
         vector = memory_of(step(*arguments))
         if not self.compiled.has_train_step:  # a `train_step` counts its own steps
             self.compiled.recorder.count_step()
         return vector
 
     def compile_step(self, by_xla: bool) -> None:
-        self._n_by_xla, self.is_xla = 0, by_xla
+        self._by_xla, self.uses_xla = None, by_xla
 
     def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
         sums = self._forward(self._flat(), tensors(x), tensors(y), tensors(weights))
@@ -119,7 +120,8 @@ class KerasModel(Model):
 
     def close(self) -> None:
         """Drops the compiled functions and Keras' global state, so that memory does not grow from model to model."""
-        self._step = self._forward = self._predict = self._xla = self._by_xla = None
+        self._step = self._forward = self._predict = self._xla = None
+        self._by_xla = None
         self.network.close()
 
     def _checked_names(self, example: Example) -> list[str]:

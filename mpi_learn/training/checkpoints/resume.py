@@ -120,7 +120,7 @@ class Checkpointing:
             "learning_rate": self.rate.chosen,
             "shapes": model.layout.shapes,
             "training": self.configuration.model_dump(mode="json"),
-            "is_xla": model.is_xla,
+            "uses_xla": model.uses_xla,
         }
         return Checkpoint(metadata, arrays)
 
@@ -155,8 +155,8 @@ class Checkpointing:
             check_complete(own, rank_arrays, where)
             for name, array in own.items():
                 array[...] = rank_arrays[name]
-        if self.model.has_xla and self.configuration.xla == "auto":  # another timing might choose differently
-            self.model.compile_step(bool(checkpoint.metadata.get("is_xla")))
+        if self.model.can_use_xla and self.configuration.xla == "auto":  # another timing might choose differently
+            self.model.compile_step(bool(checkpoint.metadata.get("uses_xla")))
         state, arrays, metadata = self.state, checkpoint.arrays, checkpoint.metadata
         then, now = metadata["training"], self.configuration.model_dump(mode="json")
         self.rate.chosen = metadata.get("learning_rate")
