@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -287,8 +288,13 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     words = without_debug(arguments)
     command = partial(app, [*words, *([DEBUG] if DEBUG in arguments else [])], prog_name="mpi-learn")
-    if words[:1] != ["train"]:
-        command()
+    if words[:1] == ["train"]:
+        sys.exit(_run_training(command, arguments))
+    command()  # ends the process
+
+
+def _run_training(command: Callable[..., Any], arguments: list[str]) -> int:
+    """Runs ``train``, which takes requests to end into account; returns the exit status of this rank."""
     mode = LaunchMode.from_environment()
     request = StopRequest(heeds_warnings=mode is LaunchMode.DIRECT)
     with request.listening():  # from the start: mpirun may forward signals at any time
@@ -297,4 +303,4 @@ def main(arguments: list[str] | None = None) -> None:
             status = FINISHED
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else FINISHED
-        sys.exit(mode.status(status, launched_rank()))
+        return mode.report(status, launched_rank())

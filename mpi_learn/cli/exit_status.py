@@ -47,8 +47,8 @@ class LaunchMode(StrEnum):
         """Reads and removes the environment variable that `launch` sets: child processes must not inherit it."""
         return cls(os.environ.pop(VARIABLE, cls.DIRECT))
 
-    def status(self, status: int, rank: int) -> int:
-        """The exit status of `rank` for `status`, which rank 0 also writes to `STATUS_FILE`."""
+    def report(self, status: int, rank: int) -> int:
+        """Reports the end of this process to `launch`: returns its exit status; rank 0 also writes `STATUS_FILE`."""
         if rank == 0 and self is not LaunchMode.DIRECT and STATUS_FILE in os.environ:
             with suppress(OSError):  # on another host than `launch`: the folder may not exist
                 Path(os.environ[STATUS_FILE]).write_text(str(status))

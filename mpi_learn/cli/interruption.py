@@ -33,7 +33,7 @@ class Interruption:
         self._must_end_s = float("inf")
         if not has_checkpoint:
             request.on_first = self._end_at_once
-            if request.reason is not None:
+            if request.signal_name is not None:
                 request.on_first()
         elif world.rank == 0 and (end_s := job_end_s()) is not None:
             request.job_end_s = end_s
@@ -46,8 +46,8 @@ class Interruption:
 
     def _reason(self) -> str | None:
         began, self._epoch_began = self._epoch_began, time.monotonic()
-        if self.request.reason is not None:
-            return self.request.why
+        if self.request.signal_name is not None:
+            return self.request.reason
         lasted_s = self._epoch_began - began
         return "the batch job is about to end" if time.time() + lasted_s > self._must_end_s else None
 
@@ -57,9 +57,9 @@ class Interruption:
         SIGUSR1 and SIGINT reach all ranks, by ``mpirun`` or a terminal. SIGTERM may have been sent to this rank alone,
         and the others would not notice the end of this process.
         """
-        if self.world.size > 1 and self.request.reason == "SIGTERM":
+        if self.world.size > 1 and self.request.signal_name == "SIGTERM":
             return
         if self.world.rank == 0:
-            text = f"mpi-learn: {self.request.why}; without `checkpoint:` the same command starts from the beginning\n"
-            os.write(2, text.encode())  # print is not reentrant
+            text = f"mpi-learn: {self.request.reason}; without `checkpoint:` the same command starts from the beginning"
+            os.write(2, f"{text}\n".encode())  # print is not reentrant
         os._exit(self.request.status)

@@ -96,7 +96,7 @@ def launch(wanted: Launch, request: StopRequest) -> int:
     if request.job_end_s is not None:
         environment["SLURM_JOB_END_TIME"] = str(int(request.job_end_s))  # rank 0 need not ask again
     command = [mpirun, *flags, "-np", str(wanted.n), sys.executable, "-m", *wanted.arguments]
-    if request.reason is not None:
+    if request.signal_name is not None:
         return request.status
     with tempfile.NamedTemporaryFile("r", prefix="mpi-learn-status-") as written:
         status = _run(command, environment | {STATUS_FILE: written.name}, request)
@@ -111,7 +111,7 @@ def _run(command: list[str], environment: dict[str, str], request: StopRequest) 
     process = subprocess.Popen(command, env=environment, preexec_fn=_end_with_parent)
     request.on_first = lambda: process.send_signal(signal.SIGUSR1)
     request.on_second = lambda: process.send_signal(signal.SIGHUP)
-    if request.reason is not None:  # SIGUSR1, which is not blocked
+    if request.signal_name is not None:  # SIGUSR1, which is not blocked
         request.on_first()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_SIGNALS)
     return process.wait()
@@ -124,13 +124,16 @@ def _status(status: int, written: str, request: StopRequest, mode: LaunchMode) -
         status: That of ``mpirun``, which may have lost the status of rank 0.
         written: That of rank 0; empty if rank 0 was killed or runs on another host.
     """
-    is_finished = status == CONFIRMED if mode is LaunchMode.CONFIRMED else status == FINISHED and request.reason is None
     if written:
         status = int(written)
         is_finished = status == FINISHED
+    elif mode is LaunchMode.CONFIRMED:
+        is_finished = status == CONFIRMED
+    else:
+        is_finished = status == FINISHED and request.signal_name is None
     if is_finished:
         return FINISHED
-    if request.reason is not None and status != INVALID:
+    if request.signal_name is not None and status != INVALID:
         return request.status
     if status == FINISHED:
         print(

@@ -30,7 +30,7 @@ class StopRequest:
             request. False in ranks to which `mpi_learn.cli.launch.launch` forwards requests.
 
     Attributes:
-        reason: The name of the first signal; None before it.
+        signal_name: The name of the first signal; None before it.
         job_end_s: The end of the batch job in seconds since 1970, once the program takes it into account.
         on_first: Called by the first signal.
         on_second: Called by a second Ctrl-C; by default it ends the process at once.
@@ -38,7 +38,7 @@ class StopRequest:
 
     def __init__(self, *, heeds_warnings: bool = True) -> None:
         self.heeds_warnings = heeds_warnings
-        self.reason: str | None = None
+        self.signal_name: str | None = None
         self.job_end_s: float | None = None
         self.on_first: Callable[[], None] = lambda: None
         self.on_second: Callable[[], None] = _end_now
@@ -46,15 +46,15 @@ class StopRequest:
         self._n_copies = 0
 
     @property
-    def why(self) -> str:
+    def reason(self) -> str:
         """The request in words."""
-        is_passed_on = self.reason == "SIGUSR1" and not self.heeds_warnings
-        return "the launcher was asked to end" if is_passed_on else f"got {self.reason}"
+        is_passed_on = self.signal_name == "SIGUSR1" and not self.heeds_warnings
+        return "the launcher was asked to end" if is_passed_on else f"got {self.signal_name}"
 
     @property
     def status(self) -> int:
         """The exit status of a program that ends unfinished because of the request."""
-        return INTERRUPTED if self.reason == "SIGINT" else UNFINISHED
+        return INTERRUPTED if self.signal_name == "SIGINT" else UNFINISHED
 
     @property
     def has_copies(self) -> bool:
@@ -66,12 +66,12 @@ class StopRequest:
         now = time.monotonic()
         if name == "SIGUSR1" and self._is_warning():
             return
-        if self.reason is None:
-            self.reason, self._asked_at = name, now
+        if self.signal_name is None:
+            self.signal_name, self._asked_at = name, now
             self.on_first()
         elif name == "SIGINT" and now - self._asked_at > COPIES_S:
             self.on_second()
-        self._n_copies += name == self.reason
+        self._n_copies += name == self.signal_name
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[StopRequest]:

@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     request = StopRequest(heeds_warnings=mode is LaunchMode.DIRECT)
     # from the start: mpirun passes signals on at any time
     with request.listening() if rank == 0 else ignored_requests():
-        status = mode.status(_search_everywhere(arguments, request), rank)
+        status = mode.report(_search_everywhere(arguments, request), rank)
         if "mpi_learn.mpi.process_end" in sys.modules:
             setattr(sys.modules["mpi_learn.mpi.process_end"], "exit_status", status)  # noqa: B010 - not imported here
         sys.exit(status)

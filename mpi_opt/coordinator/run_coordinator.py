@@ -59,11 +59,11 @@ def run_coordinator(
                 study.record,
                 wait=plan.wait,
                 note=progress.note,
-                is_ending=lambda: request.reason is not None,
+                is_ending=lambda: request.signal_name is not None,
             )
         )
         if lease is None:
-            progress.note(f"the search ends before its first trial: {request.why}")
+            progress.note(f"the search ends before its first trial: {request.reason}")
         else:
             request.job_end_s = job_end_s()
             settings = _settings(plan, study, lease, progress, request)

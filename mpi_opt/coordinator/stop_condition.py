@@ -50,8 +50,8 @@ class StopCondition:
     @property
     def reason(self) -> str | None:
         """The reason why the search must end; None if it need not."""
-        if self.request.reason is not None:
-            return self.request.why
+        if self.request.signal_name is not None:
+            return self.request.reason
         return self._limit_reason if time.monotonic() - self._began >= self._limit_s else None
 
     def is_due(self) -> bool:
@@ -75,7 +75,7 @@ class StopCondition:
         Open MPI's ``mpirun`` then sends SIGTERM to the other ranks, and ``srun`` SIGKILL. The request is a cancellation
         if all ranks are alive or if a batch system has sent the signal as well.
         """
-        if self.request.reason != "SIGTERM" or is_started_by_srun() or all_ranks_live():
+        if self.request.signal_name != "SIGTERM" or is_started_by_srun() or all_ranks_live():
             return False
         until = time.monotonic() + COPY_S
         while not self.request.has_copies and time.monotonic() < until:
@@ -85,6 +85,6 @@ class StopCondition:
     def may_explain_a_loss(self) -> bool:
         """Whether a rank may be lost because the job is being cancelled. Waits at most `LOSS_S` for the request."""
         until = time.monotonic() + LOSS_S
-        while self.request.reason is None and time.monotonic() < until:
+        while self.request.signal_name is None and time.monotonic() < until:
             time.sleep(POLL_S)
-        return self.request.reason is not None
+        return self.request.signal_name is not None

@@ -279,4 +279,4 @@ def test_child_processes_do_not_inherit_the_launch_mode():
 def test_only_a_finished_rank_0_confirms():
     for mode in LaunchMode:
         expected = CONFIRMED if mode is LaunchMode.CONFIRMED else 0
-        assert [mode.status(0, 0), mode.status(0, 1), mode.status(75, 0)] == [expected, 0, 75]
+        assert [mode.report(0, 0), mode.report(0, 1), mode.report(75, 0)] == [expected, 0, 75]

@@ -21,9 +21,9 @@ def handlers() -> list:
 def test_a_signal_is_a_request_and_handlers_are_restored(name, status):
     before = handlers()
     with StopRequest().listening() as request:
-        assert request.reason is None
+        assert request.signal_name is None
         os.kill(os.getpid(), getattr(signal, name))
-        assert request.reason == name
+        assert request.signal_name == name
         assert request.status == status
     assert handlers() == before
 
@@ -34,7 +34,7 @@ def test_copies_of_a_signal_are_one_request():
     for name in ("SIGTERM", "SIGTERM", "SIGINT", "SIGUSR1"):  # the batch system, mpirun, a terminal
         request.ask(name)
     assert calls == ["first"]
-    assert request.reason == "SIGTERM"
+    assert request.signal_name == "SIGTERM"
     assert request.has_copies
 
 
@@ -64,7 +64,7 @@ def test_sigusr1_before_the_known_end_of_the_job_is_a_warning(left_s, heeds_warn
     request = StopRequest(heeds_warnings=heeds_warnings)
     request.job_end_s = None if left_s is None else time.time() + left_s
     request.ask("SIGUSR1")
-    assert (request.reason is not None) is is_request
+    assert (request.signal_name is not None) is is_request
 
 
 @pytest.mark.parametrize("listener", ["request.StopRequest().listening()", "request.ignored_requests()"])

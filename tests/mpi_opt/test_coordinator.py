@@ -433,7 +433,7 @@ def test_a_request_is_noticed_at_once_and_first_queues_the_running_trials():
     class Asked(ScriptedLink):
         def receive(self, timeout_s, is_interrupted):
             interrupted.append(is_interrupted())
-            if self.assigned and request.reason is None:
+            if self.assigned and request.signal_name is None:
                 request.ask("SIGTERM")
                 interrupted.append(is_interrupted())
                 return []
@@ -778,7 +778,7 @@ def test_a_trial_that_a_workload_system_takes_while_the_search_ends_is_left_to_i
         def receive(*arguments, receive=link.receive):
             if len(link.log) < 4:
                 return receive(*arguments)
-            if request.reason is None:
+            if request.signal_name is None:
                 request.ask("SIGTERM")
                 return []
             ((number, (rank, assignment)),) = link.assigned.items()
