@@ -10,7 +10,7 @@ import numpy as np
 from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup
 from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.algorithms.reduction import Reduction, make_reduction
-from mpi_learn.flat_layout import FAILED, N_SAMPLES, WEIGHT
+from mpi_learn.flat_layout import FAILED, N_SAMPLES, WEIGHT, failed_step
 from mpi_learn.models.network import ModelState
 from mpi_learn.mpi.collectives import sum_in_place
 from mpi_learn.optimizers.optimizer import Optimizer
@@ -94,9 +94,7 @@ class SynchronousAllReduce(Algorithm):
 
     def _report_failure(self) -> None:
         """Takes part in the exchange in which the other ranks wait, with zeros and the flag that this rank failed."""
-        step = np.zeros(self.n + self.n_sums, np.float32)
-        step[FAILED] = 1.0
-        self.reduction.sum(self.comm, step)
+        self.reduction.sum(self.comm, failed_step(self.n + self.n_sums))
 
 
 def weighted_statistics(statistics: ModelState, n_samples: float) -> np.ndarray:

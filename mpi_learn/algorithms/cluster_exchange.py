@@ -16,7 +16,7 @@ _UNDER_WAY: set[Exchange] = set()
 """Keeps the memory of exchanges until MPI no longer uses it, also if the training that began them has failed."""
 
 
-def partners(neighbours: str, rank: int, size: int, n_round: int) -> tuple[int, ...]:
+def partners_of(neighbours: str, rank: int, size: int, n_round: int) -> tuple[int, ...]:
     """The clusters with which cluster `rank` exchanges in a round; the relation is symmetric.
 
     Args:
@@ -56,7 +56,7 @@ class Exchange:
         """Whether all messages have been sent and received. Never waits."""
         self._requests = [request for request in self._requests if not request.Test()]
         if not self._requests:
-            _UNDER_WAY.discard(self)
+            self._release()
         return not self._requests
 
     def wait(self) -> None:
@@ -64,7 +64,7 @@ class Exchange:
         for request in self._requests:
             wait(request)
         self._requests = []
-        self.is_complete()
+        self._release()
 
     def mean(self) -> np.ndarray:
         """The mean of this cluster's and its partners' weights, (n,) float32. The exchange must be complete.
@@ -76,6 +76,10 @@ class Exchange:
             total += self._by_rank[rank]
         total /= len(self._by_rank)
         return total
+
+    def _release(self) -> None:
+        """After all messages: MPI no longer uses the memory of this exchange."""
+        _UNDER_WAY.discard(self)
 
     def _is_released(self) -> bool:
         """Whether MPI no longer uses the memory of this exchange, also because its communicator has failed."""

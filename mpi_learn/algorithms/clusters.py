@@ -21,10 +21,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup
-from mpi_learn.algorithms.cluster_exchange import Alarm, Exchange, partners
+from mpi_learn.algorithms.cluster_exchange import Alarm, Exchange, partners_of
 from mpi_learn.algorithms.configuration import Clusters
 from mpi_learn.algorithms.outer_optimizer import OuterOptimizer
-from mpi_learn.flat_layout import FAILED, FLAG, WEIGHT
+from mpi_learn.flat_layout import FAILED, FLAG, WEIGHT, failed_step
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import broadcast_in_place, sum_in_place
 from mpi_learn.mpi.communicators import Communicator, subset
@@ -52,9 +52,12 @@ class DecentralizedClusters(Algorithm):
     ) -> None:
         self.options, self.cluster, self.leaders, self.optimizer = options, cluster, leaders, optimizer
         self.weights, self.n, self.n_sums, self.n_steps = setup.weights, setup.n, setup.n_sums, setup.n_steps
-        has_outer = options.outer is not None and leaders is not None and leaders.size > 1
-        self.outer = OuterOptimizer(options.outer, setup.n) if has_outer and options.outer is not None else None
-        self.alarm = Alarm(leaders) if leaders is not None and leaders.size > 1 else None
+        self._several_leaders = leaders if leaders is not None and leaders.size > 1 else None
+        self.outer: OuterOptimizer | None = None
+        self.alarm: Alarm | None = None
+        if self._several_leaders is not None:
+            self.outer = OuterOptimizer(options.outer, setup.n) if options.outer is not None else None
+            self.alarm = Alarm(self._several_leaders)
         self._counts = np.zeros(2, np.int64)  # steps and exchanges; an array, so that a checkpoint can fill it
         self._exchange: Exchange | None = None
         self._n_left = 0
@@ -159,11 +162,13 @@ class DecentralizedClusters(Algorithm):
         return delta
 
     def _begin_exchange(self) -> None:
-        if self.leaders is None or self.leaders.size == 1:
+        """On a leader: begins the exchange of the next round, unless this cluster has no partner in it."""
+        if (leaders := self._several_leaders) is None:
             return
-        others = partners(self.options.partners, self.leaders.rank, self.leaders.size, self._n_rounds)
-        self._exchange = Exchange(self.leaders, self.weights, others)
+        partners = partners_of(self.options.chosen_neighbours, leaders.rank, leaders.size, self._n_rounds)
         self._counts[1] += 1
+        if partners:
+            self._exchange = Exchange(leaders, self.weights, partners)
 
     def _complete_exchanges(self, leaders: Communicator) -> None:
         """Makes all clusters take part in the same number of rounds and applies them. Collective over `leaders`."""
@@ -177,9 +182,7 @@ class DecentralizedClusters(Algorithm):
 
     def _report_failure(self) -> None:
         """Takes part in the step in which the cluster's other ranks wait, with the flag that this rank failed."""
-        step = np.zeros(self.n + self.n_sums, np.float32)
-        step[FAILED] = 1.0
-        sum_in_place(self.cluster, step)
+        sum_in_place(self.cluster, failed_step(self.n + self.n_sums))
 
     def _alarm_leaders(self) -> None:
         if self.alarm is not None:

@@ -28,8 +28,8 @@ class AllReduce(Section):
     exact_steps: int = Field(
         0,
         ge=0,
-        description="float16, top-k, power-sgd: number of exchanges at the start of a training in which gradients are "
-        "sent unchanged, because the first steps change the weights most.",
+        description="float16, top-k, power-sgd: number of exchanges, each of `accumulate` steps, at the start of a "
+        "training in which gradients are sent unchanged, because the first steps change the weights most.",
     )
 
 
@@ -120,7 +120,9 @@ class Clusters(Section):
         "all clusters. null: random; with outer: all.",
     )
     outer: Nesterov | None = Field(
-        None, description="Optimizer for the mean change of all clusters; null: take the mean of the weights."
+        None,
+        description="Optimizer for the mean change of all clusters; null: take the mean of the weights. Without effect "
+        "if there is only one cluster.",
     )
 
     @model_validator(mode="after")
@@ -130,7 +132,7 @@ class Clusters(Section):
         return self
 
     @property
-    def partners(self) -> Literal["ring", "random", "all"]:
+    def chosen_neighbours(self) -> Literal["ring", "random", "all"]:
         """`neighbours`, or its default."""
         return self.neighbours or ("random" if self.outer is None else "all")
 

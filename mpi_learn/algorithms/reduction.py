@@ -199,18 +199,18 @@ class LowRank(Reduction):
 
 
 class ExactFirstSteps(Reduction):
-    """Exact sums in the first steps of a training, in which the weights change most; then another reduction.
+    """Exact sums in the first exchanges of a training, in which the weights change most; then another reduction.
 
-    As `start_powerSGD_iter` of PyTorch's PowerSGD hook. All steps are counted, also those without samples, so that all
-    ranks change to the other reduction in the same step.
+    As `start_powerSGD_iter` of PyTorch's PowerSGD hook. All exchanges are counted, also those without samples, so that
+    all ranks change to the other reduction in the same one.
 
     Args:
-        n_steps: Number of exact steps.
+        n_exact: Number of exact exchanges.
         reduction: Sums the later steps.
     """
 
-    def __init__(self, n_steps: int, reduction: Reduction) -> None:
-        self._n_exact, self._exact, self._reduction = n_steps, ExactSum(), reduction
+    def __init__(self, n_exact: int, reduction: Reduction) -> None:
+        self._n_exact, self._exact, self._reduction = n_exact, ExactSum(), reduction
         self._n_exchanges = np.zeros(1, np.int64)  # an array, so that a checkpoint can fill it
 
     def sum(self, comm: Communicator, step: np.ndarray) -> None:

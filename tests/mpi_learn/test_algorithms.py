@@ -341,7 +341,7 @@ def test_ranks_make_clusters_of_at_least_the_size_asked_for(n_ranks, sizes):
 
 def test_an_outer_optimizer_needs_all_clusters():
     read = TypeAdapter(AlgorithmConfiguration).validate_python
-    assert read({"name": "clusters", "outer": {"name": "nesterov"}}).partners == "all"
-    assert read({"name": "clusters"}).partners == "random"
+    assert read({"name": "clusters", "outer": {"name": "nesterov"}}).chosen_neighbours == "all"
+    assert read({"name": "clusters"}).chosen_neighbours == "random"
     with pytest.raises(ValueError, match="the mean over all clusters"):
         read({"name": "clusters", "outer": {"name": "nesterov"}, "neighbours": "ring"})

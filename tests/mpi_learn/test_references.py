@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
+from mpi_learn.algorithms import cluster_exchange
 from mpi_learn.algorithms.algorithm import AlgorithmSetup
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration
 from mpi_learn.algorithms.make_algorithm import make_algorithm
@@ -621,6 +622,21 @@ def decentralized(orders, clusters, every, partners):
             cluster.mover.weights = mean
         expected.append((own, mean))
     return expected
+
+
+def test_a_round_without_a_partner_exchanges_nothing(monkeypatch):
+    """Of three clusters in random pairs, one has no partner: its ranks receive no change of zeros."""
+    of_exchanges = []
+
+    class Recorded(cluster_exchange.Exchange):
+        def __init__(self, leaders, weights, partners):
+            of_exchanges.append(partners)
+            super().__init__(leaders, weights, partners)
+
+    monkeypatch.setattr("mpi_learn.algorithms.clusters.Exchange", Recorded)
+    ours({"name": "clusters", "size": 2, "exchange_every": 1, "neighbours": "random"}, 6, [9])
+    assert of_exchanges
+    assert all(of_exchanges)
 
 
 CLUSTER_ORDERS = [[0, 1, 2, 0, 2, 1, 1, 1, 0, 2, 0, 2, 2, 1, 0], [1, 2, 0, 0, 0, 1, 2, 1, 2, 2, 1, 0, 0, 1, 2]]

@@ -11,7 +11,7 @@ import numpy as np
 from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup, SampleDealing
 from mpi_learn.algorithms.parameter_server.centre import Centre
 from mpi_learn.algorithms.parameter_server.link import Link, LocalLink
-from mpi_learn.flat_layout import FAILED, WEIGHT
+from mpi_learn.flat_layout import FAILED, WEIGHT, failed_step
 from mpi_learn.mpi.collectives import broadcast_in_place, sum_in_place
 from mpi_learn.mpi.communicators import Communicator
 
@@ -148,9 +148,7 @@ class WorkerRank(Algorithm, SampleDealing):
 
     def _report_failure(self, group: Communicator) -> None:
         """Takes part in the step in which the group's other ranks wait, with the flag that this rank failed."""
-        step = np.zeros(self.n + self.n_sums, np.float32)
-        step[FAILED] = 1.0
-        sum_in_place(group, step)
+        sum_in_place(group, failed_step(self.n + self.n_sums))
         self._share(group, False)
 
 
