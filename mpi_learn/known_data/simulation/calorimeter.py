@@ -16,7 +16,7 @@ At the relative depth τ = t / T the energy is distributed over the distance r f
     f(r) = p 2 r R_C² / (r² + R_C²)² + (1 - p) 2 r R_T² / (r² + R_T²)²        (core and tail)
 
     R_C = 0.0251 + 0.00319 ln E + (0.1162 - 0.000381 Z) τ
-    R_T = (0.659 - 0.00309 Z) (exp(-2.59 (τ - 0.645)) + exp((0.3585 + 0.0412 ln E) (τ - 0.645)))
+    R_T = (0.659 - 0.00309 Z) (exp(-2.59 (τ - 0.645)) + exp((0.3585 + 0.0421 ln E) (τ - 0.645)))
     p = (2.632 - 0.00094 Z) exp(u - exp(u)),    u = (0.401 + 0.00187 Z - τ) / (1.313 - 0.0686 ln E)
 
 with E in GeV. A shower is a number of energy spots, Poisson distributed with mean E / ε, of exponentially distributed
@@ -118,7 +118,7 @@ def longitudinal_shapes(energies: Reals, rng: np.random.Generator) -> tuple[Real
 def core_and_tail(tau: Singles, log_e: Singles) -> tuple[Singles, Singles, Singles]:
     """R_C and R_T in Molière radii, and the share p of the core, at relative depths `tau` for ln E of `log_e`."""
     core = 0.0251 + 0.00319 * log_e + (0.1162 - 0.000381 * Z) * tau
-    tail = (0.659 - 0.00309 * Z) * (np.exp(-2.59 * (tau - 0.645)) + np.exp((0.3585 + 0.0412 * log_e) * (tau - 0.645)))
+    tail = (0.659 - 0.00309 * Z) * (np.exp(-2.59 * (tau - 0.645)) + np.exp((0.3585 + 0.0421 * log_e) * (tau - 0.645)))
     u = (0.401 + 0.00187 * Z - tau) / (1.313 - 0.0686 * log_e)
     return core, tail, np.clip((2.632 - 0.00094 * Z) * np.exp(u - np.exp(u)), 0, 1)
 

@@ -101,6 +101,15 @@ def test_the_tail_takes_over_with_depth():
     assert (np.diff(share) < 0).all()
 
 
+def test_the_growth_of_the_tail_depends_on_the_energy_as_published():
+    """Far behind the maximum, R_T is an exponential function of depth, with the rate 0.3585 + 0.0421 ln E."""
+    depths, rates = np.array([8.0, 9.0]), []
+    for energy in (1.0, 100.0):
+        _, tail, _ = core_and_tail(depths, np.full(2, np.log(energy)))
+        rates.append(np.diff(np.log(tail))[0])
+    assert rates == pytest.approx([0.3585, 0.3585 + 0.0421 * np.log(100)], abs=1e-5)
+
+
 def test_depth_and_shape_fluctuate_together_as_published():
     energy = 30.0
     log_y = np.log(energy / 0.008)
