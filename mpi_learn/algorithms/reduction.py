@@ -154,33 +154,34 @@ class LowRank(Reduction):
         edges = [0, *(edge for place in self._places.values() for edge in (place.start, place.stop))]
         self._exact = [slice(*pair) for pair in zip(edges[::2], [*edges[1::2], None], strict=True)]
         columns = FlatLayout(tuple((columns, matrix_rank) for _, columns in self._shapes.values()))
-        self._right = np.random.default_rng(0).standard_normal(columns.size, np.float32)
-        self._rights = dict(zip(self._shapes, columns.views(self._right), strict=True))
+        self._right_factors = np.random.default_rng(0).standard_normal(columns.size, np.float32)
+        self._right_matrices = dict(zip(self._shapes, columns.views(self._right_factors), strict=True))
 
     def sum(self, comm: Communicator, step: np.ndarray) -> None:
         if comm.size == 1:
             return
         own = float(step[self._layout.size + WEIGHT])
         means = {index: self._mean(index, step, own) for index in self._shapes}
-        lefts = [own * (mean @ self._rights[index]) for index, mean in means.items()]
-        *lefts, exact = _summed(comm, [*lefts, np.concatenate([step[place] for place in self._exact])])
+        left_factors = [own * (mean @ self._right_matrices[index]) for index, mean in means.items()]
+        *left_factors, exact = _summed(comm, [*left_factors, np.concatenate([step[place] for place in self._exact])])
         self._write_exact(step, exact)
-        for left in lefts:
+        for left in left_factors:
             orthonormalize(left)
-        found = _summed(comm, [own * (mean.T @ left) for mean, left in zip(means.values(), lefts, strict=True)])
+        products = [own * (mean.T @ left) for mean, left in zip(means.values(), left_factors, strict=True)]
+        right_factors = _summed(comm, products)
         total = float(step[self._layout.size + WEIGHT])
         used = self._layout.without_counts.used(step[: self._layout.size])
-        for index, left, right in zip(means, lefts, found, strict=True):
+        for index, left, right in zip(means, left_factors, right_factors, strict=True):
             place, approximation = self._places[index], left @ right.T
             step[place] = approximation.ravel() if used[index] else 0
             if used[index] and total != 0:
-                is_known = right.any(axis=0)  # a gradient of zeros has no direction
-                self._rights[index][:, is_known] = right[:, is_known]
+                has_direction = right.any(axis=0)  # a gradient of zeros has no direction
+                self._right_matrices[index][:, has_direction] = right[:, has_direction]
                 if own != 0:
                     self._held_back[place] = (means[index] - approximation / total).ravel()
 
     def rank_state(self) -> dict[str, np.ndarray]:
-        return {"held_back": self._held_back, "right": self._right}
+        return {"held_back": self._held_back, "right_factors": self._right_factors}
 
     def _mean(self, index: int, step: np.ndarray, weight: float) -> np.ndarray:
         """This rank's mean gradient of a matrix and what it has held back."""
