@@ -17,7 +17,7 @@ from mpi4py import MPI
 from mpi_learn.algorithms.algorithm import AlgorithmSetup
 from mpi_learn.algorithms.configuration import Downpour
 from mpi_learn.algorithms.make_algorithm import make_algorithm
-from mpi_learn.algorithms.rank_layout import layout_of
+from mpi_learn.algorithms.rank_layout import rank_layout_of
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.optimizers import configuration as options
 from mpi_learn.optimizers.make_optimizer import make_optimizer
@@ -27,7 +27,7 @@ N_SUMS = 4
 
 
 def updates_per_second(n: int, seconds: float = 3.0) -> float:
-    ranks, layout = layout_of(Downpour(), world.size), FlatLayout(((n,),))
+    ranks, layout = rank_layout_of(Downpour(), world.size), FlatLayout(((n,),))
     weights = aligned_empty(n)
     weights[:] = 0
     algorithm = make_algorithm(Downpour(), AlgorithmSetup(

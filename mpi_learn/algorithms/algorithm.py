@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from mpi_learn.algorithms.rank_layout import Layout
+from mpi_learn.algorithms.rank_layout import RankLayout
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.network import ModelState
 from mpi_learn.mpi.communicators import Communicator
@@ -47,7 +47,7 @@ class AlgorithmSetup:
     """
 
     comm: Communicator
-    rank_layout: Layout
+    rank_layout: RankLayout
     weights: np.ndarray
     weights_layout: FlatLayout
     n_sums: int

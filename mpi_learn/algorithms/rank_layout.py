@@ -9,7 +9,7 @@ from mpi_learn.errors import ConfigurationError
 
 
 @dataclass(frozen=True)
-class Layout:
+class RankLayout:
     """Masters and groups of workers.
 
     Attributes:
@@ -55,7 +55,7 @@ class Layout:
         return tuple(other for other in (*self.masters, *self.leaders) if self.parent(other) == rank)
 
 
-def lay_out(size: int, *, masters: int = 0, processes: int = 1) -> Layout:
+def make_rank_layout(size: int, *, masters: int = 0, processes: int = 1) -> RankLayout:
     """The layout of `size` ranks; a single rank is a worker.
 
     Args:
@@ -66,7 +66,7 @@ def lay_out(size: int, *, masters: int = 0, processes: int = 1) -> Layout:
         ConfigurationError: There are too few ranks.
     """
     if size == 1 or masters == 0:
-        return Layout(size, (), _groups(0, size, processes))
+        return RankLayout(size, (), _groups(0, size, processes))
     lowest = masters + max(masters - 1, 1) * processes
     if size < lowest:
         who = "a master" if masters == 1 else f"{masters} masters with a worker for each lower one"
@@ -76,26 +76,26 @@ def lay_out(size: int, *, masters: int = 0, processes: int = 1) -> Layout:
             where="algorithm.masters" if masters > 1 else "algorithm.processes",
             cure=f"start {lowest} ranks or more, or write {_smaller(size, masters, processes)}",
         )
-    return Layout(size, tuple(range(masters)), _groups(masters, size, processes))
+    return RankLayout(size, tuple(range(masters)), _groups(masters, size, processes))
 
 
-def layout_of(options: AnyAlgorithm, size: int) -> Layout:
+def rank_layout_of(options: AnyAlgorithm, size: int) -> RankLayout:
     """The layout of `size` ranks for an algorithm; a cluster is a group of workers.
 
     Raises:
         ConfigurationError: There are too few ranks.
     """
     if isinstance(options, ParameterServer):
-        return lay_out(size, masters=options.masters, processes=options.processes)
+        return make_rank_layout(size, masters=options.masters, processes=options.processes)
     if not isinstance(options, Clusters):
-        return lay_out(size)
+        return make_rank_layout(size)
     if size not in (1, options.size) and size < 2 * options.size:
         raise ConfigurationError(
             f"two clusters of {options.size} ranks need {2 * options.size} ranks; there are {size}",
             where="algorithm.size",
             cure=f"start {2 * options.size} ranks or more, or write a smaller size",
         )
-    return lay_out(size, processes=options.size)
+    return make_rank_layout(size, processes=options.size)
 
 
 def _smaller(size: int, masters: int, processes: int) -> str:

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import numpy as np
 
-from mpi_learn.algorithms.rank_layout import Layout
+from mpi_learn.algorithms.rank_layout import RankLayout
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.make_batches import validation_batches
 from mpi_learn.models.model import Model
@@ -35,7 +35,7 @@ class Validator:
         configuration: TrainingConfiguration,
         comm: Communicator,
         dataset: Dataset,
-        layout: Layout,
+        layout: RankLayout,
         model: Model,
         copy: Model | None,
     ) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from mpi_learn.algorithms.algorithm import AlgorithmSetup, Deal
 from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
 from mpi_learn.algorithms.make_algorithm import make_algorithm
-from mpi_learn.algorithms.rank_layout import layout_of
+from mpi_learn.algorithms.rank_layout import rank_layout_of
 from mpi_learn.data.samples.batches import Dealer
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
@@ -55,7 +55,7 @@ class Training:
         self, configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset, model: Model
     ) -> None:
         self.configuration, self.comm, self.dataset, self.model = configuration, comm, dataset, model
-        self.layout = layout_of(configuration.algorithm, comm.size)
+        self.layout = rank_layout_of(configuration.algorithm, comm.size)
         workers = self.layout.workers
         self.worker = workers.index(comm.rank) if comm.rank in workers else None
         self.timeline = open_timeline(configuration, comm, self.layout)

@@ -7,7 +7,7 @@ from itertools import chain
 
 import numpy as np
 
-from mpi_learn.algorithms.rank_layout import Layout, layout_of
+from mpi_learn.algorithms.rank_layout import RankLayout, rank_layout_of
 from mpi_learn.data.loading import load
 from mpi_learn.data.samples.batches import Batches, BatchOptions, completed
 from mpi_learn.data.samples.class_weights import make_class_weights
@@ -48,7 +48,7 @@ def build_model(configuration: TrainingConfiguration, comm: Communicator, datase
     Raises:
         UserError: Model and data do not fit together.
     """
-    layout = layout_of(configuration.algorithm, comm.size)
+    layout = rank_layout_of(configuration.algorithm, comm.size)
     first, rank = layout.workers[0], comm.rank
 
     def build() -> Model:
@@ -153,7 +153,7 @@ def make_validator(
     configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset, model: Model
 ) -> Validator:
     """The validator of `model`. A validation in a thread has its own model. Collective over `comm`."""
-    layout = layout_of(configuration.algorithm, comm.size)
+    layout = rank_layout_of(configuration.algorithm, comm.size)
     needs_copy = configuration.validation.mode == "thread" and comm.rank in layout.workers
     with agreed_errors(comm):
         copy = _one_model(configuration, comm.rank, dataset, len(layout.workers)) if needs_copy else None
@@ -257,7 +257,7 @@ def make_training_optimizer(
     return SeparateOptimizers(model.layout, optimizers)
 
 
-def open_timeline(configuration: TrainingConfiguration, comm: Communicator, layout: Layout) -> Timeline:
+def open_timeline(configuration: TrainingConfiguration, comm: Communicator, layout: RankLayout) -> Timeline:
     """This rank's timeline. Collective over `comm`."""
     if configuration.trace is None:
         return Timeline()

@@ -7,7 +7,7 @@ from statistics import median
 
 import numpy as np
 
-from mpi_learn.algorithms.rank_layout import layout_of
+from mpi_learn.algorithms.rank_layout import rank_layout_of
 from mpi_learn.data.samples.batches import completed
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
@@ -34,7 +34,7 @@ def choose_compiler(configuration: TrainingConfiguration, comm: Communicator, da
     All workers make the same choice: XLA if the sum of their times with it is less than `GAIN` times that without it.
     Weights and state do not change. Collective over `comm`.
     """
-    workers = layout_of(configuration.algorithm, comm.size).workers
+    workers = rank_layout_of(configuration.algorithm, comm.size).workers
     is_worker = comm.rank in workers and model.can_use_xla
     if configuration.xla != "auto":
         if configuration.xla and is_worker:

@@ -12,7 +12,7 @@ import typer
 from mpi_opt.cli.override_options import Changes, SpaceFile, overriding, written
 
 if TYPE_CHECKING:
-    from mpi_learn.algorithms.rank_layout import Layout as TrainingLayout
+    from mpi_learn.algorithms.rank_layout import RankLayout
     from mpi_opt.configuration.configuration import StudyConfiguration
 
 
@@ -50,16 +50,16 @@ def show_plan(configuration: StudyConfiguration, n: int) -> None:
         console.print(f"note: {note}", style="yellow", markup=False)
 
 
-def _training_layout(configuration: StudyConfiguration) -> Callable[[int], TrainingLayout]:
+def _training_layout(configuration: StudyConfiguration) -> Callable[[int], RankLayout]:
     """A function from the number of ranks of a fold to their roles: equal, or those of the training algorithm."""
-    from mpi_learn.algorithms.rank_layout import lay_out, layout_of
+    from mpi_learn.algorithms.rank_layout import make_rank_layout, rank_layout_of
 
     if configuration.training is None:
-        return lay_out
+        return make_rank_layout
     from mpi_learn.algorithms.configuration import AlgorithmKey
     from mpi_learn.settings.validation import validated
     from mpi_opt.configuration.placeholders import filled
 
     algorithm = {key: value for key, value in configuration.training.items() if key == "algorithm"}
     content = filled(algorithm, configuration.dimensions().centre())
-    return partial(layout_of, validated(AlgorithmKey, content, "training").algorithm)
+    return partial(rank_layout_of, validated(AlgorithmKey, content, "training").algorithm)

@@ -16,7 +16,7 @@ from mpi_learn.algorithms.algorithm import AlgorithmSetup
 from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration, AllReduce
 from mpi_learn.algorithms.make_algorithm import make_algorithm
-from mpi_learn.algorithms.rank_layout import lay_out, layout_of
+from mpi_learn.algorithms.rank_layout import make_rank_layout, rank_layout_of
 from mpi_learn.algorithms.reduction import make_reduction
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
@@ -50,7 +50,7 @@ def ours(options, optimizer, noises=None, batch_weight=4.0):
     weights = aligned_empty(N)
     weights[:] = np.linspace(-1, 1, N)
     algorithm = make_algorithm(configuration, AlgorithmSetup(
-        MPI.COMM_SELF, lay_out(1), weights, FlatLayout(((N,),)), n_sums=5, n_steps=12, learning_rate=0.1,
+        MPI.COMM_SELF, make_rank_layout(1), weights, FlatLayout(((N,),)), n_sums=5, n_steps=12, learning_rate=0.1,
         make_optimizer=lambda options, updates: make_optimizer(options or optimizer, FlatLayout(((N,),))),
     ))  # fmt: skip
 
@@ -290,18 +290,18 @@ def test_a_rank_that_raises_ends_the_training_on_all(name, rank):
 
 
 def test_layout_gives_every_master_workers_and_refuses_too_few_ranks():
-    layout = lay_out(11, masters=3, processes=2)
+    layout = make_rank_layout(11, masters=3, processes=2)
     assert layout.masters == (0, 1, 2)
     assert layout.groups == ((3, 4), (5, 6), (7, 8), (9, 10))
     assert [layout.parent(rank) for rank in (0, 1, 2, *layout.leaders)] == [None, 0, 0, 1, 2, 0, 1]
     assert layout.children(0) == (1, 2, 7)
     assert layout.children(1) == (3, 9)
-    assert lay_out(8, masters=1, processes=3).groups == ((1, 2, 3), (4, 5, 6, 7))
-    assert lay_out(1, masters=1).workers == (0,)
+    assert make_rank_layout(8, masters=1, processes=3).groups == ((1, 2, 3), (4, 5, 6, 7))
+    assert make_rank_layout(1, masters=1).workers == (0,)
     with pytest.raises(ConfigurationError, match="expected 5 or more, found 4"):
-        lay_out(4, masters=3)
+        make_rank_layout(4, masters=3)
     with pytest.raises(ConfigurationError, match="a master and 2 processes per worker: expected 3 or more, found 2"):
-        lay_out(2, masters=1, processes=2)
+        make_rank_layout(2, masters=1, processes=2)
 
 
 @pytest.mark.parametrize(
@@ -315,13 +315,13 @@ def test_layout_gives_every_master_workers_and_refuses_too_few_ranks():
 )
 def test_too_few_ranks_are_refused_with_the_key_to_change(n_ranks, options, key, cure):
     with pytest.raises(ConfigurationError) as caught:
-        lay_out(n_ranks, **options)
+        make_rank_layout(n_ranks, **options)
     assert (caught.value.where, caught.value.cure) == (f"algorithm.{key}", cure)
 
 
 def test_two_masters_share_the_workers():
     """The second one does not pass on all messages to the first."""
-    layout = lay_out(6, masters=2)
+    layout = make_rank_layout(6, masters=2)
     assert layout.children(0) == (1, 3, 5)
     assert layout.children(1) == (2, 4)
 
@@ -330,13 +330,13 @@ def test_two_masters_share_the_workers():
 def test_ranks_that_make_a_single_cluster_of_another_size_are_refused(n_ranks):
     options = TypeAdapter(AlgorithmConfiguration).validate_python({"name": "clusters", "size": 4})
     with pytest.raises(ConfigurationError, match=rf"two clusters of 4 ranks need 8 ranks; there are {n_ranks}"):
-        layout_of(options, n_ranks)
+        rank_layout_of(options, n_ranks)
 
 
 @pytest.mark.parametrize(("n_ranks", "sizes"), [(1, [1]), (4, [4]), (8, [4, 4]), (10, [5, 5]), (13, [4, 4, 5])])
 def test_ranks_make_clusters_of_at_least_the_size_asked_for(n_ranks, sizes):
     options = TypeAdapter(AlgorithmConfiguration).validate_python({"name": "clusters", "size": 4})
-    assert [len(group) for group in layout_of(options, n_ranks).groups] == sizes
+    assert [len(group) for group in rank_layout_of(options, n_ranks).groups] == sizes
 
 
 def test_an_outer_optimizer_needs_all_clusters():

@@ -18,7 +18,7 @@ from mpi_learn.algorithms.configuration import AlgorithmConfiguration
 from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.algorithms.parameter_server import roles
 from mpi_learn.algorithms.parameter_server.link import VECTOR
-from mpi_learn.algorithms.rank_layout import layout_of
+from mpi_learn.algorithms.rank_layout import rank_layout_of
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.optimizers.configuration import Sgd
 from mpi_learn.optimizers.make_optimizer import make_optimizer
@@ -61,7 +61,7 @@ class Rank:
 
     def __init__(self, comm, options, n_steps=0, make=None, weights=None, **more):
         self.comm, self.options = comm, TypeAdapter(AlgorithmConfiguration).validate_python(options)
-        self.layout = layout_of(self.options, comm.size)
+        self.layout = rank_layout_of(self.options, comm.size)
         self.weights = aligned_empty(N)
         self.weights[:] = start() if weights is None else weights
         self.algorithm = make_algorithm(self.options, AlgorithmSetup(
@@ -113,7 +113,7 @@ def ours(options, n_ranks, epochs, *, n_hosts=None, is_turn_over_at=None):
         is_turn_over_at: The tag of the message with which a turn is over; None: it is over after the step.
     """
     n_steps = epochs[0] if isinstance(epochs[0], int) else epochs[0].count(0)
-    n_leaders = len(layout_of(TypeAdapter(AlgorithmConfiguration).validate_python(options), n_ranks).leaders)
+    n_leaders = len(rank_layout_of(TypeAdapter(AlgorithmConfiguration).validate_python(options), n_ranks).leaders)
     turns = [None if isinstance(order, int) else Turns([*order, *range(n_leaders)]) for order in epochs]
 
     def run(comm):

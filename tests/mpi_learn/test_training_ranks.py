@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 import mpi_learn.training.train
 from mpi_learn import read_configuration, train
-from mpi_learn.algorithms.rank_layout import layout_of
+from mpi_learn.algorithms.rank_layout import rank_layout_of
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ConfigurationError, TrainingError
@@ -113,7 +113,7 @@ def build(monkeypatch):
 
     def patch(make):
         def build_model(configuration, comm, data):
-            layout = layout_of(configuration.algorithm, comm.size)
+            layout = rank_layout_of(configuration.algorithm, comm.size)
             if comm.rank not in layout.masters:
                 return make(comm.rank)
             model = WeightsOnly(SIZES, None)

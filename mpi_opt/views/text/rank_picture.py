@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from rich.text import Text
 
-from mpi_learn.algorithms.rank_layout import Layout as TrainingLayout
+from mpi_learn.algorithms.rank_layout import RankLayout
 from mpi_opt.core.block_layout import BlockLayout, fold_groups
 
 MOST_RANKS = 1000
@@ -22,7 +22,7 @@ ROLES = {
 }
 MARKS = {"|": "between the folds that train side by side", ":": "between workers that compute together"}
 
-Training = Callable[[int], TrainingLayout]
+Training = Callable[[int], RankLayout]
 
 
 def picture(layout: BlockLayout, trials: int, training: Training, width: int = 100) -> Text:
@@ -68,7 +68,7 @@ def _block(block: range, folds: int, training: Training, is_busy: bool) -> str:
     return "[" + "|".join(_group(training(len(group))) for group in fold_groups(len(block), folds)) + "]"
 
 
-def _group(layout: TrainingLayout) -> str:
+def _group(layout: RankLayout) -> str:
     """The ranks that train one model, e.g. ``Mww`` or ``ww:ww``."""
     is_grouped = any(len(group) > 1 for group in layout.groups) and len(layout.groups) > 1
     return "M" * len(layout.masters) + (":" if is_grouped else "").join("w" * len(group) for group in layout.groups)

@@ -8,7 +8,7 @@ import shlex
 
 import pytest
 
-from mpi_learn.algorithms.rank_layout import lay_out
+from mpi_learn.algorithms.rank_layout import make_rank_layout
 from mpi_opt.cli.main import run
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.views.text.rank_picture import ROLES, picture
@@ -30,7 +30,7 @@ training:
 
 
 def drawn(layout: BlockLayout, trials: int = 1000, **options) -> str:
-    return picture(layout, trials, lambda n: lay_out(n, **options)).plain
+    return picture(layout, trials, lambda n: make_rank_layout(n, **options)).plain
 
 
 def test_every_rank_is_one_letter_in_the_order_of_ranks():
@@ -58,7 +58,7 @@ def test_blocks_without_a_trial_are_drawn_idle_and_counted():
 
 @pytest.mark.parametrize("width", [20, 44, 100])
 def test_no_line_of_the_picture_is_wider_than_the_terminal(width):
-    text = picture(BlockLayout(300, 60, folds=4), 100, lay_out, width).plain.split("\n\n")[0]
+    text = picture(BlockLayout(300, 60, folds=4), 100, make_rank_layout, width).plain.split("\n\n")[0]
     assert max(len(line) for line in text.splitlines()) <= width
 
 
