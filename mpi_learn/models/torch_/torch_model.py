@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from mpi_learn.models.model import Model
 from mpi_learn.models.outputs import Outputs, names_in_history
 from mpi_learn.models.torch_.torch_inputs import arguments_of, described, flat_outputs
 from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
-from mpi_learn.models.torch_.torch_network import TorchNetwork, tensors, trainable_parameters
+from mpi_learn.models.torch_.torch_network import TorchNetwork, least_samples, tensors, trainable_parameters
 from mpi_learn.models.torch_.torch_total_loss import make_total_loss, split_metrics
 
 FIRST_STATE = 3
@@ -52,6 +53,7 @@ class TorchModel(Model):
             self._metrics = [(name, pair, metric) for name, (_, pair, metric) in zip(names, made, strict=True)]
             self.n_sums = FIRST_STATE + sum(metric.size for _, _, metric in self._metrics) + N_FLAGS
             self._check(example, tried)
+            self.least_samples = least_samples(module, partial(self._call, example.part(0, 1).x))
             if settings.n_workers > 1:
                 self._check_parameters(before)
         self.weights = aligned_empty(self.layout.size)
@@ -137,7 +139,8 @@ class TorchModel(Model):
         self.module.eval()
         has_integers = any(array.dtype.kind != "f" for array in example.x)
         errors: list[Exception] = []
-        for self._casts in (False, True) if has_integers else (False,):
+        for casts in (False, True) if has_integers else (False,):
+            self._casts = casts
             try:
                 with torch.no_grad():
                     return described(self._call(example.x))
@@ -210,12 +213,6 @@ class TorchModel(Model):
                 where="model",
                 cure="call it with a few samples in your function, before you return it",
             )
-        with torch.no_grad():
-            try:
-                self.module.train()
-                self._call(example.part(0, 1).x)
-            except Exception:  # noqa: BLE001 - of batch normalisation, or of squeezing the axis of the samples
-                self.least_samples = 2
 
     def _check_parameters(self, before: dict[str, torch.Tensor]) -> None:
         """Raises ModelError if a trained parameter differs from its value `before` the module was called."""

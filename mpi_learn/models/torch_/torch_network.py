@@ -79,13 +79,8 @@ class TorchNetwork:
         return any(isinstance(part, torch.nn.SyncBatchNorm) for part in self.module.modules())
 
     def least_samples(self, x: Arrays) -> int:
-        with self.unchanged(), torch.no_grad():
-            self.module.train()
-            try:
-                self(*tensors([array[:1] for array in x]))
-            except Exception:  # noqa: BLE001 - of batch normalisation, or of squeezing the axis of the samples
-                return 2
-        return 1
+        with self.unchanged():
+            return least_samples(self.module, lambda: self(*tensors([array[:1] for array in x])))
 
     def move_into(self, weights: np.ndarray) -> None:
         """Turns the parameters into views of `weights`."""
@@ -197,6 +192,17 @@ class TorchNetwork:
 
     def close(self) -> None:
         pass
+
+
+def least_samples(module: torch.nn.Module, call: Callable[[], Any]) -> int:
+    """The smallest batch of a module in training: 2 if `call`, with one sample, raises an exception, else 1."""
+    module.train()
+    try:
+        with torch.no_grad():
+            call()
+    except Exception:  # noqa: BLE001 - of batch normalisation, or of squeezing the axis of the samples
+        return 2
+    return 1
 
 
 def tensors(arrays: Arrays) -> list[torch.Tensor]:
