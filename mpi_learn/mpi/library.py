@@ -18,20 +18,20 @@ EAGER_BYTES = 4 * 2**20
 waits for the receiver's permission, and an Allreduce of 0.3 to 1.7 MB took up to twice as long (`experiments/scaling`).
 A receiver that does not wait for such a message holds it in memory."""
 
-_IS_WITHOUT = False
+_uses_one_process = False
 
 
 def use_one_process() -> None:
     """Makes this process use `mpi_learn.mpi.one_process`, unless it has already imported mpi4py."""
-    global _IS_WITHOUT
-    _IS_WITHOUT = sys.modules.get("mpi4py.MPI") is None
+    global _uses_one_process
+    _uses_one_process = sys.modules.get("mpi4py.MPI") is None
 
 
 def __getattr__(name: str) -> Any:
     """Imports ``MPI`` on first use. A value of `EAGER_LIMIT` that the user has set is kept."""
     if name != "MPI":
         raise AttributeError(f"module {__name__} has no attribute {name}")
-    if _IS_WITHOUT:
+    if _uses_one_process:
         from mpi_learn.mpi import one_process
 
         return one_process

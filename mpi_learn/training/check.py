@@ -11,6 +11,7 @@ import numpy as np
 from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.environment import MIB
 from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import WEIGHT
 from mpi_learn.models.frameworks import NAMES
@@ -20,7 +21,7 @@ from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.loop import Training
 from mpi_learn.training.result import why_unsavable
 from mpi_learn.training.setup import build_model, load_dataset, make_training_batches
-from mpi_learn.training.tracing import MEGABYTE, resident_bytes
+from mpi_learn.training.tracing import resident_bytes
 
 
 def check(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset | None = None) -> str:
@@ -94,7 +95,7 @@ def _lines(configuration: TrainingConfiguration, dataset: Dataset, model: Model)
         ("one batch", "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())),
         ("gradient", f"norm {norm:.4g}, {1e3 * seconds:.1f} ms forward and backward"),
         ("saving", saving),
-        ("memory", f"{resident_bytes() / MEGABYTE:,.0f} MB of this process"),
+        ("memory", f"{resident_bytes() / MIB:,.0f} MiB of this process"),
     ]
 
 

@@ -7,6 +7,7 @@ import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,12 +57,10 @@ class Result:
     load_validation: Callable[[], tuple[Arrays, Arrays]] = field(repr=False)
     epochs_before: int = 0
 
-    @property
+    @cached_property
     def model(self) -> Any:
         """The trained Keras or PyTorch model. A master, which has no framework, builds it at the first access."""
-        if not hasattr(self, "_model"):
-            self._model = self.load_model()
-        return self._model
+        return self.load_model()
 
     @property
     def validation(self) -> tuple[Arrays, Arrays]:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from mpi_learn.environment import MIB
 from mpi_learn.errors import DataError
 from mpi_learn.optimizers.optimizer import Optimizer
 
@@ -196,9 +197,6 @@ def summary(traces: list[RankTrace]) -> str:
     return "\n".join(lines)
 
 
-MEGABYTE = 2**20
-
-
 class Monitor:
     """Measures the use of processor and memory by this process."""
 
@@ -210,7 +208,7 @@ class Monitor:
         wall, cpu = time.perf_counter(), time.process_time()
         used = 100 * (cpu - self._cpu) / max(wall - self._wall, 1e-9)
         self._wall, self._cpu = wall, cpu
-        memory = {"memory_mb": resident_bytes() / MEGABYTE, "peak_memory_mb": peak_bytes() / MEGABYTE}
+        memory = {"memory_mb": resident_bytes() / MIB, "peak_memory_mb": peak_bytes() / MIB}
         return {"cpu_percent": used} | memory | gpu_memory()
 
 
@@ -231,11 +229,11 @@ def peak_bytes() -> int:
 def gpu_memory() -> dict[str, float]:
     """Memory that a loaded framework uses on one GPU, in MiB; empty without a GPU."""
     if "torch" in sys.modules and (cuda := sys.modules["torch"].cuda).is_available():
-        return {"gpu_memory_mb": float(cuda.memory_allocated()) / MEGABYTE}
+        return {"gpu_memory_mb": float(cuda.memory_allocated()) / MIB}
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is None or not tensorflow.config.list_logical_devices("GPU"):
         return {}
-    return {"gpu_memory_mb": tensorflow.config.experimental.get_memory_info("GPU:0")["current"] / MEGABYTE}
+    return {"gpu_memory_mb": tensorflow.config.experimental.get_memory_info("GPU:0")["current"] / MIB}
 
 
 def combined(of_ranks: list[dict[str, float]]) -> dict[str, float]:

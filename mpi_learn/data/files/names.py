@@ -59,13 +59,13 @@ class Lookup:
         known: All names in the file.
         is_table: Whether the file is a table of columns.
         is_label: Whether the arrays are labels or weights.
-        labels: The names of labels and weights in the configuration, which groups and globs of features leave out.
+        left_out: Names that groups and globs leave out: of labels and weights, if features are requested.
     """
 
     known: list[str]
     is_table: bool
     is_label: bool
-    labels: Sequence[str] = ()
+    left_out: Sequence[str] = ()
 
     def requests(self, names: Names) -> list[Request]:
         """The arrays that `names` of a configuration request.
@@ -113,7 +113,7 @@ class Lookup:
             return (Column(name),)
         with_width = re.fullmatch(r"(.+)\[(\d+)\]", name)
         plain, width = (with_width[1], int(with_width[2])) if with_width else (name, None)
-        found = self._matching(plain, self.labels)
+        found = self._matching(plain, self.left_out)
         if not found:
             cure = suggestion(plain, self.known, "there are") if self.known else "the file contains no readable array"
             raise DataError(f"there is no {plain!r}", where=plain, cure=cure)
