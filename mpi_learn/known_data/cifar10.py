@@ -8,7 +8,7 @@ import tarfile
 import numpy as np
 
 from mpi_learn.errors import DataError
-from mpi_learn.known_data.data_set import Arrays, DataSet, FileArray
+from mpi_learn.known_data.data_set import DataSet, FileArray, NamedArrays
 from mpi_learn.known_data.origin import Origin, Original
 from mpi_learn.known_data.tables import hdf5_arrays
 
@@ -19,7 +19,7 @@ TRAINING_BATCHES = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
 TEST_BATCHES = ("test_batch.bin",)
 
 
-def _read(origin: Origin) -> dict[str, Arrays]:
+def _read(origin: Origin) -> dict[str, NamedArrays]:
     where, content = origin.read(ARCHIVE, EXCERPT)
     if where.endswith(".h5"):
         found = hdf5_arrays(content, where, "train_images", "train_labels", "test_images", "test_labels")
@@ -40,7 +40,7 @@ def _batches(archive: bytes, where: str) -> dict[str, bytes]:
         raise DataError(f"the file is damaged: {error}", where=where, cure="download it again") from error
 
 
-def _images(batches: dict[str, bytes], names: tuple[str, ...], where: str) -> Arrays:
+def _images(batches: dict[str, bytes], names: tuple[str, ...], where: str) -> NamedArrays:
     """Images and labels of batches of records: a byte of label, then the red, green and blue plane."""
     missing = [name for name in names if not batches.get(name) or len(batches[name]) % (1 + IMAGE_BYTES)]
     if missing:

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpi_learn.known_data.origin import Origin, Original
 
-Arrays = dict[str, np.ndarray]
+NamedArrays = dict[str, np.ndarray]
 """Name in the file -> array; all have the same length."""
 
 
@@ -49,7 +49,7 @@ class Simulation:
     method: str
     arrays: tuple[FileArray, ...]
     training: str
-    run: Callable[..., Iterator[Arrays]]
+    run: Callable[..., Iterator[NamedArrays]]
     options: tuple[str, ...]
 
 
@@ -75,7 +75,7 @@ class DataSet:
     licence: str
     arrays: tuple[FileArray, ...]
     training: str
-    read: Callable[[Origin], Mapping[str, Arrays]]
+    read: Callable[[Origin], Mapping[str, NamedArrays]]
     originals: tuple[Original, ...] = ()
     simulated_by: str = ""
     folder: str = ""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_learn.known_data.data_set import Arrays, DataSet, FileArray
+from mpi_learn.known_data.data_set import DataSet, FileArray, NamedArrays
 from mpi_learn.known_data.origin import Origin
 
 
-def _read(_: Origin) -> dict[str, Arrays]:
+def _read(_: Origin) -> dict[str, NamedArrays]:
     from sklearn.datasets import load_digits
 
     digits = load_digits()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_learn.known_data.data_set import Arrays, DataSet, FileArray
+from mpi_learn.known_data.data_set import DataSet, FileArray, NamedArrays
 from mpi_learn.known_data.origin import Origin, Original
 from mpi_learn.known_data.tables import csv_columns, hdf5_arrays, standardised
 
@@ -23,18 +23,18 @@ PRIMITIVE = (
 COLUMNS = (*(f"DER_{name}" for name in DERIVED), *(f"PRI_{name}" for name in PRIMITIVE))
 
 
-def _read(origin: Origin) -> dict[str, Arrays]:
+def _read(origin: Origin) -> dict[str, NamedArrays]:
     where, content = origin.read(PUBLISHED, EXCERPT, EXCERPT_CSV)
     found = _of_excerpt(content, where) if where.endswith(".h5") else _of_csv(content, where)
     return {"": {"X": standardised(found["features"], UNDEFINED)} | found}
 
 
-def _of_excerpt(content: bytes, where: str) -> Arrays:
+def _of_excerpt(content: bytes, where: str) -> NamedArrays:
     found = hdf5_arrays(content, where, "features", "label", "weight", "event_id")
     return {name: found[name] for name in ("features", "weight", "event_id")} | {"y": found["label"]}
 
 
-def _of_csv(content: bytes, where: str) -> Arrays:
+def _of_csv(content: bytes, where: str) -> NamedArrays:
     types = dict.fromkeys((*COLUMNS, "KaggleWeight"), "float") | {"EventId": "int64", "Label": "string"}
     found = csv_columns(content, where, types)
     return {

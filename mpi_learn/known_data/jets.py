@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_learn.errors import DataError
-from mpi_learn.known_data.data_set import Arrays, DataSet, FileArray, Simulation
+from mpi_learn.known_data.data_set import DataSet, FileArray, NamedArrays, Simulation
 from mpi_learn.known_data.origin import Origin, Original
 from mpi_learn.known_data.simulation.particle_jets import JET_FEATURES, simulate_jets
 from mpi_learn.known_data.tables import hdf5_arrays, standardised
@@ -18,7 +18,7 @@ EVENT = ("MET", "METEta", "METPhi", "MT", "Mjj")
 ENERGY_FLOW = tuple(f"EFP {i}" for i in range(13))
 
 
-def _read(origin: Origin) -> dict[str, Arrays]:
+def _read(origin: Origin) -> dict[str, NamedArrays]:
     where, content = origin.read("dijet_jets.h5", "jets.h5")
     groups = ("jet_features", "event_features", "jet_eflow_variables")
     names = [f"{group}/{part}" for group in groups for part in ("data", "labels")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_learn.errors import DataError
-from mpi_learn.known_data.data_set import Arrays, DataSet, FileArray
+from mpi_learn.known_data.data_set import DataSet, FileArray, NamedArrays
 from mpi_learn.known_data.origin import Origin, Original
 
 MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
@@ -17,11 +17,11 @@ MD5 = {
 }
 
 
-def _read(origin: Origin) -> dict[str, Arrays]:
+def _read(origin: Origin) -> dict[str, NamedArrays]:
     return {"": _part("train", origin), "_test": _part("t10k", origin)}
 
 
-def _part(part: str, origin: Origin) -> Arrays:
+def _part(part: str, origin: Origin) -> NamedArrays:
     images = _idx(f"{part}-images-idx3-ubyte", origin, n_axes=3)
     labels = _idx(f"{part}-labels-idx1-ubyte", origin, n_axes=1)
     if len(images) != len(labels):

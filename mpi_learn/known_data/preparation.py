@@ -7,7 +7,7 @@ from typing import Any
 
 from mpi_learn.errors import ConfigurationError, DataError
 from mpi_learn.known_data.cifar10 import CIFAR10
-from mpi_learn.known_data.data_set import Arrays, DataSet
+from mpi_learn.known_data.data_set import DataSet, NamedArrays
 from mpi_learn.known_data.digits import DIGITS
 from mpi_learn.known_data.higgs import HIGGS
 from mpi_learn.known_data.jets import JETS
@@ -124,5 +124,5 @@ def _as_typed(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _shapes(arrays: Arrays) -> str:
+def _shapes(arrays: NamedArrays) -> str:
     return ", ".join(f"{name} {values.shape} {values.dtype}" for name, values in arrays.items())

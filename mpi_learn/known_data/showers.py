@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_learn.known_data.data_set import Arrays, DataSet, FileArray, Simulation
+from mpi_learn.known_data.data_set import DataSet, FileArray, NamedArrays, Simulation
 from mpi_learn.known_data.origin import Origin, Original
 from mpi_learn.known_data.simulation.calorimeter import simulate_showers
 from mpi_learn.known_data.tables import hdf5_arrays
@@ -14,7 +14,7 @@ PARTICLES = ("gamma", "pion")
 ENERGY_GEV = 10.0
 
 
-def _read(origin: Origin) -> dict[str, Arrays]:
+def _read(origin: Origin) -> dict[str, NamedArrays]:
     where, content = origin.read(VOXELS)
     found = hdf5_arrays(content, where, *PARTICLES)
     images = np.concatenate([found[name] for name in PARTICLES]).astype(np.float32)

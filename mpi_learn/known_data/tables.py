@@ -9,11 +9,11 @@ import h5py
 import numpy as np
 
 from mpi_learn.errors import DataError
-from mpi_learn.known_data.data_set import Arrays
+from mpi_learn.known_data.data_set import NamedArrays
 from mpi_learn.settings.optional_packages import imported
 
 
-def hdf5_arrays(content: bytes, where: str, *names: str) -> Arrays:
+def hdf5_arrays(content: bytes, where: str, *names: str) -> NamedArrays:
     """Datasets of an HDF5 file by name.
 
     Raises:
@@ -29,7 +29,7 @@ def hdf5_arrays(content: bytes, where: str, *names: str) -> Arrays:
         raise DataError(f"not an HDF5 file, or damaged: {error}", where=where, cure="download it again") from error
 
 
-def csv_columns(content: bytes, where: str, types: Mapping[str, str]) -> Arrays:
+def csv_columns(content: bytes, where: str, types: Mapping[str, str]) -> NamedArrays:
     """Columns of a CSV file with a header line.
 
     Args:

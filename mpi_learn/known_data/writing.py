@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 
 from mpi_learn.errors import DataError
-from mpi_learn.known_data.data_set import Arrays, FileArray
+from mpi_learn.known_data.data_set import FileArray, NamedArrays
 from mpi_learn.settings.paths import replacing
 
 CHUNK_BYTES = 2**20
@@ -19,7 +19,7 @@ CHUNK_BYTES = 2**20
 def write(
     path: Path,
     n: int,
-    blocks: Iterable[Arrays],
+    blocks: Iterable[NamedArrays],
     arrays: tuple[FileArray, ...],
     attributes: Mapping[str, Any],
     *,
@@ -30,7 +30,7 @@ def write(
     Args:
         path: The HDF5 file. Its folder is created if it does not exist.
         n: The number of samples of all blocks together.
-        blocks: Arrays by name, the same names in each block.
+        blocks: NamedArrays by name, the same names in each block.
         arrays: Descriptions of the arrays, which are stored as attributes of the datasets.
         compress: Whether to compress; for arrays of mostly zeros, like padding or voxels without energy.
 
@@ -50,7 +50,7 @@ def write(
         ) from error
 
 
-def _fill(file: h5py.File, n: int, blocks: Iterable[Arrays], compress: bool) -> None:
+def _fill(file: h5py.File, n: int, blocks: Iterable[NamedArrays], compress: bool) -> None:
     first = 0
     for block in blocks:
         for name, values in block.items():

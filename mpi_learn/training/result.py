@@ -22,7 +22,7 @@ from mpi_learn.settings.paths import write_whole
 from mpi_learn.settings.yaml_file import dumped
 from mpi_learn.training.configuration import TrainingConfiguration
 
-Arrays = np.ndarray | tuple[np.ndarray, ...] | dict[str, np.ndarray]
+SampleArrays = np.ndarray | tuple[np.ndarray, ...] | dict[str, np.ndarray]
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Result:
     load_model: Callable[[], Any] = field(repr=False)
     save_model: Callable[[Path], Path] = field(repr=False)
     save_weights: Callable[[Path], tuple[Path, str]] = field(repr=False)
-    load_validation: Callable[[], tuple[Arrays, Arrays]] = field(repr=False)
+    load_validation: Callable[[], tuple[SampleArrays, SampleArrays]] = field(repr=False)
     epochs_before: int = 0
 
     @cached_property
@@ -63,17 +63,17 @@ class Result:
         return self.load_model()
 
     @property
-    def validation(self) -> tuple[Arrays, Arrays]:
+    def validation(self) -> tuple[SampleArrays, SampleArrays]:
         """(x, y) of the validation data, copied; several arrays as a tuple, or as a mapping if they have names."""
         return self.load_validation()
 
 
-def as_pair(samples: Samples) -> tuple[Arrays, Arrays]:
+def as_pair(samples: Samples) -> tuple[SampleArrays, SampleArrays]:
     """Samples as (x, y): a mapping if they have names, else the only array or a tuple of arrays."""
     return _arrays(samples.x, samples.format.x_names), _arrays(samples.y, samples.format.y_names)
 
 
-def _arrays(arrays: tuple[np.ndarray, ...], names: tuple[str, ...]) -> Arrays:
+def _arrays(arrays: tuple[np.ndarray, ...], names: tuple[str, ...]) -> SampleArrays:
     if names:
         return dict(zip(names, arrays, strict=True))
     return arrays[0] if len(arrays) == 1 else arrays

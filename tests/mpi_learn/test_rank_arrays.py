@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 
-from mpi_learn.training.checkpoints.checkpoint_file import Checkpoint, save_checkpoint
+from mpi_learn.training.checkpoints.checkpoint_file import SavedTraining, save_checkpoint
 from mpi_learn.training.checkpoints.resume import gather_arrays, scatter_arrays
 from tests.mpi_learn.thread_ranks import run_ranks
 
@@ -34,7 +34,7 @@ def test_arrays_of_all_ranks_are_saved_and_loaded_as_buffers(tmp_path):
         comm.send = send
         with gather_arrays(comm, arrays_of(comm.rank)) as rank_arrays:
             if comm.rank == 0:
-                save_checkpoint(tmp_path, Checkpoint({}, {}), rank_arrays)
+                save_checkpoint(tmp_path, SavedTraining({}, {}), rank_arrays)
         return scatter_arrays(comm, tmp_path, comm.size)
 
     for rank, found in enumerate(run_ranks(3, run)):

@@ -507,6 +507,18 @@ def test_checkpoint_without_an_array_of_a_rank_is_refused(comm, tmp_path):
         train(configuration, comm, data=line())
 
 
+@pytest.mark.parametrize("key", ["path", "start_from"])
+def test_checkpoint_of_an_earlier_format_is_refused(comm, tmp_path, key):
+    first, configuration = tmp_path / "first", NUMBERS | {"epochs": 1}
+    train(configuration | {"checkpoint": {"path": str(first)}}, comm, data=line())
+    saved = load_checkpoint(first)
+    saved.arrays["moving"] = saved.arrays.pop("batch_statistics")
+    save_checkpoint(first, saved, [])
+    section = {"path": str(tmp_path / "second")} | {key: str(first)}
+    with pytest.raises(ConfigurationError, match="another version of MPI Learn has written this checkpoint"):
+        train(configuration | {"checkpoint": section}, comm, data=line())
+
+
 def test_checkpoint_from_before_an_option_and_a_counter_existed_is_continued(comm, tmp_path):
     configuration = NUMBERS | {"algorithm": {"name": "allreduce"}, "checkpoint": {"path": str(tmp_path)}}
     first = train(configuration | {"epochs": 2}, comm, data=line())

@@ -20,11 +20,11 @@ METADATA = "metadata"
 OF_RANK = "rank."
 """Prefix of the arrays that one rank alone holds: ``rank.3.energy``."""
 
-Arrays = dict[str, np.ndarray]
+NamedArrays = dict[str, np.ndarray]
 
 
 @dataclass
-class Checkpoint:
+class SavedTraining:
     """A training after some epoch.
 
     Attributes:
@@ -33,10 +33,10 @@ class Checkpoint:
     """
 
     metadata: dict[str, Any]
-    arrays: Arrays
+    arrays: NamedArrays
 
 
-def save_checkpoint(folder: Path, checkpoint: Checkpoint, rank_arrays: Iterable[tuple[int, Arrays]]) -> Path:
+def save_checkpoint(folder: Path, checkpoint: SavedTraining, rank_arrays: Iterable[tuple[int, NamedArrays]]) -> Path:
     """Writes a checkpoint, which replaces the last one when it is complete.
 
     Args:
@@ -67,7 +67,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, rank_arrays: Iterable[
     return file
 
 
-def load_checkpoint(folder: Path) -> Checkpoint | None:
+def load_checkpoint(folder: Path) -> SavedTraining | None:
     """The checkpoint in `folder`; None if there is none.
 
     Raises:
@@ -81,21 +81,21 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
             arrays = {
                 name: np.asarray(content[name], order="C") for name in content.files if not name.startswith(OF_RANK)
             }
-        return Checkpoint(json.loads(arrays.pop(METADATA).tobytes()), arrays)
+        return SavedTraining(json.loads(arrays.pop(METADATA).tobytes()), arrays)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise ConfigurationError(
             f"this is not a checkpoint: {error}", where=str(file), cure="remove it, or write another checkpoint.path"
         ) from error
 
 
-def load_rank_arrays(folder: Path, rank: int) -> Arrays:
+def load_rank_arrays(folder: Path, rank: int) -> NamedArrays:
     """The arrays of one rank in the checkpoint in `folder`."""
     prefix = f"{OF_RANK}{rank}."
     with np.load(folder / FILE, allow_pickle=False) as content:
         return {name.removeprefix(prefix): content[name] for name in content.files if name.startswith(prefix)}
 
 
-def _write(archive: zipfile.ZipFile, prefix: str, arrays: Arrays) -> None:
+def _write(archive: zipfile.ZipFile, prefix: str, arrays: NamedArrays) -> None:
     """Adds arrays in the format of `numpy.savez`."""
     for name, array in arrays.items():
         with archive.open(f"{prefix}{name}.npy", "w", force_zip64=True) as member:

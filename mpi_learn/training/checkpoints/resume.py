@@ -19,14 +19,14 @@ from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.settings.paths import make_folder
 from mpi_learn.training.checkpoints.checkpoint_file import (
-    Arrays,
-    Checkpoint,
+    NamedArrays,
+    SavedTraining,
     load_checkpoint,
     load_rank_arrays,
     save_checkpoint,
 )
 from mpi_learn.training.configuration import TrainingConfiguration
-from mpi_learn.training.sections import Checkpoint as CheckpointSection
+from mpi_learn.training.sections import Checkpoint
 from mpi_learn.training.state import State
 
 MAY_DIFFER = ("epochs", "checkpoint", "early_stopping", "target", "validation", "trace", "monitor", "xla", "callbacks")
@@ -78,7 +78,7 @@ class Checkpointing:
         """
         if (section := self.configuration.checkpoint) is None:
             return
-        loaded: Checkpoint | None = None
+        loaded: SavedTraining | None = None
         is_same = True
         with agreed_errors(self.comm):
             if self.comm.rank == 0:
@@ -97,17 +97,17 @@ class Checkpointing:
             else:
                 self._restore(found, f"checkpoint {section.start_from}")
 
-    def _snapshot(self, integers: np.ndarray) -> Checkpoint:
+    def _snapshot(self, integers: np.ndarray) -> SavedTraining:
         """The training as it is now.
 
         Args:
             integers: (ranks, n) int64, the integers of every rank's `Model.state`.
         """
         model, stopping = self.model, self.state.stopping
-        arrays = {"weights": model.weights, "moving": model.state.floats(), "counters": integers}
+        arrays = {"weights": model.weights, "batch_statistics": model.state.floats(), "counters": integers}
         arrays |= {f"algorithm.{name}": array for name, array in self.algorithm.state().items()}
         if stopping.best_weights is not None and stopping.best_statistics is not None:
-            arrays |= {"best_weights": stopping.best_weights, "best_moving": stopping.best_statistics}
+            arrays |= {"best_weights": stopping.best_weights, "best_batch_statistics": stopping.best_statistics}
         metadata = {
             "epoch": self.state.epoch,
             "history": self.state.history.columns,
@@ -122,20 +122,26 @@ class Checkpointing:
             "training": self.configuration.model_dump(mode="json"),
             "uses_xla": model.uses_xla,
         }
-        return Checkpoint(metadata, arrays)
+        return SavedTraining(metadata, arrays)
 
-    def _restore(self, checkpoint: Checkpoint, where: str) -> None:
+    def _restore(self, checkpoint: SavedTraining, where: str) -> None:
         """Fills model, algorithm and history from a checkpoint of any training of the same model."""
         arrays, shapes = checkpoint.arrays, tuple(tuple(shape) for shape in checkpoint.metadata["shapes"])
+        if "batch_statistics" not in arrays:
+            raise ConfigurationError(
+                "another version of MPI Learn has written this checkpoint",
+                where=where,
+                cure="give the path of an empty folder",
+            )
         has_same_weights = shapes == self.model.layout.shapes
-        if not has_same_weights or arrays["moving"].shape != self.model.state.floats().shape:
+        if not has_same_weights or arrays["batch_statistics"].shape != self.model.state.floats().shape:
             raise ConfigurationError(
                 f"{'batch statistics' if has_same_weights else 'weight shapes'} differ from the checkpoint's",
                 where=where,
                 cure="give the path of a checkpoint of this model, or of an empty folder",
             )
         self.model.weights[:] = arrays["weights"]
-        self.model.state.set_floats(arrays["moving"])
+        self.model.state.set_floats(arrays["batch_statistics"])
         if arrays["counters"].shape == (self.comm.size, len(self.model.state.integers())):
             self.model.state.set_integers(arrays["counters"][self.comm.rank])  # else: fresh random numbers
         for name, array in self.algorithm.state().items():
@@ -147,7 +153,7 @@ class Checkpointing:
         self.state.n_samples = checkpoint.metadata.get("n_samples", 0)
         self.state.history.columns = dict(checkpoint.metadata["history"])
 
-    def _restore_same(self, checkpoint: Checkpoint, rank_arrays: Arrays, where: str) -> None:
+    def _restore_same(self, checkpoint: SavedTraining, rank_arrays: NamedArrays, where: str) -> None:
         """Restores the part of a checkpoint that is valid only for the same training."""
         check_complete([f"algorithm.{name}" for name in self.algorithm.state()], checkpoint.arrays, where)
         if rank_arrays:
@@ -163,7 +169,7 @@ class Checkpointing:
         if then.get("callbacks") == now["callbacks"]:
             state.callbacks = metadata.get("callbacks", [])
         if state.stopping.is_continued(then.get("early_stopping")):
-            best = arrays.get("best_weights"), arrays.get("best_moving")
+            best = arrays.get("best_weights"), arrays.get("best_batch_statistics")
             state.stopping.restore(metadata["stopping"], *best)
         state.ended_by = state.stopping.reason({name: column[-1] for name, column in state.history.columns.items()})
         ended_by = metadata.get("ended_by")
@@ -171,7 +177,7 @@ class Checkpointing:
             state.ended_by = ended_by  # with validation in a thread, by an epoch before the last one
 
 
-def _load(section: CheckpointSection) -> tuple[Checkpoint | None, bool]:
+def _load(section: Checkpoint) -> tuple[SavedTraining | None, bool]:
     """The checkpoint from which a training begins, if any, and whether the same training has written it."""
     make_folder(section.path, "checkpoint.path")
     found = load_checkpoint(section.path) if section.resume else None
@@ -187,7 +193,7 @@ def _load(section: CheckpointSection) -> tuple[Checkpoint | None, bool]:
     return found, False
 
 
-def broadcast_checkpoint(comm: Communicator, checkpoint: Checkpoint | None) -> Checkpoint | None:
+def broadcast_checkpoint(comm: Communicator, checkpoint: SavedTraining | None) -> SavedTraining | None:
     """Rank 0's `checkpoint`, on every rank. Collective over `comm`.
 
     The arrays are separate messages, because MPI does not send a Python object of 2 GiB or more.
@@ -198,20 +204,20 @@ def broadcast_checkpoint(comm: Communicator, checkpoint: Checkpoint | None) -> C
         return None
     metadata, kinds = outline
     if checkpoint is None:
-        checkpoint = Checkpoint(metadata, _uninitialised(kinds))
+        checkpoint = SavedTraining(metadata, _uninitialised(kinds))
     for array in checkpoint.arrays.values():
         broadcast_in_place(comm, array)
     return checkpoint
 
 
-def send_arrays(comm: Communicator, arrays: Arrays, to: int) -> None:
+def send_arrays(comm: Communicator, arrays: NamedArrays, to: int) -> None:
     """Sends the arrays of one rank, each as a message: see `broadcast_checkpoint`."""
     comm.send(_kinds(arrays), to, RANK_ARRAYS)
     for array in arrays.values():
         send_from(comm, np.ascontiguousarray(array).reshape(-1), to, RANK_ARRAYS)
 
 
-def receive_arrays(comm: Communicator, source: int) -> Arrays:
+def receive_arrays(comm: Communicator, source: int) -> NamedArrays:
     """Receives what `source` sends with `send_arrays`."""
     arrays = _uninitialised(comm.recv(source=source, tag=RANK_ARRAYS))
     for array in arrays.values():
@@ -219,16 +225,16 @@ def receive_arrays(comm: Communicator, source: int) -> Arrays:
     return arrays
 
 
-def _kinds(arrays: Arrays) -> Kinds:
+def _kinds(arrays: NamedArrays) -> Kinds:
     return {name: (array.shape, array.dtype) for name, array in arrays.items()}
 
 
-def _uninitialised(kinds: Kinds) -> Arrays:
+def _uninitialised(kinds: Kinds) -> NamedArrays:
     return {name: np.empty(shape, dtype) for name, (shape, dtype) in kinds.items()}
 
 
 @contextmanager
-def gather_arrays(comm: Communicator, own: Arrays) -> Iterator[Iterator[tuple[int, Arrays]]]:
+def gather_arrays(comm: Communicator, own: NamedArrays) -> Iterator[Iterator[tuple[int, NamedArrays]]]:
     """An iterator over (rank, arrays `own` of that rank) on rank 0; an empty iterator on the other ranks.
 
     Collective over `comm`.
@@ -247,7 +253,7 @@ def gather_arrays(comm: Communicator, own: Arrays) -> Iterator[Iterator[tuple[in
             pass
 
 
-def scatter_arrays(comm: Communicator, folder: Path, n_ranks: int) -> Arrays:
+def scatter_arrays(comm: Communicator, folder: Path, n_ranks: int) -> NamedArrays:
     """This rank's own arrays in the checkpoint in `folder`; empty if the number of ranks differs.
 
     Collective over `comm`.
@@ -269,7 +275,7 @@ def scatter_arrays(comm: Communicator, folder: Path, n_ranks: int) -> Arrays:
     return mine
 
 
-def check_complete(names: Iterable[str], saved: Arrays, where: str) -> None:
+def check_complete(names: Iterable[str], saved: NamedArrays, where: str) -> None:
     """Raises ConfigurationError if a checkpoint of the same training lacks an array of its algorithm."""
     for name in names:
         if name not in saved:
