@@ -8,10 +8,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from mpi_learn.data.files.location import located
+from mpi_learn.data.files.location import absolute
 from mpi_learn.settings import keys_of_other_libraries
 from mpi_learn.settings.section import Section, as_list
-from mpi_learn.settings.user_code import located_specification
+from mpi_learn.settings.user_code import absolute_specification
 from mpi_learn.settings.validation import InvalidValue
 
 Names = str | list[str | list[str]] | dict[str, str | list[str]]
@@ -120,20 +120,20 @@ class DataConfiguration(Section):
             raise ValueError("validation and validation_fraction exclude each other: leave one out")
         return self
 
-    def located(self, directory: Path) -> DataConfiguration:
+    def with_absolute_paths(self, directory: Path) -> DataConfiguration:
         """The configuration with relative paths resolved against `directory`. URLs do not change."""
         return self.model_copy(
             update={
-                "train": [located(place, directory) for place in self.train],
-                "validation": self.validation and [located(place, directory) for place in self.validation],
-                "cache": self.cache and located(self.cache, directory),
-                "features": _located_function(self.features, directory),
-                "labels": _located_function(self.labels, directory),
+                "train": [absolute(place, directory) for place in self.train],
+                "validation": self.validation and [absolute(place, directory) for place in self.validation],
+                "cache": self.cache and absolute(self.cache, directory),
+                "features": _with_absolute_path(self.features, directory),
+                "labels": _with_absolute_path(self.labels, directory),
             }
         )
 
 
-def _located_function(names: Names | Transform | None, directory: Path) -> Names | Transform | None:
+def _with_absolute_path(names: Names | Transform | None, directory: Path) -> Names | Transform | None:
     if not isinstance(names, Transform):
         return names
-    return names.model_copy(update={"function": located_specification(names.function, directory)})
+    return names.model_copy(update={"function": absolute_specification(names.function, directory)})

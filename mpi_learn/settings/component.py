@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.settings.user_code import errors_of_user_code, is_function, load_function, located_specification
+from mpi_learn.settings.user_code import absolute_specification, errors_of_user_code, is_function, load_function
 
 
 class Component(BaseModel):
@@ -46,19 +46,19 @@ def component(value: Named) -> Component:
     return Component(name=value) if isinstance(value, str) else value
 
 
-def located(value: Any, directory: Path) -> Any:
+def with_absolute_paths(value: Any, directory: Path) -> Any:
     """`value` with relative paths of Python files resolved against `directory`.
 
     Args:
         value: A name, a section with a `name`, or a list or mapping of them.
     """
     if isinstance(value, BaseModel) and hasattr(value, "name"):
-        return value.model_copy(update={"name": located_specification(value.name, directory)})
+        return value.model_copy(update={"name": absolute_specification(value.name, directory)})
     if isinstance(value, dict):
-        return {key: located(entry, directory) for key, entry in value.items()}
+        return {key: with_absolute_paths(entry, directory) for key, entry in value.items()}
     if isinstance(value, list):
-        return [located(entry, directory) for entry in value]
-    return located_specification(value, directory) if isinstance(value, str) else value
+        return [with_absolute_paths(entry, directory) for entry in value]
+    return absolute_specification(value, directory) if isinstance(value, str) else value
 
 
 def make_component(wanted: Component, n_positional: int) -> Any:

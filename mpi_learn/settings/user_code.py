@@ -59,7 +59,7 @@ def is_function(specification: str) -> bool:
     return bool(colon and source and name.isidentifier())
 
 
-def located_specification(specification: str, directory: Path) -> str:
+def absolute_specification(specification: str, directory: Path) -> str:
     """`specification` with a relative path of a file resolved against `directory`. Other names do not change."""
     source, colon, name = specification.rpartition(":") if is_function(specification) else (specification, "", "")
     if source.endswith((".py", ".keras", ".json")) and "://" not in source:

@@ -93,7 +93,7 @@ def validated(model_class: type[Validated], data: Any, where: str) -> Validated:
         raise _translated(error, model_class, data, where) from None
 
 
-def location(where: str, key: str) -> str:
+def key_in_file(where: str, key: str) -> str:
     """The location of a key: ``file: section.key``."""
     if not where or not key:
         return where or key
@@ -111,7 +111,7 @@ def _translated(error: ValidationError, model_class: type[BaseModel], data: Any,
     others = {".".join(other.path) for other in keys} - {".".join(key.path)}
     if others:
         cure = "; ".join(filter(None, [cure, f"also invalid: {', '.join(sorted(others))}"]))
-    return ConfigurationError(problem, where=location(where, ".".join(key.path)), cure=cure)
+    return ConfigurationError(problem, where=key_in_file(where, ".".join(key.path)), cure=cure)
 
 
 def _key_of(error: Any, model_class: type[BaseModel], data: Any) -> _Key:

@@ -15,11 +15,11 @@ from mpi_learn.models.configuration import Framework, Losses, LossWeights, Metri
 from mpi_learn.models.outputs import possible_names
 from mpi_learn.optimizers.configuration import Adam, NotFused, OptimizerConfiguration
 from mpi_learn.settings import keys_of_other_libraries
-from mpi_learn.settings.component import Named, component, located
+from mpi_learn.settings.component import Named, component, with_absolute_paths
 from mpi_learn.settings.section import Section, without_numpy
 from mpi_learn.settings.suggestions import suggestion
-from mpi_learn.settings.user_code import is_function, located_specification
-from mpi_learn.settings.validation import InvalidValue, location, validated
+from mpi_learn.settings.user_code import absolute_specification, is_function
+from mpi_learn.settings.validation import InvalidValue, key_in_file, validated
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_learn.training.sections import Checkpoint, EarlyStopping, GanSection, Target, Validation
 
@@ -163,17 +163,19 @@ class TrainingConfiguration(Section):
         }
         return next((problem for problem, is_met in rules.items() if not is_met), "")
 
-    def located(self, directory: Path) -> TrainingConfiguration:
+    def with_absolute_paths(self, directory: Path) -> TrainingConfiguration:
         """The same with absolute paths; relative ones are relative to `directory`, and ``~`` is the home directory."""
         changes: dict[str, Any] = {
-            "model": located_specification(self.model, directory),
-            **{key: located(getattr(self, key), directory) for key in NAMED if key in self.model_fields_set},
+            "model": absolute_specification(self.model, directory),
+            **{
+                key: with_absolute_paths(getattr(self, key), directory) for key in NAMED if key in self.model_fields_set
+            },
         }
         if self.gan is not None:
             own = {key: getattr(self.gan, key) for key in ("discriminator_optimizer", "generator_optimizer")}
-            changes["gan"] = self.gan.model_copy(update=located(own, directory))
+            changes["gan"] = self.gan.model_copy(update=with_absolute_paths(own, directory))
         if self.data is not None:
-            changes["data"] = self.data.located(directory)
+            changes["data"] = self.data.with_absolute_paths(directory)
         if self.trace is not None:
             changes["trace"] = directory / self.trace.expanduser()
         if self.checkpoint is not None:
@@ -248,12 +250,12 @@ def read_configuration(
     configuration = validated(TrainingConfiguration, content, where)
     checked = configuration.model_copy(update={"data": None}) if is_fold else configuration
     for key, metric in configuration.watched_metrics().items():
-        checked.check_metric(metric, location(where, key))
+        checked.check_metric(metric, key_in_file(where, key))
     stopping = configuration.early_stopping
     if stopping is not None and stopping.direction is None:
         raise ConfigurationError(
             f"it is not known whether a small or a large {stopping.metric} is better",
-            where=location(where, "early_stopping.mode"),
+            where=key_in_file(where, "early_stopping.mode"),
             cure="write `mode: min` or `mode: max`",
         )
-    return configuration.located(directory.resolve())
+    return configuration.with_absolute_paths(directory.resolve())

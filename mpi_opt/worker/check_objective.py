@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mpi_learn.settings.user_code import is_function, signature_of
-from mpi_learn.settings.validation import location
+from mpi_learn.settings.validation import key_in_file
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
 from mpi_opt.configuration.placeholders import references
@@ -27,19 +27,19 @@ def check_objective(configuration: StudyConfiguration, space: Space, directory: 
     if configuration.objective == EXTERNAL:
         return
     if configuration.objective != "train":
-        with _errors_at(location(where, "objective")):
+        with _errors_at(key_in_file(where, "objective")):
             signature_of(configuration.objective, directory)
         return
     n_folds = configuration.folds.number
     objective = TrainingObjective(
         configuration.training or {}, configuration.figure_of_merit, directory, n_folds=n_folds
     )
-    section = location(where, "training")
+    section = key_in_file(where, "training")
     with _errors_at(section):
         training = objective.configuration(space.centre(), where=section)
     if training.data is None:
         raise ConfigurationError(
-            "this section is required", where=location(section, "data"), cure="say which files to train on"
+            "this section is required", where=key_in_file(section, "data"), cure="say which files to train on"
         )
     _check_figure_of_merit(configuration, training, directory, where)
     _check_usage(configuration, space, directory, where)
@@ -50,7 +50,7 @@ def check_objective(configuration: StudyConfiguration, space: Space, directory: 
     if configuration.folds.number > n_training:
         raise ConfigurationError(
             f"{n_training} samples cannot be split into {configuration.folds.number} folds",
-            where=location(where, "folds"),
+            where=key_in_file(where, "folds"),
             cure=f"write folds: {min(5, n_training)}, or give more samples",
         )
 
@@ -58,7 +58,7 @@ def check_objective(configuration: StudyConfiguration, space: Space, directory: 
 def _check_figure_of_merit(
     configuration: StudyConfiguration, training: TrainingConfiguration, directory: Path, where: str
 ) -> None:
-    key, wanted = location(where, "figure_of_merit"), configuration.figure_of_merit
+    key, wanted = key_in_file(where, "figure_of_merit"), configuration.figure_of_merit
     known = {name.removeprefix("val_") for name in training.metric_names()}
     for name in [wanted] if isinstance(wanted, str) else wanted:
         if is_function(name):
@@ -79,14 +79,14 @@ def _check_usage(configuration: StudyConfiguration, space: Space, directory: Pat
     if name := next(references(models[0]), None):
         models = [str(model) for model in space[name].all_values()]
     for model in filter(is_function, models):
-        with _errors_at(location(where, "training.model")):
+        with _errors_at(key_in_file(where, "training.model")):
             signature = signature_of(model, directory)
         used |= set(space) if signature.accepts_any else set(signature.names)
     for name in space:
         if name not in used:
             raise ConfigurationError(
                 f"the hyperparameter {name} is not used",
-                where=location(where, f"space.{name}"),
+                where=key_in_file(where, f"space.{name}"),
                 cure=f"write ${name} somewhere in training:, name it in {models[0]}, or remove it from the space",
             )
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.settings.user_code import load_function, located_specification, signature_of
+from mpi_learn.settings.user_code import absolute_specification, load_function, signature_of
 
 SOURCE = """
 import neighbour
@@ -194,8 +194,8 @@ def test_file_that_was_interrupted_runs_again_from_its_beginning(folder):
     assert load_function("models.py:build", folder)() == 7
 
 
-def test_only_files_are_located(folder):
-    assert located_specification("a.py:f", folder) == f"{folder}/a.py:f"
-    assert located_specification("pack.age:f", folder) == "pack.age:f"
-    assert located_specification("model.keras", folder) == f"{folder}/model.keras"
-    assert located_specification("mse", folder) == "mse"
+def test_only_files_become_absolute(folder):
+    assert absolute_specification("a.py:f", folder) == f"{folder}/a.py:f"
+    assert absolute_specification("pack.age:f", folder) == "pack.age:f"
+    assert absolute_specification("model.keras", folder) == f"{folder}/model.keras"
+    assert absolute_specification("mse", folder) == "mse"

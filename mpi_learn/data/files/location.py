@@ -10,7 +10,7 @@ def is_url(place: str) -> bool:
     return "://" in place
 
 
-def located(place: str, directory: Path) -> str:
+def absolute(place: str, directory: Path) -> str:
     """`place` as an absolute path, relative to `directory`; ``~`` is the home directory. URLs do not change."""
     if is_url(place):
         return place

@@ -34,7 +34,7 @@ def trial_yaml(study: Study, trial: TrialRecord, *, is_elsewhere: bool = False) 
     content = trial.parameters if training is None else _training(training, trial, directory)
     if training and directory:
         if is_elsewhere:
-            content = _located(content, Path(directory))
+            content = _with_absolute_paths(content, Path(directory))
         else:
             lines.append(f"# relative paths are relative to {directory}")
     text = dumped(content)
@@ -50,10 +50,10 @@ def _training(template: dict[str, Any], trial: TrialRecord, directory: str | Non
     return {key: filled[key] for key in ("model", "parameters") if key in filled} | filled
 
 
-def _located(content: dict[str, Any], directory: Path) -> dict[str, Any]:
+def _with_absolute_paths(content: dict[str, Any], directory: Path) -> dict[str, Any]:
     """`content` with absolute paths of the files that it reads; the paths of files that it writes stay relative."""
-    from mpi_learn.data.files.location import located
-    from mpi_learn.settings.user_code import located_specification
+    from mpi_learn.data.files.location import absolute
+    from mpi_learn.settings.user_code import absolute_specification
 
     def each(value: Any, locate: Callable[[str, Path], str]) -> Any:
         if isinstance(value, dict):
@@ -63,11 +63,11 @@ def _located(content: dict[str, Any], directory: Path) -> dict[str, Any]:
         return locate(value, directory) if isinstance(value, str) else value
 
     named = ("model", "loss", "metrics", "weighted_metrics", "callbacks", "optimizer", "gan")
-    found = {k: each(v, located_specification) if k in named else v for k, v in content.items()}
+    found = {k: each(v, absolute_specification) if k in named else v for k, v in content.items()}
     if isinstance(checkpoint := found.get("checkpoint"), dict) and checkpoint.get("start_from"):
         found["checkpoint"] = checkpoint | {"start_from": str(directory / Path(checkpoint["start_from"]).expanduser())}
     data = found.get("data")
     if isinstance(data, dict):
         files = ("train", "validation")
-        found["data"] = {k: each(v, located if k in files else located_specification) for k, v in data.items()}
+        found["data"] = {k: each(v, absolute if k in files else absolute_specification) for k, v in data.items()}
     return found

@@ -288,9 +288,9 @@ TABLE = {
 @pytest.mark.parametrize("bad", TABLE.values(), ids=TABLE)
 def test_bad_data_are_named_with_their_cure(bad, tmp_path):
     bad.write(tmp_path)
-    configuration = DataConfiguration(**{"train": "a.h5", "features": "X", "labels": "y"} | bad.others).located(
-        tmp_path
-    )
+    configuration = DataConfiguration(
+        **{"train": "a.h5", "features": "X", "labels": "y"} | bad.others
+    ).with_absolute_paths(tmp_path)
     with pytest.raises(DataError) as caught:
         load(configuration, MPI.COMM_SELF, seed=0)
     message = str(caught.value)

@@ -120,14 +120,14 @@ def test_the_users_function_is_not_called_for_a_file_without_samples(tmp_path):
     write(tmp_path / "a.h5", X=np.zeros((0, 2)), y=np.zeros(0))
     write(tmp_path / "b.h5", X=np.ones((3, 2)), y=np.arange(3))
     (tmp_path / "f.py").write_text("def f(x):\n    return x / x.max()\n")
-    configuration = configured("?.h5", features={"names": "X", "function": "f.py:f"}).located(tmp_path)
+    configuration = configured("?.h5", features={"names": "X", "function": "f.py:f"}).with_absolute_paths(tmp_path)
     assert load(configuration, MPI.COMM_SELF, 0).n_training == 3
 
 
 def test_the_users_function_transforms_the_arrays_of_a_file(tmp_path):
     path = write(tmp_path / "a.h5", X=np.arange(12.0).reshape(6, 2), y=np.arange(6))
     (tmp_path / "f.py").write_text("def f(x):\n    return x.sum(axis=1, keepdims=True), x[:, :1] * 2\n")
-    configuration = configured("a.h5", features={"names": "X", "function": "f.py:f"}).located(tmp_path)
+    configuration = configured("a.h5", features={"names": "X", "function": "f.py:f"}).with_absolute_paths(tmp_path)
     sums, doubles = load(configuration, MPI.COMM_SELF, 0).training.x
     assert sums.shape == doubles.shape == (6, 1)
     assert sums[:, 0].tolist() == [1, 5, 9, 13, 17, 21]
