@@ -77,6 +77,11 @@ class Loss:
         """Whether it is not one of `torch.nn`."""
         return not _is_of_torch(type(self.module))
 
+    @property
+    def reduction(self) -> str:
+        """The `reduction` of the loss, such as ``mean`` or ``sum``; empty for a function."""
+        return str(getattr(self.module, "reduction", ""))
+
     def mean(self, outputs: Any, targets: Any, weights: torch.Tensor | None = None) -> torch.Tensor:
         """The mean loss of a batch.
 
@@ -87,14 +92,41 @@ class Loss:
         Raises:
             ConfigurationError: There are weights, and the loss gives no value for each of them.
         """
-        if self.rule is not None and self.rule.class_axis is not None:
-            targets = (targets.squeeze(-1) if targets.ndim == outputs.ndim else targets).long()
-        elif self.rule is not None:
-            targets = matched(targets, outputs)
-        if weights is None:
-            values: torch.Tensor = self.function(outputs, targets)
-            return values if values.ndim == 0 else _checked(values, outputs, targets).float().mean()
-        if getattr(self.module, "reduction", "") == "sum":
+        targets = self._fitted(targets, outputs)
+        if weights is not None:
+            return self._weighted_mean(outputs, targets, weights)
+        values: torch.Tensor = self.function(outputs, targets)
+        return values if values.ndim == 0 else _checked(values, outputs, targets).float().mean()
+
+    def weight(self, targets: Any, n: int) -> float:
+        """The divisor in `mean`: usually `n`, the number of samples or of losses.
+
+        PyTorch's mean over class numbers is different: it leaves out ignored labels, and divides by the sum of the
+        weights of the classes if there are any.
+        """
+        if self.rule is None or self.rule.class_axis is None or self.reduction != "mean":
+            return float(n)
+        labels, factors = targets.numpy(), getattr(self.module, "weight", None)  # indexing is slow in PyTorch
+        is_kept = labels != self.rule.ignored
+        if factors is None:
+            return float(n * np.count_nonzero(is_kept) / max(labels.size, 1))
+        return float(factors[targets[torch.from_numpy(is_kept)].long()].sum())
+
+    def buffers(self) -> list[torch.Tensor]:
+        """The buffers of a loss that is a module."""
+        return [] if self.module is None else list(self.module.buffers())
+
+    def _fitted(self, targets: Any, outputs: Any) -> Any:
+        """The targets in the shape and dtype that a loss of `torch.nn` takes."""
+        if self.rule is None:
+            return targets
+        if self.rule.class_axis is None:
+            return matched(targets, outputs)
+        return (targets.squeeze(-1) if targets.ndim == outputs.ndim else targets).long()
+
+    def _weighted_mean(self, outputs: Any, targets: Any, weights: torch.Tensor) -> torch.Tensor:
+        """See `mean`."""
+        if self.reduction == "sum":
             raise ConfigurationError(
                 "with sample weights the loss must not be a sum over the batch",
                 where="loss",
@@ -116,27 +148,9 @@ class Loss:
                 cure="store one weight per sample, or one for each of the losses",
             )
         weighted = values.float() * weights.reshape(*weights.shape, *[1] * (values.ndim - weights.ndim))
-        is_per_sample = getattr(self.module, "reduction", "") == "batchmean"
-        n = len(values) if is_per_sample else weighted.numel()
-        return weighted.sum() / (self.weight(targets, n) or 1.0)
-
-    def weight(self, targets: Any, n: int) -> float:
-        """The divisor in `mean`: usually `n`, the number of samples or of losses.
-
-        PyTorch's mean over class numbers is different: it leaves out ignored labels, and divides by the sum of the
-        weights of the classes if there are any.
-        """
-        if self.rule is None or self.rule.class_axis is None or getattr(self.module, "reduction", "") != "mean":
-            return float(n)
-        labels, factors = targets.numpy(), getattr(self.module, "weight", None)  # indexing is slow in PyTorch
-        is_kept = labels != self.rule.ignored
-        if factors is None:
-            return float(n * np.count_nonzero(is_kept) / max(labels.size, 1))
-        return float(factors[targets[torch.from_numpy(is_kept)].long()].sum())
-
-    def buffers(self) -> list[torch.Tensor]:
-        """The buffers of a loss that is a module."""
-        return [] if self.module is None else list(self.module.buffers())
+        n = len(values) if self.reduction == "batchmean" else weighted.numel()
+        mean: torch.Tensor = weighted.sum() / (self.weight(targets, n) or 1.0)
+        return mean
 
 
 def _checked(values: torch.Tensor, outputs: Any, targets: Any) -> torch.Tensor:
