@@ -66,7 +66,7 @@ class StopCondition:
     def has_time_for_one(self) -> bool:
         """Whether a trial that starts now is likely to end in time. True while no duration is known."""
         ranked = self._durations_s
-        likely_s = ranked[min(int(FRACTION_IN_TIME * len(ranked)), len(ranked) - 1)] if ranked else 0.0
+        likely_s = ranked[math.ceil(FRACTION_IN_TIME * len(ranked)) - 1] if ranked else 0.0
         return time.monotonic() - self._began + likely_s < self._limit_s
 
     def may_be_a_death(self) -> bool:

@@ -6,6 +6,7 @@ members. An exception of user code becomes part of an `Outcome`, and the block c
 
 from __future__ import annotations
 
+import math
 import time
 from functools import partial
 from operator import attrgetter
@@ -177,7 +178,11 @@ def merged(
         expected, uncertainty = reference.expected(values), reference.uncertainty(values)
         return figures_of_merit.outcome(number, "pruned", (expected,), (uncertainty,), duration_s, folds)
     state: State = "pruned" if any(part.was_stopped for part in parts) else "complete"
-    return figures_of_merit.outcome(number, state, *figures_of_merit.aggregate_folds(folds), duration_s, folds)
+    figures, uncertainties = figures_of_merit.aggregate_folds(folds)
+    if not all(map(math.isfinite, figures)):
+        error = "the figures of merit of the folds are too large for their mean"
+        return Outcome(number, "failed", duration_s=duration_s, folds=folds, error=error)
+    return figures_of_merit.outcome(number, state, figures, uncertainties, duration_s, folds)
 
 
 def _figures(folds: list[FoldOutcome]) -> list[float]:

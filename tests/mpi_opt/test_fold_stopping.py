@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -54,6 +56,11 @@ def test_one_fold_is_not_enough_when_the_scatter_is_unknown():
 def test_a_fold_that_is_hard_for_every_trial_stops_none():
     assert not ReferenceTrial(0.4, BEST, 0.05, 20.0).is_clearly_worse([0.1, 0.9])
     assert ReferenceTrial(0.4, BEST, 0.05, 20.0).is_clearly_worse([0.5, 0.8])
+
+
+def test_huge_differences_between_earlier_trials_stop_none():
+    reference = ReferenceTrial(0.4, BEST, sys.float_info.max, 3.0)
+    assert not reference.is_clearly_worse([1.0, 1.0])
 
 
 def test_the_estimate_of_a_stopped_trial_is_the_best_plus_the_mean_difference_of_its_folds():

@@ -43,7 +43,7 @@ def test_the_end_of_the_batch_job_is_a_time_limit(limit_s, left_s, expected_s):
     assert condition._limit_s == pytest.approx(expected_s, abs=0.5)
 
 
-@pytest.mark.parametrize(("elapsed_s", "may_begin"), [(89.0, True), (91.0, False)])
+@pytest.mark.parametrize(("elapsed_s", "may_begin"), [(90.5, True), (91.5, False)])
 def test_a_trial_begins_if_nine_of_ten_would_end_in_time(elapsed_s, may_begin):
     condition = StopCondition(time_limit_s=100.0)
     condition._began -= elapsed_s

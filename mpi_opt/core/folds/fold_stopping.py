@@ -93,7 +93,8 @@ class ReferenceTrial:
     def _variance(self, differences: Floats) -> float:
         """s̃²."""
         own = float(((differences - differences.mean()) ** 2).sum())
-        return (self.degrees_of_freedom * self.scatter**2 + own) / (self.degrees_of_freedom + len(differences) - 1)
+        prior = self.degrees_of_freedom * self.scatter * self.scatter  # scatter**2 may raise OverflowError
+        return (prior + own) / (self.degrees_of_freedom + len(differences) - 1)
 
     def _differences(self, figures: Sequence[float]) -> Floats:
         differences: Floats = self.sign * (np.asarray(figures, dtype=float) - np.asarray(self.folds[: len(figures)]))
