@@ -69,7 +69,7 @@ class StopCondition:
         likely_s = ranked[math.ceil(FRACTION_IN_TIME * len(ranked)) - 1] if ranked else 0.0
         return time.monotonic() - self._began + likely_s < self._limit_s
 
-    def may_be_a_death(self) -> bool:
+    def is_death_of_a_rank(self) -> bool:
         """Whether the request may be the consequence of a rank's death, without protection.
 
         Open MPI's ``mpirun`` then sends SIGTERM to the other ranks, and ``srun`` SIGKILL. The request is a cancellation
@@ -82,7 +82,7 @@ class StopCondition:
             time.sleep(POLL_S)  # ``mpirun`` kills its ranks soon: the time is needed to write the store
         return not self.request.has_copies
 
-    def may_explain_a_loss(self) -> bool:
+    def wait_for_cancellation(self) -> bool:
         """Whether a rank may be lost because the job is being cancelled. Waits at most `LOSS_S` for the request."""
         until = time.monotonic() + LOSS_S
         while self.request.reason is None and time.monotonic() < until:

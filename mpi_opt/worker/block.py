@@ -19,7 +19,7 @@ from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.objective import Objective, TrialSettings
 from mpi_opt.core.trial import FoldOutcome, Outcome, Reporter, State, Trial
 from mpi_opt.errors import MPILearnError
-from mpi_opt.messages.messages import TO_LEADER, VERDICT, Assignment, PartOutcome, Ready, Verdict
+from mpi_opt.messages.messages import NEXT_FOLD, TO_LEADER, Assignment, NextFold, PartOutcome, Ready
 from mpi_opt.worker.watchdog import Watchdog, in_this_process
 
 
@@ -103,30 +103,28 @@ class Block:
                 break
         return part
 
-    def _continues(
-        self, has_succeeded: bool, trial: Trial, part: PartOutcome, reference: ReferenceTrial | None
-    ) -> bool:
-        """Whether the next fold runs. The leader decides and sends its verdict to the members.
+    def _continues(self, may_continue: bool, trial: Trial, part: PartOutcome, reference: ReferenceTrial | None) -> bool:
+        """Whether the next fold runs. The leader decides and sends its decision to the members.
 
-        Only the leader has the figure of merit, which may be invalid. A rank whose fold has failed does not wait for
-        the verdict, but the leader always sends it.
+        Only the leader has the figure of merit, which may be invalid. A rank that may not continue does not wait for
+        the decision, but the leader always sends it.
         """
         if len(self.groups) > 1 or trial.fold == self.settings.folds - 1:
-            return has_succeeded
+            return may_continue
         if self.comm.rank > 0:
-            return has_succeeded and self._await_verdict(trial)
-        if has_succeeded and reference is not None:
+            return may_continue and self._await_decision(trial)
+        if may_continue and reference is not None:
             part.is_clearly_worse = reference.is_clearly_worse(_figures(part.folds))
-        continues = has_succeeded and not part.is_clearly_worse
+        continues = may_continue and not part.is_clearly_worse
         for member in range(1, self.comm.size):
-            self.comm.send(Verdict(trial.number, trial.fold, continues), dest=member, tag=VERDICT)
+            self.comm.send(NextFold(trial.number, trial.fold, continues), dest=member, tag=NEXT_FOLD)
         return continues
 
-    def _await_verdict(self, trial: Trial) -> bool:
+    def _await_decision(self, trial: Trial) -> bool:
         while True:
-            verdict: Verdict = messaging.receive(self.comm, source=0, tag=VERDICT, meanwhile=self.check)[0]
-            if (verdict.number, verdict.fold) == (trial.number, trial.fold):
-                return verdict.continues  # other verdicts concern folds that have failed on this rank
+            decision: NextFold = messaging.receive(self.comm, source=0, tag=NEXT_FOLD, meanwhile=self.check)[0]
+            if (decision.number, decision.fold) == (trial.number, trial.fold):
+                return decision.runs  # other decisions concern folds that have failed on this rank
 
     def _run_fold(self, trial: Trial, part: PartOutcome, trial_started: float) -> bool:
         """Runs one fold and adds it to `part`; returns whether the next fold may run."""
@@ -140,7 +138,7 @@ class Block:
                 self.watchdog.stop_guarding()
             figures = self.settings.figures_of_merit.read(value) if trial.comm.rank == 0 else ()
         except BaseException as raised:  # noqa: BLE001 - any exception of user code is the outcome of the trial
-            self.watchdog.stop_guarding()
+            self.watchdog.stop_guarding()  # again: an interruption may have been raised in the `finally` clause
             error = self.watchdog.cause(raised)
             part.error = str(agreement.as_training_error(error, self.comm.rank))
             # without protection the loss of a rank ends the job, and an error of MPI is that of user code

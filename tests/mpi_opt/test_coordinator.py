@@ -23,7 +23,7 @@ from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreConflictError, StoreFullError, StudyOwnedError
 from mpi_opt.store.records import AttemptRecord, Start
 from mpi_opt.strategies.strategy import Decision
-from mpi_opt.study.past_trials import EXTERNAL_RANKS
+from mpi_opt.study.past_trials import EXTERNAL_BLOCK, EXTERNAL_RANKS
 from mpi_opt.study.progress import Progress
 from tests.mpi_opt.fakes import ListedStore, ListedStrategy, ScriptedLink
 
@@ -39,13 +39,13 @@ def failing(assignment) -> Outcome:
 def run(link, store, stopping, **limits):
     """A search on one block of one rank."""
     pool = BlockPool(link, BlockMembership.of(BlockLayout(2, 1)))
-    Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(**limits), stopping=stopping)).run()
+    Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(**limits), stop_condition=stopping)).run()
 
 
 def search(link, *, blocks=1, trials=6, strategy=None, store=None, time_limit_s=None, **limits):
     strategy, store = strategy or ListedStrategy(), store or ListedStore()
     pool = BlockPool(link, BlockMembership.of(BlockLayout(blocks + 1, 1)))
-    settings = SearchSettings(SearchLimits(trials, **limits), stopping=StopCondition(time_limit_s=time_limit_s))
+    settings = SearchSettings(SearchLimits(trials, **limits), stop_condition=StopCondition(time_limit_s=time_limit_s))
     Coordinator(pool, strategy, store, 1, settings).run()
     return strategy, store
 
@@ -285,6 +285,45 @@ def test_a_target_that_a_workload_system_reached_stops_the_trials_that_still_run
     assert store.events == ["study_finished"]
 
 
+def test_a_trial_that_a_workload_system_ends_just_before_another_one_is_shown():
+    shown = []
+
+    class Shown(Progress):
+        def finished(self, block, outcome, parameters):
+            shown.append((block, outcome.number))
+
+    store = ShareStore(TrialRecord(2, "complete", {"x": 2}, 1.0))
+    store.records = [TrialRecord(0, "running", {"x": 0}, attempts=1)]
+    store.attempted = [AttemptRecord(0, 1, 0, EXTERNAL_RANKS, "", "", "", "running", "")]
+    pool = BlockPool(ScriptedLink(squares), BlockMembership.of(BlockLayout(2, 1)))
+    settings = SearchSettings(SearchLimits(4), progress=Shown(), new_strategy=ListedStrategy)
+    Coordinator(pool, ListedStrategy(), store, 1, settings).run()
+    assert shown == [(0, 1), (EXTERNAL_BLOCK, 0), (0, 3)]
+
+
+def test_a_target_that_is_reached_when_no_more_trials_start_is_the_reason_of_the_end():
+    class NoTimeAfterFirst(StopCondition):
+        n_ended = 0
+
+        def add_duration(self, duration_s):
+            self.n_ended += 1
+
+        def has_time_for_one(self):
+            return self.n_ended == 0
+
+    store, pool = (
+        ListedStore(),
+        BlockPool(
+            ScriptedLink(lambda one: Outcome(one.number, "complete", 3.0 - one.number, None, 1.0)),
+            BlockMembership.of(BlockLayout(3, 1)),
+        ),
+    )
+    settings = SearchSettings(SearchLimits(9, target=(2.5,)), stop_condition=NoTimeAfterFirst())
+    Coordinator(pool, ListedStrategy(), store, 1, settings).run()
+    assert [finish.outcome.number for finish in store.finished] == [0, 1]
+    assert (store.events, store.details) == (["study_finished"], ["trial 1 reached the target"])
+
+
 def test_a_search_does_not_finish_the_study_while_a_workload_system_runs_one_of_its_trials():
     store = ListedStore([TrialRecord(0, "running", {"x": 0}, attempts=1)])
     store.attempted = [AttemptRecord(0, 1, 0, EXTERNAL_RANKS, "", "", "", "running", "")]
@@ -419,7 +458,7 @@ def test_a_rank_lost_just_before_the_search_is_cancelled_counts_against_no_trial
 
     pool = BlockPool(Cancelled(squares, {2: 1}), BlockMembership.of(BlockLayout(4, 1)))
     Coordinator(
-        pool, strategy, store, 1, SearchSettings(SearchLimits(6, retries=0), stopping=StopCondition(request))
+        pool, strategy, store, 1, SearchSettings(SearchLimits(6, retries=0), stop_condition=StopCondition(request))
     ).run()
     assert 2 in store.requeued
     assert 2 not in dict(strategy.told)
@@ -454,7 +493,7 @@ def test_a_request_is_noticed_at_once_and_first_queues_the_running_trials():
             done.append("note")
 
     pool, store = BlockPool(Asked(squares), BlockMembership.of(BlockLayout(2, 1))), Queue()
-    settings = SearchSettings(SearchLimits(6), progress=Notes(), stopping=StopCondition(request))
+    settings = SearchSettings(SearchLimits(6), progress=Notes(), stop_condition=StopCondition(request))
     Coordinator(pool, ListedStrategy(), store, 1, settings).run()
     assert store.requeued == [0]
     assert done[:3] == ["store", "note", "message"]
@@ -493,7 +532,7 @@ def test_the_loss_of_all_ranks_counts_against_no_trial_if_the_job_is_being_cance
                 threading.Timer(0.05, request.ask, ["SIGTERM"]).start()
 
     pool = BlockPool(Cancelled(squares, {0: 1}), BlockMembership.of(BlockLayout(2, 1)))
-    settings = SearchSettings(SearchLimits(6), stopping=StopCondition(request))
+    settings = SearchSettings(SearchLimits(6), stop_condition=StopCondition(request))
     Coordinator(pool, ListedStrategy(), store, 1, settings).run()
     assert requeued == [([0], "a rank of its block was lost", "lost")]
     assert store.events == ["rank_lost", "search_stopped"]
@@ -660,7 +699,7 @@ def test_a_block_that_fails_again_and_again_is_given_up():
     link.call_watchdog = call_watchdog
     _, store = search(link, blocks=2, trials=30)
     assert store.events == ["block_retired", "study_finished"]
-    assert (2, "End") in link.called
+    assert (2, "EndProcess") in link.called
 
 
 def test_the_last_block_is_kept_although_its_trials_fail():
@@ -700,7 +739,7 @@ def test_the_last_trial_is_recorded_also_if_its_block_does_not_answer(monkeypatc
 
 
 def test_a_trial_that_raised_has_failed_also_if_nothing_frees_the_others_of_its_block(monkeypatch):
-    monkeypatch.setattr("mpi_opt.coordinator.trial_queue.STRANDED_S", 0.05)
+    monkeypatch.setattr("mpi_opt.coordinator.unfinished_trials.STRANDED_S", 0.05)
     link = Deaf(squares, 2)
 
     def send(rank, message, send=link.send):
@@ -788,7 +827,7 @@ def test_a_trial_that_a_workload_system_takes_while_the_search_ends_is_left_to_i
 
         link.receive = receive
         pool = BlockPool(link, BlockMembership.of(BlockLayout(2, 1)))
-        settings = SearchSettings(SearchLimits(100), stopping=StopCondition(request))
+        settings = SearchSettings(SearchLimits(100), stop_condition=StopCondition(request))
         Coordinator(pool, ListedStrategy(), store, study.id, settings).run()
         taken = store.trials(study.id)[-1]
         assert (taken.state, taken.attempts) == ("running", 2)
@@ -812,7 +851,7 @@ def test_a_request_that_comes_when_all_trials_have_ended_leaves_a_finished_study
 class Ambiguous(StopCondition):
     """A condition that cannot tell a cancellation from a rank's death."""
 
-    def may_be_a_death(self) -> bool:
+    def is_death_of_a_rank(self) -> bool:
         return True
 
 
@@ -838,7 +877,7 @@ def test_without_protection_a_running_trial_may_be_why_mpirun_ended_the_ranks(
     run(link, store, condition(request), trials=9, timeout_s=timeout_s)
     assert requeued == ([] if outcome is None else [([0], "the search ended: got SIGTERM", outcome)])
     assert [finish.outcome.number for finish in store.finished] == ([0] if outcome is None else [])
-    assert link.called[-1] == (1, "End"), "a rank that hangs in its trial is not dismissed"
+    assert link.called[-1] == (1, "EndProcess"), "a rank that hangs in its trial is not dismissed"
 
 
 def test_no_trial_starts_that_would_end_after_the_time_limit():

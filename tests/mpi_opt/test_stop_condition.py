@@ -75,7 +75,7 @@ def test_no_trial_fits_that_would_end_after_the_batch_job():
 def test_a_lone_sigterm_may_come_from_a_death_unless_all_ranks_live(signals, launcher, all_live, may_be, monkeypatch):
     monkeypatch.setattr("mpi_opt.coordinator.stop_condition.is_started_by_srun", lambda: launcher == "srun")
     monkeypatch.setattr("mpi_opt.coordinator.stop_condition.all_ranks_live", lambda: all_live)
-    assert StopCondition(asked(*signals)).may_be_a_death() is may_be
+    assert StopCondition(asked(*signals)).is_death_of_a_rank() is may_be
 
 
 def test_a_cancellation_is_not_waited_for_once_its_copy_has_arrived(monkeypatch):
@@ -84,5 +84,5 @@ def test_a_cancellation_is_not_waited_for_once_its_copy_has_arrived(monkeypatch)
     monkeypatch.setattr("mpi_opt.coordinator.stop_condition.COPY_S", 60.0)
     threading.Timer(0.05, request.ask, ["SIGTERM"]).start()
     began = time.monotonic()
-    assert not StopCondition(request).may_be_a_death()
+    assert not StopCondition(request).is_death_of_a_rank()
     assert time.monotonic() - began < 30.0
