@@ -124,7 +124,7 @@ def _read(path: Path, changes: Changes) -> StudyConfiguration:
     from mpi_opt.worker.check_objective import check_objective
 
     configuration = read_study(path, changes)
-    check_objective(configuration, configuration.dimensions(), path.resolve().parent, str(path))
+    check_objective(configuration, configuration.search_space(), path.resolve().parent, str(path))
     return configuration
 
 
@@ -175,7 +175,7 @@ def _check_one_batch(configuration: StudyConfiguration, directory: Path) -> None
 
     if configuration.objective == EXTERNAL:
         return
-    objective, sample = make_objective(configuration, directory), configuration.dimensions().centre()
+    objective, sample = make_objective(configuration, directory), configuration.search_space().centre()
     if not isinstance(objective, TrainingObjective):
         objective.prepare(MPI.COMM_SELF, sample)
         return

@@ -119,7 +119,7 @@ class StudyConfiguration(Section):
         """The roles of `n_ranks` ranks."""
         return BlockLayout.of(n_ranks, self.blocks.size, self.folds.number, self.search.trials, self.blocks.spares)
 
-    def dimensions(self) -> Space:
+    def search_space(self) -> Space:
         """The search space.
 
         Raises:
@@ -147,7 +147,7 @@ def read_study(source: Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
     try:
         check_combinations(configuration)
         _check_names(configuration.space)
-        _check_references(configuration, configuration.dimensions())
+        _check_references(configuration, configuration.search_space())
     except ConfigurationError as error:
         raise error.at(where) from None
     return configuration

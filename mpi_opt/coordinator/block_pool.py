@@ -39,7 +39,7 @@ PARTING_S = 2.0
 FORMING_ATTEMPTS = 3
 """A rank is retired after this number of consecutive blocks that could not be formed with it."""
 
-LONGEST_GAP_S = 1.0
+MAX_GAP_S = 1.0
 """The pool's clock counts at most this much of a gap between two receptions, in seconds."""
 
 
@@ -56,7 +56,7 @@ class ListeningClock:
     @property
     def now_s(self) -> float:
         """The time, in seconds since the creation of the clock."""
-        return self._counted_s + min(time.monotonic() - self._since_s, LONGEST_GAP_S)
+        return self._counted_s + min(time.monotonic() - self._since_s, MAX_GAP_S)
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -115,10 +115,10 @@ class BlockPool:
         """The world ranks of a block, the leader first."""
         return self.membership.blocks[block]
 
-    def fold_leaders(self, block: int, folds: int) -> list[int]:
+    def fold_leaders(self, block: int, n_folds: int) -> list[int]:
         """The world rank of the first rank of each fold group of a block."""
         ranks = self.ranks(block)
-        return [ranks[group[0]] for group in fold_groups(len(ranks), folds)]
+        return [ranks[group[0]] for group in fold_groups(len(ranks), n_folds)]
 
     def hosts(self, block: int) -> str:
         """The hosts of a block, separated by commas."""
@@ -126,7 +126,7 @@ class BlockPool:
 
     def new_running_trial(self, proposal: Proposal, attempt: int, block: int, settings: SearchSettings) -> RunningTrial:
         """The state of a trial that starts on `block` now."""
-        n_groups, limits = len(fold_groups(len(self.ranks(block)), settings.folds)), settings.limits
+        n_groups, limits = len(fold_groups(len(self.ranks(block)), settings.n_folds)), settings.limits
         due_s = self.now_s + (limits.timeout_s or float("inf")) + TIMEOUT_SLACK_S
         values = IntermediateValues(n_groups, limits.figures_of_merit)
         return RunningTrial(proposal, block, attempt, values, self.now_s, due_s)

@@ -152,7 +152,7 @@ class Coordinator:
     def _handle_report(self, rank: int, report: Report) -> None:
         """Passes an intermediate value to the strategy, and stops the trial if the strategy prunes it."""
         running = self.unfinished.running.get(report.number)
-        if running is None or rank not in self.pool.fold_leaders(running.block, self.settings.folds):
+        if running is None or rank not in self.pool.fold_leaders(running.block, self.settings.n_folds):
             return  # the block was given up; the trial runs again
         if self.state.prunes(running, report):
             self._stop_trial(running)
@@ -339,7 +339,7 @@ class Coordinator:
 
     def _stop_trial(self, running: RunningTrial) -> None:
         """Asks the first rank of each fold group, which decides whether its fold continues, to stop a trial."""
-        for rank in self.pool.fold_leaders(running.block, self.settings.folds):
+        for rank in self.pool.fold_leaders(running.block, self.settings.n_folds):
             self.link.send(rank, Stop(running.number))
 
     def _event(self, kind: str, detail: str) -> None:

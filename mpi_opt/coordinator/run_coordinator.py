@@ -80,8 +80,8 @@ def _settings(plan: Plan, study: OpenStudy, lease: Lease, progress: Progress, re
     assert plan.objective is not None, "other programs run the trials of this study"
     return SearchSettings(
         plan.limits,
-        folds=plan.configuration.folds.number,
-        complete_trials=plan.complete_trials,
+        n_folds=plan.configuration.folds.number,
+        complete_trials=plan.new_complete_trials(),
         progress=progress,
         stop_condition=StopCondition(request, plan.configuration.search.time_limit_s, request.job_end_s),
         new_strategy=study.new_strategy,

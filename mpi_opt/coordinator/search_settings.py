@@ -18,7 +18,7 @@ class SearchSettings:
 
     Attributes:
         limits: The limits of the search.
-        folds: Number of folds, K.
+        n_folds: Number of folds, K.
         complete_trials: Collects the complete trials with which the folds of later trials are compared.
         progress: The observer of the search.
         stop_condition: When the search ends before all trials are done.
@@ -30,7 +30,7 @@ class SearchSettings:
     """
 
     limits: SearchLimits
-    folds: int = 1
+    n_folds: int = 1
     complete_trials: CompleteTrials = field(default_factory=CompleteTrials)
     progress: Progress = field(default_factory=Progress)
     stop_condition: StopCondition = field(default_factory=StopCondition)

@@ -32,10 +32,10 @@ class StudyState:
     """
 
     def __init__(self, store: RetryingStore, strategy: Strategy, settings: SearchSettings) -> None:
-        self.unfinished = UnfinishedTrials(settings.limits.trials)
+        self.unfinished = UnfinishedTrials(settings.limits.n_trials)
         self.n_usable = self.n_failed = 0
         self._strategy, self._external, self._store = strategy, ExternalTrials(store), store
-        self._limits, self._folds, self._new_strategy = settings.limits, settings.folds, settings.new_strategy
+        self._limits, self._n_folds, self._new_strategy = settings.limits, settings.n_folds, settings.new_strategy
         self._complete_trials, self._check_lease = settings.complete_trials, settings.check_lease
 
     def resume(self) -> PastTrials:
@@ -121,7 +121,7 @@ class StudyState:
 
     def tell(self, proposal: Proposal, outcome: Outcome) -> None:
         """Passes the outcome of a trial to the strategy."""
-        self._strategy.tell(proposal, self._limits.figures_of_merit.measured_cost(outcome, self._folds))
+        self._strategy.tell(proposal, self._limits.figures_of_merit.measured_cost(outcome, self._n_folds))
         self.n_failed += outcome.figure_of_merit is None
         self.n_usable += outcome.figure_of_merit is not None
         if outcome.state == "complete" and outcome.figure_of_merit is not None:
@@ -159,7 +159,7 @@ class StudyState:
         if self.n_usable or not self.n_failed:
             return False
         is_all = self.is_exhausted and not self.is_waiting_for_results
-        return self.n_failed >= min(MAX_FIRST_FAILURES, self._limits.trials) or is_all
+        return self.n_failed >= min(MAX_FIRST_FAILURES, self._limits.n_trials) or is_all
 
     @property
     def external(self) -> Set[int]:
@@ -180,7 +180,7 @@ class StudyState:
 
     def _read(self) -> PastTrials:
         self.past = self._store.read(
-            lambda store, study_id: PastTrials.read(store, study_id, self._limits.figures_of_merit, self._folds)
+            lambda store, study_id: PastTrials.read(store, study_id, self._limits.figures_of_merit, self._n_folds)
         )
         return self.past
 

@@ -139,7 +139,7 @@ class FiguresOfMerit:
             return mean
         return mean + self.signs[figure] * _finite(statistics.stdev, values)
 
-    def measured_cost(self, ended: Outcome | TrialRecord, folds: int) -> float | tuple[float, ...] | Failed:
+    def measured_cost(self, ended: Outcome | TrialRecord, n_folds: int) -> float | tuple[float, ...] | Failed:
         """The result of a trial for the strategy: its cost, a tuple of several costs, or `Failed`.
 
         With one fold, a cost whose uncertainty was reported is a `Measured`. With several folds it is a plain number:
@@ -152,7 +152,7 @@ class FiguresOfMerit:
         costs = []
         for name, cost in zip(self.names, self.costs(self.values(ended)), strict=True):
             uncertainty = uncertainties.get(name)
-            costs.append(cost if uncertainty is None or folds > 1 else Measured(cost, uncertainty))
+            costs.append(cost if uncertainty is None or n_folds > 1 else Measured(cost, uncertainty))
         return tuple(costs) if self.are_several else costs[0]
 
     def reaches(self, target: Target | None, ended: Outcome | TrialRecord) -> bool:

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from mpi_opt.study.study import Study
 
 
-MOST_AT_ONCE = 32
+MAX_MESSAGES_AT_ONCE = 32
 """Most messages per call of `receive`, so that the first block gets its next trial before all results are read."""
 
 YIELD_S = 50e-6
 """Time for which the coordinator polls without sleeping, in seconds. After short trials a message arrives soon."""
 
-LONGEST_PAUSE_S = 0.002
+MAX_PAUSE_S = 0.002
 """The longest sleep of the coordinator between two polls, in seconds. It delays the answers to all blocks."""
 
 DELIVERY_S = 5.0
@@ -84,7 +84,7 @@ class MPICoordinatorLink(CoordinatorLink):
         return lost_ranks.unreliable_version(MPI.Get_library_version())
 
     def receive(self, timeout_s: float, is_interrupted: Callable[[], bool]) -> list[tuple[int, ToCoordinator]]:
-        pause = Pause(LONGEST_PAUSE_S, YIELD_S)
+        pause = Pause(MAX_PAUSE_S, YIELD_S)
         while not (messages := self._arrived()) and pause.waited_s < timeout_s and not is_interrupted():
             pause()
         return messages
@@ -118,7 +118,7 @@ class MPICoordinatorLink(CoordinatorLink):
             self._is_new = False
             messages += self._losses()
         try:
-            while len(messages) < MOST_AT_ONCE and (found := messaging.poll(self.world, tag=TO_COORDINATOR)):
+            while len(messages) < MAX_MESSAGES_AT_ONCE and (found := messaging.poll(self.world, tag=TO_COORDINATOR)):
                 messages.append((found[1], found[0]))
                 if isinstance(found[0], LeftBlock):
                     self.ranks_to_end.discard(found[1])  # a late answer: the rank is alive

@@ -20,7 +20,8 @@ from mpi_opt.core.objective import Objective, TrialSettings
 from mpi_opt.core.trial import FoldOutcome, Outcome, Reporter, State, Trial
 from mpi_opt.errors import MPILearnError
 from mpi_opt.messages.messages import NEXT_FOLD, TO_LEADER, Assignment, NextFold, PartOutcome, Ready
-from mpi_opt.worker.watchdog import Watchdog, in_this_process
+from mpi_opt.worker.forked_children import ending_forked_children
+from mpi_opt.worker.watchdog import Watchdog
 
 
 class Block:
@@ -43,7 +44,7 @@ class Block:
         self.comm, self.index, self.objective = comm, index, objective
         self.settings, self.reporter, self.watchdog = settings, reporter, watchdog
         self.check = partial(watchdog.check, index)
-        self.groups = fold_groups(comm.size, settings.folds)
+        self.groups = fold_groups(comm.size, settings.n_folds)
         self.group = next(i for i, ranks in enumerate(self.groups) if comm.rank in ranks)
         self.fold_comm = self._split()
 
@@ -88,14 +89,14 @@ class Block:
 
     def _run_part(self, assignment: Assignment) -> PartOutcome:
         part, started = PartOutcome(assignment.number), time.perf_counter()
-        for fold in folds_of_group(self.group, len(self.groups), self.settings.folds):
+        for fold in folds_of_group(self.group, len(self.groups), self.settings.n_folds):
             self.check()  # user code may have caught the exception that the disbanding of the block raised in it
             trial = Trial(
                 assignment.proposal,
                 comm=self.fold_comm,
                 study_seed=self.settings.seed,
                 fold=fold,
-                folds=self.settings.folds,
+                folds=self.settings.n_folds,
                 reporter=self.reporter,
                 study=assignment.study,
             )
@@ -109,7 +110,7 @@ class Block:
         Only the leader has the figure of merit, which may be invalid. A rank that may not continue does not wait for
         the decision, but the leader always sends it.
         """
-        if len(self.groups) > 1 or trial.fold == self.settings.folds - 1:
+        if len(self.groups) > 1 or trial.fold == self.settings.n_folds - 1:
             return may_continue
         if self.comm.rank > 0:
             return may_continue and self._await_decision(trial)
@@ -132,7 +133,7 @@ class Block:
         try:
             try:
                 self.watchdog.guard(trial.comm, self.settings.timeout_s, started - trial_started)
-                with in_this_process():
+                with ending_forked_children():
                     value, history = self.objective(trial)
             finally:
                 self.watchdog.stop_guarding()

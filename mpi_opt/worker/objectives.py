@@ -13,7 +13,7 @@ from mpi_learn.settings.user_code import is_function, load_function
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
 from mpi_opt.configuration.placeholders import filled, filled_training
-from mpi_opt.core.objective import History, Objective
+from mpi_opt.core.objective import MetricCurves, Objective
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Trial
 from mpi_opt.errors import ConfigurationError
@@ -39,7 +39,7 @@ class FunctionObjective(Objective):
         if isinstance(self.function, str):
             self.function = load_function(self.function, self.directory)
 
-    def __call__(self, trial: Trial) -> tuple[object, History | None]:
+    def __call__(self, trial: Trial) -> tuple[object, MetricCurves | None]:
         assert not isinstance(self.function, str), "`prepare` was called before"
         return self.function(trial), None
 
@@ -70,7 +70,8 @@ class TrainingObjective(Objective):
         self.figures = (figure_of_merit,) if isinstance(figure_of_merit, str) else tuple(figure_of_merit)
         self.checkpoints = checkpoints
         self._cache: DatasetCache | None = None
-        self._folds: tuple[Dataset | None, dict[int, Dataset]] = None, {}
+        self._folded_data: Dataset | None = None
+        self._folds: dict[int, Dataset] = {}
         self._functions: dict[str, Callable[[Any], Any]] = {}
 
     def prepare(self, comm: Communicator, parameters: Parameters) -> None:
@@ -84,7 +85,7 @@ class TrainingObjective(Objective):
 
         return self._prepare(check, comm, parameters)
 
-    def __call__(self, trial: Trial) -> tuple[object, History | None]:
+    def __call__(self, trial: Trial) -> tuple[object, MetricCurves | None]:
         from mpi_learn import train
 
         changes = self._changes(trial, filled(self.training, trial.parameters))
@@ -173,13 +174,12 @@ class TrainingObjective(Objective):
     def _fold(self, data: Dataset, trial: Trial) -> Dataset:
         if trial.folds == 1:
             return data
-        if self._folds[0] is not data:
-            self._folds = data, {}
-        folds = self._folds[1]
-        if trial.fold not in folds:
+        if self._folded_data is not data:
+            self._folded_data, self._folds = data, {}
+        if trial.fold not in self._folds:
             labels = data.training_labels()  # empty with `labels: null`
-            folds[trial.fold] = data.fold(*trial.split(data.n_training, labels[0] if labels else None))
-        return folds[trial.fold]
+            self._folds[trial.fold] = data.fold(*trial.split(data.n_training, labels[0] if labels else None))
+        return self._folds[trial.fold]
 
 
 def _folder_of_trial(base: Path, study: str, number: int, fold: int | None = None) -> Path:

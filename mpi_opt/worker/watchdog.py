@@ -28,8 +28,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
-from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from mpi_learn.cli.exit_status import UNFINISHED
@@ -257,24 +255,3 @@ def _print_reason(why: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # the disk is full, or user code has closed standard error
         print(f"rank ends: {why}", file=sys.stderr, flush=True)
     process_end.flush()
-
-
-@contextlib.contextmanager
-def in_this_process() -> Iterator[None]:
-    """Ends child processes that user code has forked, at the end of the ``with`` statement.
-
-    Only this process continues the search.
-    """
-    process = os.getpid()
-    try:
-        yield
-    finally:
-        if os.getpid() != process:
-            error = sys.exc_info()[1]
-            status = int(error is not None)
-            if isinstance(error, SystemExit) and isinstance(error.code, int | None):
-                status = error.code or 0
-            elif error is not None:
-                traceback.print_exception(error)
-            process_end.flush()
-            os._exit(status)

@@ -63,7 +63,7 @@ def test_yaml_example_is_valid(example):
     assert study | training == set(content), "a key of neither file"
     read_configuration(A_TRAINING | {key: content[key] for key in training})
     checked = read_study(A_STUDY | {key: content[key] for key in study})
-    make_strategy(checked.search.strategy, checked.dimensions(), options=checked.search.options)
+    make_strategy(checked.search.strategy, checked.search_space(), options=checked.search.options)
 
 
 @pytest.mark.parametrize("example", examples("bash"), ids=_ids)

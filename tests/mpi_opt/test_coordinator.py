@@ -113,9 +113,9 @@ def test_a_stop_goes_to_the_first_rank_of_each_fold_also_before_it_has_reported(
             return super().receive(timeout_s, is_interrupted)
 
     link = Reaching(lambda assignment: Outcome(assignment.number, "complete", 0.0, None, 1.0))
-    pool = BlockPool(link, BlockMembership.of(BlockLayout(11, 5, folds=2)))
+    pool = BlockPool(link, BlockMembership.of(BlockLayout(11, 5, n_folds=2)))
     limits = SearchLimits(9, target=(0.0,))
-    Coordinator(pool, ListedStrategy(), ListedStore(), 1, SearchSettings(limits, folds=2)).run()
+    Coordinator(pool, ListedStrategy(), ListedStore(), 1, SearchSettings(limits, n_folds=2)).run()
     assert link.stopped == [(1, 0), (4, 0)]  # folds of ranks 1 to 3, and of ranks 4 and 5
 
 
@@ -176,7 +176,7 @@ def test_a_pruned_trial_is_recorded_as_pruned_and_is_no_reference():
     store, complete_trials = ListedStore(), RecordedTrials()
     pool = BlockPool(ScriptedLink(pruned), BlockMembership.of(BlockLayout(2, 1)))
     Coordinator(
-        pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(4), folds=2, complete_trials=complete_trials)
+        pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(4), n_folds=2, complete_trials=complete_trials)
     ).run()
     assert [finish.outcome.state for finish in store.finished] == ["complete", "pruned"] * 2
     assert complete_trials.added == [0, 2]
@@ -188,7 +188,7 @@ def test_a_pruned_trial_of_an_earlier_search_is_no_reference():
     store.folds = lambda study_id: []
     pool = BlockPool(ScriptedLink(squares), BlockMembership.of(BlockLayout(2, 1)))
     Coordinator(
-        pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(2), folds=2, complete_trials=complete_trials)
+        pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(2), n_folds=2, complete_trials=complete_trials)
     ).run()
     assert complete_trials.added == [1]
 
@@ -380,9 +380,9 @@ def test_a_pruned_trial_is_stopped_once_all_its_folds_have_reported(direction, s
                 self.waiting += [(1, Report(0, 0, 3, 1.0)), (3, Report(0, 1, 3, 2.0)), (3, Report(0, 1, 3, 9.0))]
 
     strategy, link = Pruning(), Reporting(squares)
-    pool = BlockPool(link, BlockMembership.of(BlockLayout(5, 4, folds=2)))
+    pool = BlockPool(link, BlockMembership.of(BlockLayout(5, 4, n_folds=2)))
     limits = SearchLimits(1, figures_of_merit=FiguresOfMerit(directions=(direction,)))
-    Coordinator(pool, strategy, ListedStore(), 1, SearchSettings(limits, folds=2)).run()
+    Coordinator(pool, strategy, ListedStore(), 1, SearchSettings(limits, n_folds=2)).run()
     assert strategy.seen == [(3, sign * 1.5)]
     assert link.stopped == [(1, 0), (3, 0)]
 
@@ -759,7 +759,7 @@ def test_a_trial_that_raised_has_failed_also_if_nothing_frees_the_others_of_its_
 
 def test_blocks_are_not_late_if_the_coordinator_waited_for_the_store(monkeypatch):
     monkeypatch.setattr("mpi_opt.coordinator.block_pool.TIMEOUT_SLACK_S", 0.0)
-    monkeypatch.setattr("mpi_opt.coordinator.block_pool.LONGEST_GAP_S", 0.1)
+    monkeypatch.setattr("mpi_opt.coordinator.block_pool.MAX_GAP_S", 0.1)
     monkeypatch.setattr("mpi_opt.coordinator.retrying_store.PAUSE_S", 0.6)
     store, refusals = ListedStore(), [StoreFullError("no room", where="x.db")]
 
@@ -801,7 +801,7 @@ def test_a_request_to_end_requeues_the_running_trials(state):
 
     link.receive = receive
     store = ListedStore()
-    run(link, store, StopCondition(request), trials=100)
+    run(link, store, StopCondition(request), n_trials=100)
     assert set(store.requeued) == {max(start.proposal.number for start in store.started)}
     assert [finish.outcome.number for finish in store.finished] == list(range(len(store.started) - 1))
     assert store.events == ["search_stopped"]
@@ -844,7 +844,7 @@ def test_a_request_that_comes_when_all_trials_have_ended_leaves_a_finished_study
             request.ask("SIGTERM")
 
     store.finish = finish
-    run(ScriptedLink(squares), store, StopCondition(request), trials=3)
+    run(ScriptedLink(squares), store, StopCondition(request), n_trials=3)
     assert store.events == ["study_finished"]
 
 
@@ -874,7 +874,7 @@ def test_without_protection_a_running_trial_may_be_why_mpirun_ended_the_ranks(
     link.is_protected = is_protected
     store.requeue = lambda study, *arguments: requeued.append(arguments)
     store.start = lambda study, starts: request.ask("SIGTERM")
-    run(link, store, condition(request), trials=9, timeout_s=timeout_s)
+    run(link, store, condition(request), n_trials=9, timeout_s=timeout_s)
     assert requeued == ([] if outcome is None else [([0], "the search ended: got SIGTERM", outcome)])
     assert [finish.outcome.number for finish in store.finished] == ([0] if outcome is None else [])
     assert link.called[-1] == (1, "EndProcess"), "a rank that hangs in its trial is not dismissed"

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from mpi_opt.core.block_layout import BlockLayout, fold_groups
 
-MOST_ROWS = 12
+MAX_ROWS = 12
 
 
 def plan_text(layout: BlockLayout, trials: int) -> str:
     """A few lines with the role of every rank."""
     if layout.is_serial:
         return "1 rank: one process does everything, one trial after the other"
-    blocks, folds = layout.blocks, layout.folds
+    blocks, folds = layout.blocks, layout.n_folds
     lines = [
         f"{layout.n_ranks} ranks",
         "  rank 0        coordinator",
@@ -21,10 +21,10 @@ def plan_text(layout: BlockLayout, trials: int) -> str:
         f"{len(blocks)} {_plural('trial', len(blocks))} at a time, "
         f"about {-(-trials // len(blocks))} one after the other",
     ]
-    for index, block in enumerate(blocks[:MOST_ROWS]):
+    for index, block in enumerate(blocks[:MAX_ROWS]):
         lines.append(f"    block {index:<3}   {_ranks(block):<12} {_block_text(block, folds)}")
-    if len(blocks) > MOST_ROWS:
-        lines.append(f"    … and {len(blocks) - MOST_ROWS} more blocks like these")
+    if len(blocks) > MAX_ROWS:
+        lines.append(f"    … and {len(blocks) - MAX_ROWS} more blocks like these")
     if layout.spares:
         lines.append(f"  {_ranks(layout.spare_ranks):<13} spare: replace lost ranks")
     return "\n".join(lines) + "\n"
@@ -44,7 +44,7 @@ def _note_on_sizes(layout: BlockLayout) -> str:
 
 
 def _note_on_folds(layout: BlockLayout, stop_early: bool) -> str:
-    folds, size, n_training = layout.folds, len(layout.blocks[0]), sum(map(len, layout.blocks))
+    folds, size, n_training = layout.n_folds, len(layout.blocks[0]), sum(map(len, layout.blocks))
     if size < folds:
         ranks = "" if n_training >= folds else f"-n {1 + folds + layout.spares} "
         return f"a block of {size} takes its {folds} folds in turn; {ranks}--block-size {folds} runs them at once"

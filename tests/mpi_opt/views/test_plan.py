@@ -46,7 +46,7 @@ def test_every_rank_is_one_letter_in_the_order_of_ranks():
 def test_masters_and_groups_of_workers_are_seen():
     assert "[Mw:w]" not in drawn(BlockLayout(5, 4), masters=1)
     assert "[Mwww]" in drawn(BlockLayout(5, 4), masters=1)
-    assert "[Mww:ww|Mww:ww]" in drawn(BlockLayout(11, 10, folds=2), masters=1, processes=2)
+    assert "[Mww:ww|Mww:ww]" in drawn(BlockLayout(11, 10, n_folds=2), masters=1, processes=2)
 
 
 def test_blocks_without_a_trial_are_drawn_idle_and_counted():
@@ -58,7 +58,7 @@ def test_blocks_without_a_trial_are_drawn_idle_and_counted():
 
 @pytest.mark.parametrize("width", [20, 44, 100])
 def test_no_line_of_the_picture_is_wider_than_the_terminal(width):
-    text = picture(BlockLayout(300, 60, folds=4), 100, lay_out, width).plain.split("\n\n")[0]
+    text = picture(BlockLayout(300, 60, n_folds=4), 100, lay_out, width).plain.split("\n\n")[0]
     assert max(len(line) for line in text.splitlines()) <= width
 
 
