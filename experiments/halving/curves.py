@@ -17,6 +17,7 @@ import argparse
 import heapq
 import json
 import os
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,9 +29,11 @@ from scipy.stats import mannwhitneyu
 from mpi_opt.core.space import Dimension, Integer, Parameters, Real, Space
 from mpi_opt.strategies import make_strategy
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from markdown_tables import markdown_table, with_quartiles, write_end
+
 TABLE = Path(__file__).resolve().parents[3] / "shared" / "data" / "hpo" / "lcbench_curves.npz"
 HERE = Path(__file__).parent
-MARK = "<!-- table -->"
 TASKS = ("3945", "167152", "189866")
 N_EPOCHS, N_FULL, N_IN_FLIGHT, FRACTION = 52, 100, 8, 0.2
 N_RANDOM = 100
@@ -148,23 +151,16 @@ def table(results: dict[str, dict[str, dict[str, list[float]]]]) -> str:
         results: Setting -> task -> strategy -> the regret of each search.
     """
     head = ["search by", "table", "random, all epochs", "halving, a fifth", "searches of halving", "better or equal"]
-    lines = [f"| {' | '.join([*head, 'P(better)', 'p'])} |", "|---" * 8 + "|"]
+    rows = []
     for setting, by_task in results.items():
         for task, regrets in by_task.items():
             halving, median = regrets["halving"], np.median(regrets["random"])
             n_better = sum(regret <= median for regret in halving)
             test = mannwhitneyu(regrets["random"], halving)
             p_better = test.statistic / (len(halving) * len(regrets["random"]))
-            cells = [setting, task, quartiles(regrets["random"]), quartiles(halving), str(len(halving)), str(n_better)]
-            cells += [f"{p_better:.2f}", f"{test.pvalue:.3f}" if test.pvalue >= 0.001 else "< 0.001"]
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def quartiles(values: list[float]) -> str:
-    """The median, and the quartiles."""
-    lower, middle, upper = np.quantile(values, (0.25, 0.5, 0.75))
-    return f"{middle:.3g} ({lower:.3g} to {upper:.3g})"
+            row = [setting, task, with_quartiles(regrets["random"]), with_quartiles(halving), len(halving), n_better]
+            rows.append([*row, f"{p_better:.2f}", f"{test.pvalue:.3f}" if test.pvalue >= 0.001 else "< 0.001"])
+    return markdown_table([*head, "P(better)", "p"], rows)
 
 
 def main() -> None:
@@ -185,8 +181,7 @@ def main() -> None:
             }
             file.write_text(json.dumps(results))
             print(name, task, flush=True)
-    before, _, _ = (HERE / "README.md").read_text().partition(MARK)
-    (HERE / "README.md").write_text(f"{before}{MARK}\n\n{table(results)}\n")
+    write_end(HERE / "README.md", table(results))
 
 
 if __name__ == "__main__":

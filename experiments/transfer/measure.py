@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,13 +25,15 @@ import numpy as np
 from mpi_opt.core.space import Parameters, Real, Space
 from mpi_opt.strategies import Transfer, make_strategy
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from markdown_tables import markdown_table, with_quartiles, write_end
+
 SPACE = Space({name: Real(0, 1) for name in ("a", "b", "c", "d")})
 N_EARLIER, AT = 60, (10, 20, 30, 40)
 ELSEWHERE = 0.1
 """A search whose smallest value is larger has not come near the minimum."""
 
 HERE = Path(__file__).parent
-MARK = "<!-- table -->"
 Function = Callable[[np.ndarray], float]
 
 
@@ -90,13 +93,11 @@ def table(results: dict[str, list[list[float]]]) -> str:
         results: Name of a row -> for each seed the smallest value after each number of trials in `AT`.
     """
     head = ["earlier study", "searches", *(f"{n} trials" for n in AT), f"above {ELSEWHERE} after {AT[-1]}"]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    rows = []
     for name, found in results.items():
-        quartiles = np.quantile(found, (0.25, 0.5, 0.75), axis=0).T
-        cells = [f"{middle:.2g} ({lower:.2g} to {upper:.2g})" for lower, middle, upper in quartiles]
-        n_elsewhere = sum(values[-1] > ELSEWHERE for values in found)
-        lines.append(f"| {name} | {len(found)} | {' | '.join(cells)} | {n_elsewhere} |")
-    return "\n".join(lines)
+        cells = [with_quartiles(values, 2) for values in zip(*found, strict=True)]
+        rows.append([name, len(found), *cells, sum(values[-1] > ELSEWHERE for values in found)])
+    return markdown_table(head, rows)
 
 
 def main() -> None:
@@ -113,8 +114,7 @@ def main() -> None:
     file = HERE / "results.json"
     results = json.loads(file.read_text()) if given.print else measured(range(given.seeds), earlier, list(WAYS))
     file.write_text(json.dumps(results, indent=1))
-    before, _, _ = (HERE / "README.md").read_text().partition(MARK)
-    (HERE / "README.md").write_text(f"{before}{MARK}\n\n{table(results)}\n")
+    write_end(HERE / "README.md", table(results))
 
 
 def measured(seeds: range, earlier: list[str], ways: list[str]) -> dict[str, list[list[float]]]:
