@@ -1,6 +1,7 @@
 """Measures ``folds: {number: 5, stop_early: true}``: the same searches with and without it.
 
     python experiments/fold_stopping/measure.py [--seeds 20] [--strategies random,bayesian] [--problems bowl,digits]
+    python experiments/fold_stopping/measure.py --print        # only the table, from results.json
     python experiments/fold_stopping/measure.py --smoke        # two searches, prints the table only
 
 Searches run one trial after the other, with the strategy and the rule of a real search, but without MPI and store. The
@@ -153,6 +154,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--strategies", default="random,bayesian")
     parser.add_argument("--problems", default="bowl,digits")
+    parser.add_argument("--print", action="store_true", help="only the table, from results.json")
     parser.add_argument("--smoke", action="store_true", help="two searches of one row; writes no files")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -162,7 +164,7 @@ def main() -> None:
         return
     results = json.loads(file.read_text()) if file.exists() else {}
     problems = [*(toy(noise) for noise in (0.02, 0.1, 0.3)), digits()]
-    for strategy in given.strategies.split(","):
+    for strategy in [] if given.print else given.strategies.split(","):
         for problem in (one for one in problems if one.name.split(",")[0] in given.problems):
             results[f"{problem.name}; {strategy}"] = pairs(problem, strategy, given.seeds)
             file.write_text(json.dumps(results, indent=1))

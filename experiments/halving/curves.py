@@ -2,13 +2,14 @@
 
 The curves are predictions of a surrogate (YAHPO Gym), not trainings.
 
-    python experiments/halving/curves.py [--only NAME ...]
+    python experiments/halving/curves.py [--only NAME ...] [--curves FILE]
     python experiments/halving/curves.py --print        # only the table, from `results.json`
+    python experiments/halving/curves.py --results FILE    # other results; their table is printed, README.md is kept
 
 Eight trials run at the same time, and the time of an epoch is lognormal. A search receives the accuracy after the
 number of epochs of the trial's budget. The regret is the best accuracy of the table after all 52 epochs minus the best
 accuracy that the search has received. With noise, the regret uses the accuracy in the table of the configuration with
-the best received value. The regrets are stored in `results.json`, and the table is written to README.md.
+the best received value. The regrets are stored in `results.json`, and their table is written to README.md.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ from mpi_opt.strategies import make_strategy
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from markdown_tables import markdown_table, with_quartiles, write_end
 
-TABLE = Path(__file__).resolve().parents[3] / "shared" / "data" / "hpo" / "lcbench_curves.npz"
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results.json"
+CURVES = HERE.parents[2] / "shared" / "data" / "hpo" / "lcbench_curves.npz"
 TASKS = ("3945", "167152", "189866")
 N_EPOCHS, N_FULL, N_IN_FLIGHT, FRACTION = 52, 100, 8, 0.2
 N_RANDOM = 100
@@ -71,13 +73,14 @@ class Curves:
     """The table of one task: a point of the space is its nearest configuration.
 
     Args:
+        file: All tables.
         task: The name of the table.
         by_row: Whether the space is the row number, which is unrelated to the hyperparameters, instead of the seven
             hyperparameters.
     """
 
-    def __init__(self, task: str, by_row: bool) -> None:
-        table = np.load(TABLE)
+    def __init__(self, file: Path, task: str, by_row: bool) -> None:
+        table = np.load(file)
         self.accuracy = table[f"val_accuracy_{task}"].astype(float)
         columns = dict(zip(map(str, table["config_names"]), table["config"].astype(float).T, strict=True))
         dimensions = {name: _dimension(column) for name, column in columns.items()}
@@ -164,24 +167,28 @@ def table(results: dict[str, dict[str, dict[str, list[float]]]]) -> str:
 
 
 def main() -> None:
-    """Measures, and writes the table."""
+    """Measures, and writes the table to README.md, or prints that of other results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="some of the settings")
-    parser.add_argument("--print", action="store_true", help="only the table, from results.json")
+    parser.add_argument("--curves", type=Path, default=CURVES, help="file lcbench_curves.npz")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file of results; default: results.json")
+    parser.add_argument("--print", action="store_true", help="only the table, from the file of results")
     given = parser.parse_args()
-    file = HERE / "results.json"
-    results = json.loads(file.read_text()) if file.exists() else {}
+    results = json.loads(given.results.read_text()) if given.results.exists() else {}
     for name in [] if given.print else given.only:
         setting, by_task = SETTINGS[name], results.setdefault(name, {})
         for task in TASKS:
-            curves = Curves(task, setting.by_row)
+            curves = Curves(given.curves, task, setting.by_row)
             by_task[task] = {
                 "random": [regret_of_random(curves, seed, setting.noise) for seed in range(N_RANDOM)],
                 "halving": [regret_of_halving(curves, seed, setting.options, setting.noise) for seed in setting.seeds],
             }
-            file.write_text(json.dumps(results))
+            given.results.write_text(json.dumps(results))
             print(name, task, flush=True)
-    write_end(HERE / "README.md", table(results))
+    if given.results.resolve() == RESULTS:
+        write_end(HERE / "README.md", table(results))
+    else:
+        print(table(results))
 
 
 if __name__ == "__main__":
