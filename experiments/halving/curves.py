@@ -3,13 +3,14 @@
 The curves are predictions of a surrogate (YAHPO Gym), not trainings.
 
     python experiments/halving/curves.py [--only NAME ...] [--curves FILE]
-    python experiments/halving/curves.py --print        # only the table, from `results.json`
+    python experiments/halving/curves.py --print        # only table and picture, from `results.json`
     python experiments/halving/curves.py --results FILE    # other results; their table is printed, README.md is kept
 
 Eight trials run at the same time, and the time of an epoch is lognormal. A search receives the accuracy after the
 number of epochs of the trial's budget. The regret is the best accuracy of the table after all 52 epochs minus the best
 accuracy that the search has received. With noise, the regret uses the accuracy in the table of the configuration with
-the best received value. The regrets are stored in `results.json`, and their table is written to README.md.
+the best received value. The regrets are stored in `results.json`; their table is written to
+README.md, and their distributions are drawn in `halving.png`.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ SETTINGS = {
     "hyperparameters": Setting(False, seeds=range(100, 105)),
     "hyperparameters, as published": Setting(False, PUBLISHED, seeds=range(100, 105)),
 }
+DRAWN = {"halving, a fifth": "rows", "halving, as published": "rows, as published"}
+"""Label in the picture -> its setting."""
 
 
 class Curves:
@@ -166,6 +169,22 @@ def table(results: dict[str, dict[str, dict[str, list[float]]]]) -> str:
     return markdown_table([*head, "P(better)", "p"], rows)
 
 
+def draw(results: dict[str, dict[str, dict[str, list[float]]]], file: Path) -> None:
+    """The distribution of the regrets of searches by row number, a panel for each table."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 3), layout="constrained")
+    for axes, task in zip(figure.subplots(1, len(TASKS), sharey=True), TASKS, strict=True):
+        axes.ecdf(results["rows"][task]["random"], label="random, all epochs")
+        for label, setting in DRAWN.items():
+            axes.ecdf(results[setting][task]["halving"], label=label)
+        axes.set(title=f"table {task}", xlabel="regret / percentage points", xlim=(0, None))
+        axes.grid(alpha=0.3)
+    figure.axes[0].set_ylabel("fraction of the searches")
+    figure.axes[0].legend(fontsize="small")
+    figure.savefig(file, dpi=90)
+
+
 def main() -> None:
     """Measures, and writes the table to README.md, or prints that of other results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -187,6 +206,8 @@ def main() -> None:
             print(name, task, flush=True)
     if given.results.resolve() == RESULTS:
         write_end(HERE / "README.md", table(results))
+        if all(setting in results for setting in DRAWN.values()):
+            draw(results, HERE / "halving.png")
     else:
         print(table(results))
 
