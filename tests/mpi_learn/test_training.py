@@ -299,6 +299,12 @@ def test_mistakes_are_reported_before_the_first_step(comm, configuration, data, 
         train(configuration, comm, data=data)
 
 
+def test_arrays_in_place_of_a_dataset_are_refused_with_a_cure(comm):
+    arrays = np.zeros((20, 3), np.float32), np.zeros(20, np.float32)
+    with pytest.raises(ConfigurationError, match=r"expected a .*Dataset, found tuple\n.*HDF5"):
+        train(NUMBERS, comm, data=arrays)
+
+
 def test_folder_without_a_checkpoint_to_start_from_is_refused(comm, tmp_path):
     checkpoint = {"path": str(tmp_path / "a"), "start_from": str(tmp_path / "b")}
     with pytest.raises(ConfigurationError, match=r"no checkpoint in this folder\n.*checkpoint\.path of an earlier"):
