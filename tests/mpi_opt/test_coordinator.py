@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -235,6 +236,20 @@ def test_a_trial_that_a_workload_system_runs_is_not_run_by_the_search():
     store.attempted = [AttemptRecord(0, 1, 0, EXTERNAL_RANKS, "", "", "", "running", "")]
     search(ScriptedLink(squares), trials=3, store=store)
     assert [start.proposal.number for start in store.started] == [1, 2]
+
+
+def test_a_trial_that_a_workload_system_gives_back_runs_as_the_attempt_after_its_last_one(monkeypatch):
+    monkeypatch.setattr("mpi_opt.coordinator.external_trials.POLL_S", 0.0)
+    store = ListedStore([TrialRecord(0, "running", {"x": 0}, attempts=3)])
+    store.attempted = [AttemptRecord(0, 3, 0, EXTERNAL_RANKS, "", "", "", "running", "")]
+
+    def start(study_id, starts, start=store.start):
+        store.records = [TrialRecord(0, "queued", {"x": 0}, attempts=3)]
+        start(study_id, starts)
+
+    store.start = start
+    search(ScriptedLink(squares), trials=3, store=store)
+    assert [(start.proposal.number, start.attempt) for start in store.started] == [(1, 1), (0, 4), (2, 1)]
 
 
 class ShareStore(ListedStore):
@@ -738,6 +753,26 @@ def test_the_last_trial_is_recorded_also_if_its_block_does_not_answer(monkeypatc
     assert sorted(finish.outcome.number for finish in store.finished) == list(range(6))
 
 
+def test_a_trial_that_failed_with_its_block_is_recorded_with_the_time_since_its_start(monkeypatch):
+    monkeypatch.setattr("mpi_opt.coordinator.block_pool.TIMEOUT_SLACK_S", 0.0)
+    monkeypatch.setattr("mpi_opt.coordinator.block_pool.PARTING_S", 0.0)
+    marks, store = [], ListedStore()
+
+    def run(assignment):
+        time.sleep(0.2)  # before the other trial starts
+        marks.append(time.monotonic())
+        return squares(assignment)
+
+    def finish(study_id, finished, finish=store.finish):
+        marks.append(time.monotonic())
+        finish(study_id, finished)
+
+    store.finish = finish
+    search(Deaf(run, 1), trials=2, store=store, timeout_s=0.05)
+    began, _, ended = marks
+    assert 0.05 <= store.finished[1].outcome.duration_s < ended - began + 0.1
+
+
 def test_a_trial_that_raised_has_failed_also_if_nothing_frees_the_others_of_its_block(monkeypatch):
     monkeypatch.setattr("mpi_opt.coordinator.unfinished_trials.STRANDED_S", 0.05)
     link = Deaf(squares, 2)
@@ -833,6 +868,31 @@ def test_a_trial_that_a_workload_system_takes_while_the_search_ends_is_left_to_i
         assert (taken.state, taken.attempts) == ("running", 2)
         assert [attempt.outcome for attempt in store.attempts(study.id, [taken.number])] == ["lost", None]
         assert [event.kind for event in store.events(study.id)] == ["search_stopped"]
+
+
+def test_of_two_trials_that_end_with_the_search_the_one_that_no_workload_system_took_is_recorded(tmp_path):
+    request, link = StopRequest(), ScriptedLink(squares)
+    with Store.open(str(tmp_path / "shared.db")) as store:
+        space = Space({"x": Real(0, 9)})
+        study = store.create_study("shared", strategy="random", seed=1, configuration={}, space=space)
+
+        def receive(*arguments, receive=link.receive):
+            if len(link.assigned) < 2:
+                return receive(*arguments)
+            if request.reason is None:
+                request.ask("SIGTERM")
+                return []
+            taken = link.assigned[1][1].proposal
+            store.start(study.id, [Start(taken, 2, 0, EXTERNAL_RANKS, "")])
+            ended = [(rank, squares(assignment)) for rank, assignment in link.assigned.values()]
+            link.assigned.clear()
+            return ended
+
+        link.receive = receive
+        pool = BlockPool(link, BlockMembership.of(BlockLayout(3, 1)))
+        settings = SearchSettings(SearchLimits(100), stop_condition=StopCondition(request))
+        Coordinator(pool, ListedStrategy(), store, study.id, settings).run()
+        assert [(one.state, one.attempts) for one in store.trials(study.id)] == [("complete", 1), ("running", 2)]
 
 
 def test_a_request_that_comes_when_all_trials_have_ended_leaves_a_finished_study():

@@ -137,6 +137,13 @@ def test_users_own_points_come_before_and_constraints_hold(tmp_path):
     assert [point["units"] for point in asked[1:]] == [64, 64]
 
 
+def test_a_known_point_that_the_earlier_study_tried_does_not_count_as_one_of_its_best():
+    transfer = Transfer([({"x": 0.5}, 1.0), ({"x": 0.25}, 2.0), ({"x": 0.75}, 3.0)], best=1)
+    options = {"initial": [{"x": 0.5}]}
+    strategy = make_strategy("random", Space({"x": Real(0, 1)}), seed=1, options=options, transfer=transfer)
+    assert [proposal.parameters["x"] for proposal in strategy.ask(2)] == [0.5, 0.25]
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [

@@ -82,6 +82,16 @@ def test_started_trial_is_running(store: Store) -> None:
     assert attempt.outcome is None
 
 
+def test_a_trial_that_runs_again_has_the_start_of_its_latest_attempt(store: Store) -> None:
+    study = create(store)
+    store.start(study.id, [start(0)])
+    store.requeue(study.id, [0], "rank 2 was lost")
+    store.start(study.id, [start(0, attempt=2)])
+    (trial,), (first, second) = store.trials(study.id), store.attempts(study.id)
+    assert first.started_at < first.finished_at < second.started_at
+    assert trial.started_at == second.started_at
+
+
 def test_finished_trial_holds_its_outcome_folds_and_curves(store: Store) -> None:
     study = create(store)
     history = {"loss": [0.9, math.nan, 0.5], "val_loss": [1.0, 0.8, 0.7]}
