@@ -60,6 +60,7 @@ class Coordinator:
         self._outcomes: list[tuple[RunningTrial, Outcome]] = []
         self._n_lost_attempts: Counter[int] = Counter()  # trial number -> lost attempts in this search
         self._health = BlockHealth()
+        self._suspects: list[RunningTrial] = []  # requeued as trials that may have killed the search
 
     def run(self) -> None:
         """Runs the search loop until the search is over, then dismisses every rank.
@@ -73,18 +74,22 @@ class Coordinator:
             self._resume()
             self.pool.assemble()
             while not self._is_over():
-                for rank, message in self.pool.receive(TICK_S, self._must_stop):
+                for rank, message in self.pool.receive(TICK_S, self._is_interrupted):
                     self._handle(rank, message)
                 for record in self.state.changed_external():
                     self._handle_external(record)
                 self._give_up_unresponsive()
                 self._stop_if_due()
+                self._clear_suspects()
                 self._stop_without_ranks()
                 self.settings.check_lease()
                 self._record()
                 self._dispatch()
                 self.progress.tick()
             self._conclude()
+            if self._suspects:
+                self.stop_condition.await_copy()
+                self._clear_suspects()
         except Exception as error:  # also of the user's strategy
             self.state.save_after(error, self._outcomes)
             raise
@@ -297,6 +302,10 @@ class Coordinator:
         self.store.event(SEARCH_STOPPED, why)
         raise RanksLost(f"{why}; the same command continues the study")
 
+    def _is_interrupted(self) -> bool:
+        """Whether something other than a message needs an answer at once."""
+        return self._must_stop() or self._must_clear_suspects()
+
     def _must_stop(self) -> bool:
         """Whether the search must end and has not been stopped yet."""
         return self._leave_running_at_s == math.inf and self.stop_condition.is_due()
@@ -312,7 +321,8 @@ class Coordinator:
     def _requeue_running(self, why: str) -> None:
         """Requeues the running trials in the store.
 
-        This is done first: after a signal, ``mpirun`` may kill this process within 0.25 s.
+        This is done first, before it is known whether a batch system cancels the job: after a signal, ``mpirun`` may
+        kill this process within 0.25 s. See `_clear_suspects`.
         """
         is_suspect = not self.link.is_protected and self.stop_condition.is_death_of_a_rank()
         why = f"the search ended: {self._end.why if self._end else why}"
@@ -321,9 +331,21 @@ class Coordinator:
             if (error := running.failure(self.pool.now_s, self.limits, why)) is not None:
                 self._fail(running, error)
                 failed.append(running)
-        self.state.requeue(list(self.unfinished.running.values()), why, "killed" if is_suspect else "lost")
+        requeued = list(self.unfinished.running.values())
+        self.state.requeue(requeued, why, "killed" if is_suspect else "lost")
+        self._suspects = requeued if is_suspect else []
         for running in failed:  # the ranks of its block may hang and never receive their dismissal
             self.pool.disband(running.block)
+
+    def _must_clear_suspects(self) -> bool:
+        """Whether trials are recorded as suspects, although the job is being cancelled."""
+        return bool(self._suspects) and not self.stop_condition.is_death_of_a_rank()
+
+    def _clear_suspects(self) -> None:
+        """Corrects the record of trials that may have killed the search, once it is clear that the job is cancelled."""
+        if self._must_clear_suspects():
+            self.store.clear([(running.number, running.attempt) for running in self._suspects])
+            self._suspects = []
 
     def _start_no_more(self, end: SearchEnd) -> None:
         """Starts no more trials. If a running trial then reaches the target, this becomes the reason."""

@@ -52,6 +52,7 @@ class ListedStore:
         self.records, self.started, self.finished, self.requeued, self.events = list(records), [], [], [], []
         self.details: list[str] = []
         self.attempted: list[AttemptRecord] = []
+        self.cleared: list[tuple[int, int]] = []
 
     def trials(self, study_id: int, states=None, numbers=None) -> list[TrialRecord]:
         found = [record for record in self.records if numbers is None or record.number in numbers]
@@ -71,6 +72,9 @@ class ListedStore:
 
     def requeue(self, study_id: int, numbers, error: str, outcome: str = "lost") -> None:
         self.requeued += numbers
+
+    def clear(self, study_id: int, killed) -> None:
+        self.cleared += killed
 
     def event(self, study_id: int, kind: str, detail: str) -> None:
         self.events.append(kind)

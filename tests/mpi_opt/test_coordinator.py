@@ -940,6 +940,36 @@ def test_without_protection_a_running_trial_may_be_why_mpirun_ended_the_ranks(
     assert link.called[-1] == (1, "EndProcess"), "a rank that hangs in its trial is not dismissed"
 
 
+@pytest.mark.parametrize("copy_after", ["requeue", "event", None])
+def test_a_cancellation_whose_second_signal_comes_late_counts_against_no_trial(copy_after, monkeypatch):
+    """The batch system signals rank 0 and ``mpirun``, which passes it on. The first of the two may be a rank's death.
+
+    The second one comes when the trial is recorded, when the search is over, or never.
+    """
+    monkeypatch.setattr("mpi_opt.coordinator.stop_condition.all_ranks_live", lambda: False)
+    monkeypatch.setattr("mpi_opt.coordinator.block_pool.PARTING_S", 0.0)
+    monkeypatch.setattr("mpi_opt.coordinator.coordinator.STOPPING_S", 0.05)
+    link, store, written, request = Deaf(squares, 0), ListedStore(), [], StopRequest()
+    link.is_protected = False
+
+    def record(name):
+        def call(*arguments):
+            written.append((name, *arguments[1:]))
+            if name == copy_after:
+                request.ask("SIGTERM")
+
+        return call
+
+    for name in ("requeue", "clear", "event"):
+        setattr(store, name, record(name))
+    store.start = lambda study, starts: request.ask("SIGTERM")
+    run(link, store, StopCondition(request), n_trials=9)
+    killed, cleared = ("requeue", [0], "the search ended: got SIGTERM", "killed"), ("clear", [(0, 1)])
+    over = ("event", "search_stopped", "got SIGTERM")
+    expected = {"requeue": [killed, cleared, over], "event": [killed, over, cleared], None: [killed, over]}
+    assert written == expected[copy_after]
+
+
 def test_no_trial_starts_that_would_end_after_the_time_limit():
     slow = ScriptedLink(lambda a: Outcome(a.number, "complete", 1.0, None, 3600.0))
     _, store = search(slow, trials=100, time_limit_s=60.0)

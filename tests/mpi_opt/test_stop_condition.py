@@ -8,7 +8,7 @@ import time
 import pytest
 
 from mpi_learn.cli.stop_request import StopRequest
-from mpi_opt.coordinator.stop_condition import StopCondition
+from mpi_opt.coordinator.stop_condition import COPY_S, StopCondition
 
 
 def asked(*signals: str) -> StopRequest:
@@ -78,11 +78,17 @@ def test_a_lone_sigterm_may_come_from_a_death_unless_all_ranks_live(signals, lau
     assert StopCondition(asked(*signals)).is_death_of_a_rank() is may_be
 
 
-def test_a_cancellation_is_not_waited_for_once_its_copy_has_arrived(monkeypatch):
+def test_the_wait_for_a_copy_ends_when_it_arrives(monkeypatch):
     request = asked("SIGTERM")
-    monkeypatch.setattr("mpi_opt.coordinator.stop_condition.all_ranks_live", lambda: False)
     monkeypatch.setattr("mpi_opt.coordinator.stop_condition.COPY_S", 60.0)
     threading.Timer(0.05, request.ask, ["SIGTERM"]).start()
     began = time.monotonic()
-    assert not StopCondition(request).is_death_of_a_rank()
+    StopCondition(request).await_copy()
+    assert request.has_copies
     assert time.monotonic() - began < 30.0
+
+
+def test_the_wait_for_a_copy_that_never_comes_is_short():
+    """``mpirun`` kills its ranks after 0.25 s."""
+    assert COPY_S < 0.25
+    StopCondition(asked("SIGTERM")).await_copy()
