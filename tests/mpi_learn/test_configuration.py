@@ -172,7 +172,7 @@ def test_missing_file_names_the_nearest(tmp_path):
         read_configuration(tmp_path / "trainin.yaml")
 
 
-def test_short_forms():
+def test_a_name_alone_is_a_section_with_default_values():
     read = read_configuration(GOOD | {"optimizer": "sgd", "algorithm": "allreduce", "metrics": "accuracy"})
     assert (read.optimizer.learning_rate, read.algorithm.name, read.metrics) == (0.01, "allreduce", ["accuracy"])
 
