@@ -324,7 +324,7 @@ class Coordinator:
         This is done first, before it is known whether a batch system cancels the job: after a signal, ``mpirun`` may
         kill this process within 0.25 s. See `_clear_suspects`.
         """
-        is_suspect = not self.link.is_protected and self.stop_condition.is_death_of_a_rank()
+        is_suspect = not self.link.is_protected and self.stop_condition.may_be_death_of_a_rank()
         why = f"the search ended: {self._end.why if self._end else why}"
         failed = []
         for running in list(self.unfinished.running.values()):
@@ -339,12 +339,12 @@ class Coordinator:
 
     def _must_clear_suspects(self) -> bool:
         """Whether trials are recorded as suspects, although the job is being cancelled."""
-        return bool(self._suspects) and not self.stop_condition.is_death_of_a_rank()
+        return bool(self._suspects) and not self.stop_condition.may_be_death_of_a_rank()
 
     def _clear_suspects(self) -> None:
         """Corrects the record of trials that may have killed the search, once it is clear that the job is cancelled."""
         if self._must_clear_suspects():
-            self.store.clear([(running.number, running.attempt) for running in self._suspects])
+            self.store.mark_lost([(running.number, running.attempt) for running in self._suspects])
             self._suspects = []
 
     def _start_no_more(self, end: SearchEnd) -> None:

@@ -69,7 +69,7 @@ class StopCondition:
         likely_s = ranked[math.ceil(FRACTION_IN_TIME * len(ranked)) - 1] if ranked else 0.0
         return time.monotonic() - self._began + likely_s < self._limit_s
 
-    def is_death_of_a_rank(self) -> bool:
+    def may_be_death_of_a_rank(self) -> bool:
         """Whether the request may be the consequence of a rank's death, without protection. Does not wait.
 
         Open MPI's ``mpirun`` then sends SIGTERM to the other ranks, and ``srun`` SIGKILL. The request is a cancellation

@@ -149,10 +149,10 @@ class Store:
         with self._database.writing() as connection:
             writing.requeue(connection, study_id, dict.fromkeys(numbers, error), outcome)
 
-    def clear(self, study_id: int, killed: Sequence[tuple[int, int]]) -> None:
+    def mark_lost(self, study_id: int, killed: Sequence[tuple[int, int]]) -> None:
         """Records attempts as ``lost`` instead of ``killed``; each is given by its trial and its number."""
         with self._database.writing() as connection:
-            writing.clear(connection, study_id, killed)
+            writing.mark_lost(connection, study_id, killed)
 
     def event(self, study_id: int, kind: str, detail: str) -> None:
         """Records an event of the search with the present time."""

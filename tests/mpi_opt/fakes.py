@@ -73,7 +73,7 @@ class ListedStore:
     def requeue(self, study_id: int, numbers, error: str, outcome: str = "lost") -> None:
         self.requeued += numbers
 
-    def clear(self, study_id: int, killed) -> None:
+    def mark_lost(self, study_id: int, killed) -> None:
         self.cleared += killed
 
     def event(self, study_id: int, kind: str, detail: str) -> None:

@@ -911,7 +911,7 @@ def test_a_request_that_comes_when_all_trials_have_ended_leaves_a_finished_study
 class Ambiguous(StopCondition):
     """A condition that cannot tell a cancellation from a rank's death."""
 
-    def is_death_of_a_rank(self) -> bool:
+    def may_be_death_of_a_rank(self) -> bool:
         return True
 
 
@@ -960,13 +960,13 @@ def test_a_cancellation_whose_second_signal_comes_late_counts_against_no_trial(c
 
         return call
 
-    for name in ("requeue", "clear", "event"):
+    for name in ("requeue", "mark_lost", "event"):
         setattr(store, name, record(name))
     store.start = lambda study, starts: request.ask("SIGTERM")
     run(link, store, StopCondition(request), n_trials=9)
-    killed, cleared = ("requeue", [0], "the search ended: got SIGTERM", "killed"), ("clear", [(0, 1)])
+    killed, corrected = ("requeue", [0], "the search ended: got SIGTERM", "killed"), ("mark_lost", [(0, 1)])
     over = ("event", "search_stopped", "got SIGTERM")
-    expected = {"requeue": [killed, cleared, over], "event": [killed, over, cleared], None: [killed, over]}
+    expected = {"requeue": [killed, corrected, over], "event": [killed, over, corrected], None: [killed, over]}
     assert written == expected[copy_after]
 
 

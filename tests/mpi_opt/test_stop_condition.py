@@ -75,7 +75,7 @@ def test_no_trial_fits_that_would_end_after_the_batch_job():
 def test_a_lone_sigterm_may_come_from_a_death_unless_all_ranks_live(signals, launcher, all_live, may_be, monkeypatch):
     monkeypatch.setattr("mpi_opt.coordinator.stop_condition.is_started_by_srun", lambda: launcher == "srun")
     monkeypatch.setattr("mpi_opt.coordinator.stop_condition.all_ranks_live", lambda: all_live)
-    assert StopCondition(asked(*signals)).is_death_of_a_rank() is may_be
+    assert StopCondition(asked(*signals)).may_be_death_of_a_rank() is may_be
 
 
 def test_the_wait_for_a_copy_ends_when_it_arrives(monkeypatch):

@@ -98,7 +98,7 @@ def test_only_a_killed_attempt_is_cleared(store: Store) -> None:
         store.start(study.id, [start(0, attempt=attempt)])
         store.requeue(study.id, [0], "the search ended", outcome)
     store.start(study.id, [start(0, attempt=4)])
-    store.clear(study.id, [(0, 2), (0, 3), (0, 4)])
+    store.mark_lost(study.id, [(0, 2), (0, 3), (0, 4)])
     assert [attempt.outcome for attempt in store.attempts(study.id)] == ["killed", "lost", "lost", None]
     assert [trial.state for trial in store.trials(study.id)] == ["running"]
 
