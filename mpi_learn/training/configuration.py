@@ -28,10 +28,15 @@ NAMED = ("loss", "metrics", "weighted_metrics", "callbacks", "optimizer")
 
 
 def _listed(value: Any) -> Any:
-    """``metrics: accuracy`` is short for ``metrics: [accuracy]``, and the same within a mapping."""
+    """``callbacks: CSVLogger`` is short for ``callbacks: [CSVLogger]``."""
+    return value if isinstance(value, list) else [value]
+
+
+def _listed_by_output(value: Any) -> Any:
+    """``metrics: accuracy`` is short for ``metrics: [accuracy]``, and the same for each output in a mapping."""
     if isinstance(value, dict) and "name" not in value:
         return {name: _listed(entry) for name, entry in value.items()}
-    return value if isinstance(value, list) else [value]
+    return _listed(value)
 
 
 class TrainingConfiguration(Section):
@@ -55,12 +60,12 @@ class TrainingConfiguration(Section):
         "several outputs a list, or a mapping from the names of the outputs (PyTorch: from any names, in the order of "
         "the outputs). null for an output without a loss, or for a Keras model that computes its own or is compiled.",
     )
-    metrics: Annotated[Metrics, BeforeValidator(_listed)] = Field(
+    metrics: Annotated[Metrics, BeforeValidator(_listed_by_output)] = Field(
         [],
         description="Metrics of Keras, or for PyTorch models accuracy, mae, mse and those of torchmetrics; with "
         "arguments as for loss; or file.py:function. For several outputs a mapping. They are not weighted.",
     )
-    weighted_metrics: Annotated[Metrics, BeforeValidator(_listed)] = Field(
+    weighted_metrics: Annotated[Metrics, BeforeValidator(_listed_by_output)] = Field(
         [], description="Keras: metrics that are weighted with data.weights and data.class_weight."
     )
     loss_weights: LossWeights = Field(

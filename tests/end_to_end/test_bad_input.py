@@ -100,7 +100,7 @@ CASES = [
     (
         "search.target",
         "low",
-        "space.yaml: search.target: expected a number, found 'low'",
+        "space.yaml: search.target: expected a number or a list, found 'low'",
         "write, for example, `target: 0.5`",
     ),
     (
@@ -160,7 +160,7 @@ CASES = [
     ),
     ("study", "", "space.yaml: study: expected a text that is not empty, found ''", "write `study: NAME`"),
     ("study", "é" * 256, "space.yaml: study: expected at most 255 characters, found 256", "write a shorter name"),
-    ("track", 5, "space.yaml: track: expected a text, found 5", "write, for example, `track: a text`"),
+    ("track", 5, "space.yaml: track: expected a text, found 5", "write, for example, `track: NAME`"),
     ("space", DROP, "space.yaml: space: this key is required", "add `space: …`"),
     ("space", {}, "space.yaml: space: the search space is empty", "name at least one hyperparameter"),
     (
