@@ -72,6 +72,11 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 CASES = [
     # the change; the parts of the message: place and problem, cure
     ("serch", {}, "space.yaml: serch: unknown key", "did you mean search? known keys: study"),
+    ("optimizer", {"name": "sgd"}, "space.yaml: optimizer: unknown key", "move it under `training:`"),
+    ("trials", 5, "space.yaml: trials: unknown key", "move it under `search:`"),
+    ("timeout", "5m", "space.yaml: timeout: unknown key", "move it under `trial:`"),
+    ("size", 2, "space.yaml: size: unknown key", "move it under `blocks:`"),
+    ("seed", 3, "space.yaml: seed: unknown key", "move it under `training:` or `search:`"),
     ("search.trails", 5, "space.yaml: search.trails: unknown key", "did you mean trials? known keys: strategy"),
     (
         "search.trials",
