@@ -217,14 +217,17 @@ class TrainingConfiguration(Section):
 
         Without ``loss:``, a model may have metrics that are known only when it is built.
         """
-        known = self.metric_names()
-        is_impossible = name.startswith("val_") and not self.has_validation_data
-        if name in known or (self.loss is None and not is_impossible):
+        known, plain = self.metric_names(), name.removeprefix("val_")
+        lacks_validation = name != plain and not self.has_validation_data
+        if name in known or (self.loss is None and not lacks_validation):
             return
-        cure = suggestion(name, known, "it produces")
-        if name.startswith("val_") and name.removeprefix("val_") in known:
-            cure += "; give data.validation or data.validation_fraction for val_ metrics"
-        raise ConfigurationError(f"the training does not produce the metric {name}", where=where, cure=cure)
+        cures = []
+        if plain not in known:
+            cures += [suggestion(name, known, "it produces"), f"or add {plain} to `metrics:`"]
+        if lacks_validation:
+            cures.append("give data.validation or data.validation_fraction for val_ metrics")
+        problem = f"the training does not produce the metric {name}"
+        raise ConfigurationError(problem, where=where, cure="; ".join(cures))
 
 
 def read_configuration(

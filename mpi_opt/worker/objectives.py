@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.paths import file_name
+from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import is_function, load_function
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
@@ -110,6 +111,10 @@ class TrainingObjective(Objective):
             return self._functions[name](result)
         if name in RESULT_FIGURES:
             return getattr(result, name)
+        if name not in result.history:  # found before the search unless the model has its own losses and metrics
+            cure = suggestion(name, result.history, "it produces")
+            problem = f"the training does not produce the metric {name}"
+            raise ConfigurationError(problem, where="figure_of_merit", cure=cure)
         values = result.history[name]
         return values[-1 if result.best_epoch is None else result.best_epoch]
 

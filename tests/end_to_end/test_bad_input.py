@@ -301,7 +301,7 @@ CASES = [
         "figure_of_merit",
         "val_f1",
         "space.yaml: figure_of_merit: the training does not produce the metric val_f1",
-        "it produces: loss, accuracy",
+        "it produces: loss, accuracy, val_loss, val_accuracy; or add f1 to `metrics:`",
     ),
     (
         "figure_of_merit",
@@ -522,6 +522,12 @@ def test_mistake_in_the_file_is_one_message_with_place_problem_and_cure(path, va
     (folder / "space.yaml").write_text(yaml.safe_dump(changed(path, value)))
     _is_refused(["search", "space.yaml"], f"mpi-opt: {problem}", cure, folder, capsys)
     assert not (folder / "bad.db").exists()
+
+
+def test_with_folds_the_figure_of_merit_may_be_a_validation_metric_of_the_model_itself(folder):
+    content = changed("training.loss", DROP) | {"figure_of_merit": "val_energy_loss"}
+    (folder / "space.yaml").write_text(yaml.safe_dump(content))
+    assert run(["search", "space.yaml"]).configuration.figure_of_merit == "val_energy_loss"
 
 
 def test_without_a_mistake_there_is_a_plan(folder):

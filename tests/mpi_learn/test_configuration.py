@@ -53,7 +53,15 @@ WRONG = {
         "did you mean loss",
     ),
     "validation metric without validation data": (
-        {"target": {"metric": "val_loss", "below": 1}}, "target.metric", "give data.validation",
+        {"target": {"metric": "val_loss", "below": 1}}, "target.metric", "→ give data.validation",
+    ),
+    "metric that is not among the metrics": (
+        {"metrics": ["mae"], "target": {"metric": "auc", "above": 1}}, "target.metric: the training does not produce",
+        "it produces: loss, mae; or add auc to `metrics:`",
+    ),
+    "validation metric without validation data that is not among the metrics": (
+        {"target": {"metric": "val_auc", "above": 1}}, "target.metric",
+        "it produces: loss; or add auc to `metrics:`; give data.validation or data.validation_fraction for val_",
     ),
     "validation metric without validation data or a loss": (
         {"loss": None, "early_stopping": {"patience": 3}}, "early_stopping.metric", "give data.validation",
