@@ -16,7 +16,7 @@ from mpi_learn.cli.stop_request import StopRequest
 from mpi_opt.cli.override_options import Changes, SpaceFile, overriding
 from mpi_opt.cli.plan_command import show_plan
 from mpi_opt.cli.rank_logs import log_to_file, make_log_folder
-from mpi_opt.errors import ConfigurationError, without_passwords
+from mpi_opt.errors import ConfigurationError, UserError, without_passwords
 
 if TYPE_CHECKING:
     from mpi_opt.configuration.configuration import StudyConfiguration
@@ -74,7 +74,10 @@ def check(
         print(f"transfer   {len(earlier)} trials of an earlier study, the best {transfer.best} first")
     for name, dimension in plan.space.items():
         print(f"  {name:<20} {dimension}")
-    _check_one_batch(configuration, plan.directory)
+    try:
+        _check_one_batch(configuration, plan.directory)
+    except UserError as error:
+        raise error.at(str(space)) from error
     if n is not None:
         show_plan(configuration, n)
     print(f"{space}: valid")

@@ -17,7 +17,7 @@ from mpi_opt.configuration.placeholders import filled, filled_training
 from mpi_opt.core.objective import MetricCurves, Objective
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Trial
-from mpi_opt.errors import ConfigurationError
+from mpi_opt.errors import ConfigurationError, UserError
 
 if TYPE_CHECKING:
     from mpi_learn import Result
@@ -140,7 +140,10 @@ class TrainingObjective(Objective):
         """Loads functions and data, and returns the value of `run` for the training with these hyperparameters."""
         self._functions = {name: load_function(name, self.directory) for name in self.figures if is_function(name)}
         configuration = self.configuration(parameters)
-        return run(configuration, comm, data=self._loaded(configuration, comm))
+        try:
+            return run(configuration, comm, data=self._loaded(configuration, comm))
+        except UserError as error:
+            raise error.at("training") from error
 
     def _changes(self, trial: Trial, training: Mapping[str, Any]) -> dict[str, Any]:
         """The keys of `training` that differ between trials: seed, number of epochs, and folders."""
@@ -170,9 +173,7 @@ class TrainingObjective(Objective):
         from mpi_learn.data.dataset_cache import DatasetCache
 
         if configuration.data is None:
-            raise ConfigurationError(
-                "this section is required", where="training.data", cure="say which files to train on"
-            )
+            raise ConfigurationError("this section is required", where="data", cure="say which files to train on")
         self._cache = self._cache or DatasetCache()
         return self._cache.load(configuration.data, comm, int(self.training.get("seed", 0)))
 

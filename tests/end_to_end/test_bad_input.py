@@ -444,47 +444,64 @@ CASES = [
         "write `path: FOLDER/FILE`",
     ),
     ("training.data", DROP, "space.yaml: training.data: this section is required", "say which files to train on"),
-    ("training.data.train", ["nope.h5"], "data.train: nope.h5: there is no such file", "did you mean 'empty.h5'?"),
+    (
+        "training.data.train",
+        ["nope.h5"],
+        "space.yaml: training.data.train: nope.h5: there is no such file",
+        "did you mean 'empty.h5'?",
+    ),
     (
         "training.data.train",
         ["*.parquet"],
-        "data.train: *.parquet: no file matches this pattern",
+        "space.yaml: training.data.train: *.parquet: no file matches this pattern",
         "check the path and the suffix",
     ),
     (
         "training.data.train",
         ["model.py"],
-        "model.py: the suffix belongs to no known format",
+        "space.yaml: training.data.train: model.py: the suffix belongs to no known format",
         "use the suffix of its format, one of: .h5 .hdf5 .npz .npy .root",
     ),
     (
         "training.data.train",
         ["broken.h5"],
-        "broken.h5: cannot be read as HDF5",
+        "space.yaml: training.data.train: broken.h5: cannot be read as HDF5",
         "the file is damaged, incomplete or of another format: write",
     ),
     (
         "training.data.train",
         ["empty.h5"],
-        "empty.h5: cannot be read as HDF5",
+        "space.yaml: training.data.train: empty.h5: cannot be read as HDF5",
         "the file is damaged, incomplete or of another format: write",
     ),
     (
         "training.data.features",
         "x",
-        "data.features: data.h5: x: there is no 'x' in this HDF5 file",
+        "space.yaml: training.data.features: data.h5: x: there is no 'x' in this HDF5 file",
         "did you mean X? there are: X, far, short, y",
     ),
     (
         "training.data.labels",
         "labels",
-        "data.labels: data.h5: labels: there is no 'labels' in this HDF5 file",
+        "space.yaml: training.data.labels: data.h5: labels: there is no 'labels' in this HDF5 file",
         "there are: X, far, short, y",
+    ),
+    (
+        "training.data.weights",
+        "short",
+        "space.yaml: training.data.weights: data.h5: short: 60 samples of features but 50 of weights",
+        "features and weights need one entry for each sample",
+    ),
+    (
+        "training.data.features",
+        {"names": "X", "function": "nowhere.py:scaled"},
+        "space.yaml: training.data.features: nowhere.py: there is no such file",
+        "did you mean model.py?",
     ),
     (
         "training.data.labels",
         "short",
-        "data.labels: data.h5: short: 60 samples of features but 50 of labels",
+        "space.yaml: training.data.labels: data.h5: short: 60 samples of features but 50 of labels",
         "features and labels need one entry for each sample",
     ),
     (
@@ -500,6 +517,14 @@ CASES = [
         "write a value of less than 1",
     ),
 ]
+
+
+def test_check_names_the_file_and_section_of_a_mistake_that_only_a_framework_detects(folder, capsys):
+    pytest.importorskip("keras")
+    content = changed("training.data.labels", "far") | {"figure_of_merit": "loss"}
+    (folder / "space.yaml").write_text(yaml.safe_dump(content))
+    assert run(["check", "space.yaml"]) == INVALID
+    assert capsys.readouterr().err.startswith("mpi-opt: space.yaml: training: data.labels: ")
 
 
 @pytest.fixture
@@ -697,7 +722,7 @@ def test_a_password_is_not_shown(folder, capsys):
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        ("training.data.labels", "far", ["label", "7"]),
+        ("training.data.labels", "far", ["training: data.labels: ", "label", "7"]),
         ("training.loss", "sparse_crossentropy", ["sparse_crossentropy"]),
         ("training.metrics", ["acuracy"], ["acuracy"]),
     ],
