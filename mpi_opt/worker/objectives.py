@@ -16,7 +16,7 @@ from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
 from mpi_opt.configuration.placeholders import filled, filled_training
 from mpi_opt.core.objective import MetricCurves, Objective
 from mpi_opt.core.space import Parameters
-from mpi_opt.core.trial import Trial
+from mpi_opt.core.trial import Proposal, Trial
 from mpi_opt.errors import ConfigurationError, UserError
 
 if TYPE_CHECKING:
@@ -81,10 +81,15 @@ class TrainingObjective(Objective):
         self._prepare(rehearse, comm, parameters)
 
     def check(self, comm: Communicator, parameters: Parameters) -> str:
-        """Trains on one batch with these hyperparameters and returns a summary. Collective over `comm`."""
+        """Trains on one batch, of the first of several folds, and returns a summary. Collective over `comm`."""
         from mpi_learn.training.check import check
 
-        return self._prepare(check, comm, parameters)
+        trial = Trial(Proposal(0, parameters), comm=comm, study_seed=0, folds=self.n_folds)  # any seed: same sizes
+
+        def check_fold(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset) -> str:
+            return check(configuration, comm, data=self._fold(data, trial))
+
+        return self._prepare(check_fold, comm, parameters)
 
     def __call__(self, trial: Trial) -> tuple[object, MetricCurves | None]:
         from mpi_learn import train
