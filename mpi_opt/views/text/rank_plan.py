@@ -31,9 +31,12 @@ def plan_text(layout: BlockLayout, trials: int) -> str:
 
 
 def notes(layout: BlockLayout, trials: int, stop_early: bool = False) -> list[str]:
-    """The costs of unfavourable numbers of ranks, folds and trials, each with a better choice."""
-    found = (_note_on_sizes(layout), _note_on_folds(layout, stop_early), _note_on_idle_ranks(layout, trials))
-    return [note for note in found if note]
+    """The highest cost of unfavourable numbers of ranks, folds and trials, with a better choice; empty without one.
+
+    There is at most one note, because each recommends another block size.
+    """
+    found = (_note_on_idle_ranks(layout, trials), _note_on_folds(layout, stop_early), _note_on_sizes(layout))
+    return [note for note in found if note][:1]
 
 
 def _note_on_sizes(layout: BlockLayout) -> str:
@@ -46,6 +49,8 @@ def _note_on_sizes(layout: BlockLayout) -> str:
 def _note_on_folds(layout: BlockLayout, stop_early: bool) -> str:
     folds, size, n_training = layout.n_folds, len(layout.blocks[0]), sum(map(len, layout.blocks))
     if size < folds:
+        if stop_early:  # needs folds in turn
+            return ""
         ranks = "" if n_training >= folds else f"-n {1 + folds + layout.spares} "
         return f"a block of {size} takes its {folds} folds in turn; {ranks}--block-size {folds} runs them at once"
     if folds > 1 and stop_early:
@@ -70,8 +75,9 @@ def _note_on_idle_ranks(layout: BlockLayout, trials: int) -> str:
     if not n_idle:
         return ""
     n = sum(len(block) for block in layout.blocks)
+    there_are = "there is only 1 trial" if trials == 1 else f"there are only {trials} trials"
     return (
-        f"{n_idle} of {layout.n_ranks - 1} ranks would be idle, because there are only {trials} trials; "
+        f"{n_idle} of {layout.n_ranks - 1} ranks would be idle, because {there_are}; "
         f"--block-size auto, or {-(-n // trials)}, uses them"
     )
 

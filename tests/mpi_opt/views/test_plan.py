@@ -88,6 +88,23 @@ def test_a_note_recommends_more_ranks_if_there_are_too_few(n, size, folds, note)
     assert note in notes(BlockLayout(n, size, folds), 100)
 
 
+@pytest.mark.parametrize(
+    ("n", "size", "folds", "trials", "note"),
+    [
+        (6, 2, 2, 1, "2 of 5 ranks would be idle, because there is only 1 trial; --block-size auto, or 5, uses them"),
+        (6, 2, 2, 2, "folds get unequal numbers of ranks; -n 7 --block-size 2 makes them equal"),
+        (6, 2, 1, 2, "blocks differ in size; --block-size 1 makes them all equal"),
+    ],
+)
+def test_at_most_one_note_recommends_a_block_size(n, size, folds, trials, note):
+    assert notes(BlockLayout(n, size, folds), trials) == [note]
+
+
+def test_folds_that_must_run_in_turn_to_be_stopped_early_are_no_reason_for_a_note():
+    assert notes(BlockLayout(5, 1, 3), 100) != []
+    assert notes(BlockLayout(5, 1, 3), 100, stop_early=True) == []
+
+
 @pytest.mark.parametrize("stop_early", [False, True])
 def test_every_recommendation_of_a_note_is_possible_and_removes_its_cause(stop_early):
     for n, size, folds, spares in itertools.product(range(1, 16), range(1, 8), range(1, 6), (0, 2)):
