@@ -186,8 +186,9 @@ class Coordinator:
         if obsolete := self.state.obsolete():
             self.settings.discard(self.settings.study, obsolete)
         if self.state.is_hopeless:
-            _, last = outcomes[-1]
-            raise SearchFailed(f"the first {self.state.n_failed} trials all failed; the last one:\n{last.error}")
+            n, (_, last) = self.state.n_failed, outcomes[-1]
+            which = "the first trial failed" if n == 1 else f"the first {n} trials all failed; the last one"
+            raise SearchFailed(f"{which}:\n{last.error}")
 
     def _tell(self, proposal: Proposal, outcome: Outcome) -> None:
         self.state.tell(proposal, outcome)

@@ -155,6 +155,11 @@ def test_a_search_all_of_whose_trials_fail_has_failed(trials, n_proposals):
         search(ScriptedLink(failing), trials=trials, blocks=2, strategy=Short(n_proposals))
 
 
+def test_a_single_trial_that_fails_is_not_called_the_first_trials():
+    with pytest.raises(SearchFailed, match=r"^the first trial failed:\nValueError: no"):
+        search(ScriptedLink(failing), trials=1)
+
+
 def pruned(assignment) -> Outcome:
     outcome = squares(assignment)
     outcome.state = "pruned" if assignment.number % 2 else "complete"
