@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mpi_opt.study.progress import Progress
     from mpi_opt.study.study import Study
 
-_BLOCKS = itertools.count()
+_BLOCK_INDICES = itertools.count()
 """Block indices. No index is used twice in the searches of one script, so that late messages are recognised."""
 
 
@@ -171,7 +171,7 @@ def run_study(
         plan: The plan, the same on every rank.
         world: All ranks; None to run everything in this process.
         make_observer: Builds the observer of the search on rank 0; may raise the same errors as `search`.
-        share_study: Whether all ranks receive the study.
+        share_study: Whether all ranks receive the study, because the program continues after the search.
         request: Receives the signals of rank 0; None for one that listens while the search runs.
 
     Returns:
@@ -190,12 +190,12 @@ def run_study(
     with ignored_requests() if is_main_thread() else contextlib.nullcontext():
         _serve(plan, link, Worker.serve_or_die, may_end_process=lost_ranks.is_protected())
     try:
-        study, error = link.receive_results()
+        result = link.receive_result()
     except lost_ranks.FAILURES:
         end_unfinished("the coordinator was lost")
-    if error is not None:
-        raise error
-    return study
+    if result.error is not None:
+        raise result.error
+    return result.study
 
 
 def _run_coordinator(
@@ -206,14 +206,14 @@ def _run_coordinator(
     *,
     share_study: bool,
 ) -> Study | None:
-    """Runs the coordinator on rank 0 and sends its results to the other ranks."""
+    """Runs the coordinator on rank 0 and sends its result to the other ranks."""
     study: Study | None = None
     error: MPILearnError | None = None
     try:
         from mpi_opt.coordinator.run_coordinator import run_coordinator  # other ranks do not load it
 
         with _listening(request) as listening:
-            study = run_coordinator(plan, link, listening, _BLOCKS, make_observer)
+            study = run_coordinator(plan, link, listening, _BLOCK_INDICES, make_observer)
     except MPILearnError as failure:
         error = failure
         raise
@@ -221,7 +221,7 @@ def _run_coordinator(
         error = SearchFailed(f"the coordinator failed: {bug!r}")
         raise
     finally:
-        link.send_results((study if share_study else None, error), may_finalize=share_study)
+        link.send_result(study if share_study else None, error, processes_continue=share_study)
     return study
 
 

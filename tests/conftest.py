@@ -34,7 +34,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 session_folders.use_own_folder()
 
 NOT_INSTALLABLE = re.compile(
-    r"are not here$"  # data sets that are not part of the project
+    r"the shared data are not here$"  # see tests/shared_data.py
     r"|needs the right to|needs Linux and root|no network namespaces|only root is refused"  # rights
     r"|Linux says|Linux lists"  # /proc
 )

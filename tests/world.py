@@ -27,7 +27,7 @@ from pathlib import Path
 from mpi_learn.cli.launch import launch_environment
 from tests.mpirun import MPIRUN, PROTECTED, mpirun, patient_s
 
-MOST_RANKS = 16
+MAX_RANKS = 16
 """The worlds with the most ranks are closed when more ranks than this would be alive.
 
 Programs for 1 to 3 ranks are the most frequent, and theirs are the ranks that have loaded the frameworks.
@@ -185,7 +185,7 @@ def in_world(
 
 
 def _make_room(n: int) -> None:
-    while _WORLDS and sum(world.n for world in _WORLDS.values()) + n > MOST_RANKS:
+    while _WORLDS and sum(world.n for world in _WORLDS.values()) + n > MAX_RANKS:
         _WORLDS.pop(max(_WORLDS)).close()
 
 

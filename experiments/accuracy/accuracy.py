@@ -10,16 +10,18 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
 from mpi_learn.settings.yaml_file import dumped
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from markdown_tables import markdown_table, with_deviation, write_end
+from run_ranks import run_ranks
+
 HERE = Path(__file__).parent
-RESULTS, README, MARK = HERE / "results.json", HERE / "README.md", "<!-- table -->"
+RESULTS = HERE / "results.json"
 GOAL, WITHIN = 0.990, 0.005
 EPOCHS, SEEDS = 5, range(10)
 
@@ -62,19 +64,13 @@ def key_of(name: str, seed: int) -> str:
 
 def run(name: str, seed: int, data: Path) -> dict[str, list[float]]:
     """The history of one training."""
-    mpirun, ranks = find_mpirun(), SETTINGS[name][0]
     test = data.with_name(f"{data.stem}_test{data.suffix}")
     files = {"train": [str(data)], "validation": [str(test)], "features": "X", "labels": "y"}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "training.yaml"
         file.write_text(dumped(training(name, seed) | {"data": files}))
-        command = [mpirun, *launch_flags(mpirun), "-np", str(ranks), sys.executable, "-m", "mpi_learn", "train"]
-        done = subprocess.run(
-            [*command, str(file), "-o", folder],
-            capture_output=True, text=True, env=launch_environment(), timeout=1800, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise SystemExit(done.stderr)
+        command = ["-m", "mpi_learn", "train", file, "-o", folder]
+        run_ranks(SETTINGS[name][0], *command, folder=Path(folder), variables={})
         return json.loads((Path(folder) / "history.json").read_text())
 
 
@@ -82,8 +78,9 @@ def table(results: dict) -> str:
     """The results as Markdown: mean and sample standard deviation over seeds. Targets are compared with the mean."""
     found = {name: [results[key_of(name, n)] for n in SEEDS if key_of(name, n) in results] for name in SETTINGS}
     last = {name: [run["val_accuracy"][-1] for run in runs] for name, runs in found.items() if runs}
-    head = "algorithm | ranks | seeds | accuracy after 5 epochs | each seed | difference from `allreduce 1` | target"
-    lines = [f"| {head} |", "|---|---|---|---|---|---|---|"]
+    head = ["algorithm", "ranks", "seeds", "accuracy after 5 epochs", "each seed"]
+    head += ["difference from `allreduce 1`", "target"]
+    rows = []
     base = statistics.mean(last["allreduce 1"]) if "allreduce 1" in last else None
     for name, values in last.items():
         mean, is_allreduce = statistics.mean(values), name.startswith("allreduce")
@@ -91,10 +88,10 @@ def table(results: dict) -> str:
         goal = f"≥ {100 * GOAL:.1f} %" if is_allreduce else f"within {100 * WITHIN:.1f} points"
         reached = mean >= GOAL if is_allreduce else base is not None and mean >= base - WITHIN
         each = ", ".join(f"{100 * value:.2f}" for value in values)
-        spread = f" ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else ""
-        cells = [name, str(SETTINGS[name][0]), str(len(values)), f"{100 * mean:.2f}{spread} %", each, difference]
-        lines.append("| " + " | ".join([*cells, f"{goal}: {'reached' if reached else 'missed'}"]) + " |")
-    return "\n".join(lines)
+        accuracy = f"{with_deviation([100 * value for value in values], 2)} %"
+        target = f"{goal}: {'reached' if reached else 'missed'}"
+        rows.append([name, SETTINGS[name][0], len(values), accuracy, each, difference, target])
+    return markdown_table(head, rows)
 
 
 def settings() -> str:
@@ -125,8 +122,7 @@ def main() -> None:
                 results[key] = run(name, seed, arguments.data.resolve())
                 RESULTS.write_text(json.dumps(results, indent=1))
             print(name, seed, results[key]["val_accuracy"], flush=True)
-    before, _, _ = README.read_text().partition(MARK)
-    README.write_text(f"{before}{MARK}\n\n{table(results)}\n\nSettings of each algorithm:\n\n{settings()}\n")
+    write_end(HERE / "README.md", f"{table(results)}\n\nSettings of each algorithm:\n\n{settings()}")
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,13 +18,15 @@ from pathlib import Path
 
 import numpy as np
 
-from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
 from mpi_learn.known_data import prepare
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt import Study
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from markdown_tables import markdown_table, with_deviation, write_end
+from run_ranks import run_ranks
+
 HERE = Path(__file__).parent
-MARK = "<!-- table -->"
 SEEDS = (1, 2, 3)
 N_TRAINING, N_TEST = 1000, 400
 FIGURES = {"profile_distance": "distance of the profiles", "response_distance": "distance of the energy response"}
@@ -41,20 +41,10 @@ def prepare_data(work: Path, n_training: int, n_test: int) -> None:
             prepare("showers", work / file, simulate=n, seed=seed)
 
 
-def mpirun(n_ranks: int, *command: str | Path, work: Path) -> None:
-    """Runs a Python program on MPI ranks in the folder `work`, one thread per rank."""
-    program = find_mpirun()
-    line = [program, *launch_flags(program), "-np", str(n_ranks), sys.executable, *map(str, command)]
-    environment = launch_environment() | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(line, cwd=work, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(done.stdout + done.stderr)
-
-
 def search(work: Path, *options: str, n_ranks: int = 3) -> dict:
     """Runs the search, or continues it; returns its trials and its Pareto front, ordered by the first figure."""
     started = time.monotonic()
-    mpirun(n_ranks, "-m", "mpi_opt", "search", "search.yaml", *options, work=work)
+    run_ranks(n_ranks, "-m", "mpi_opt", "search", "search.yaml", *options, folder=work)
     study = Study.open(f"sqlite:///{work}/calorimeter_gan.db", "calorimeter_gan")
     return {
         "trials": [trial.figures_of_merit for trial in study.trials],
@@ -89,24 +79,21 @@ def final(front: list[dict], work: Path, seeds: tuple[int, ...] = SEEDS, n_ranks
         for seed in seeds
     ]
     (work / "runs.json").write_text(json.dumps({"test": "showers_test.h5", "runs": runs}))
-    mpirun(n_ranks, "final_training.py", "runs.json", "found.json", work=work)
+    run_ranks(n_ranks, "final_training.py", "runs.json", "found.json", folder=work)
     return json.loads((work / "found.json").read_text())
 
 
 def table(results: dict) -> str:
     """The results as Markdown: mean and sample standard deviation over seeds."""
-    lines = ["| model | trainings | distance of the profiles | distance of the energy response |", "|---|---|---|---|"]
-    for kind in dict.fromkeys(run["kind"] for run in results["runs"]):
-        runs = [run for run in results["runs"] if run["kind"] == kind]
-        cells = [_spread([run[figure] for run in runs]) for figure in FIGURES]
-        lines.append(f"| {kind} | {len(runs)} | {' | '.join(cells)} |")
-    lines.append(f"| other simulated showers | 1 | {' | '.join(_spread([results['floor'][key]]) for key in FIGURES)} |")
-    return "\n".join(lines)
-
-
-def _spread(values: list[float]) -> str:
-    mean = f"{statistics.mean(values):.3f}"
-    return f"{mean} ± {statistics.stdev(values):.3f}" if len(values) > 1 else mean
+    by_kind: dict[str, list[dict]] = {}
+    for run in results["runs"]:
+        by_kind.setdefault(run["kind"], []).append(run)
+    by_kind["other simulated showers"] = [results["floor"]]
+    rows = [
+        [kind, len(runs), *(with_deviation([run[figure] for run in runs], 3) for figure in FIGURES)]
+        for kind, runs in by_kind.items()
+    ]
+    return markdown_table(["model", "trainings", *FIGURES.values()], rows)
 
 
 def draw(results: dict, file: Path) -> None:
@@ -150,8 +137,7 @@ def main() -> None:
             searched = search(work)
             file.write_text(json.dumps({"search": searched} | final(searched["front"], work), indent=1))
     results = json.loads(file.read_text())
-    before, _, _ = (HERE / "README.md").read_text().partition(MARK)
-    (HERE / "README.md").write_text(f"{before}{MARK}\n\n{table(results)}\n")
+    write_end(HERE / "README.md", table(results))
     draw(results, HERE / "profiles.png")
 
 

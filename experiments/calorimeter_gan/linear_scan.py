@@ -16,9 +16,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from compare import N_TEST, N_TRAINING, mpirun, prepare_data
+from compare import N_TEST, N_TRAINING, prepare_data
 
 from mpi_learn.settings.yaml_file import read_yaml
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from run_ranks import run_ranks
 
 
 def mpi_opt(*arguments: str, work: Path) -> str:
@@ -38,7 +41,7 @@ def job(trial: dict, work: Path, n_ranks: int, **changes) -> float:
     content = read_yaml(work / "train.yaml") | changes
     content["gan"]["generator_optimizer"]["learning_rate"] = trial["parameters"]["generator_rate"]
     (work / "runs.json").write_text(json.dumps({"test": "showers_test.h5", "runs": [["scan", content]]}))
-    mpirun(n_ranks, "final_training.py", "runs.json", "found.json", work=work)
+    run_ranks(n_ranks, "final_training.py", "runs.json", "found.json", folder=work)
     return json.loads((work / "found.json").read_text())["runs"][0]["profile_distance"]
 
 

@@ -18,9 +18,11 @@ from pathlib import Path
 
 import h5py
 
-from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
 from mpi_learn.settings.yaml_file import dumped
 from mpi_learn.training.tracing import DATA, read_traces
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from run_ranks import run_ranks
 
 HERE = Path(__file__).resolve().parent
 MODELS = HERE.parent / "training_speed"
@@ -60,10 +62,7 @@ def trained(
         "trace": "traces",
     }
     training.write_text(dumped(content))
-    executable = find_mpirun()
-    command = [executable, *launch_flags(executable), "-np", str(arguments.ranks), sys.executable, str(HERE / "one.py")]
-    if os.spawnvpe(os.P_WAIT, command[0], [*command, str(training)], launch_environment() | ONE_THREAD):
-        raise SystemExit("the training failed")  # the folder has the results of the training before
+    run_ranks(arguments.ranks, HERE / "one.py", training, folder=folder, variables=ONE_THREAD)
     speeds = json.loads((folder / "speeds.json").read_text())
     waits, first_s = [], []
     for trace in read_traces(folder / "traces"):

@@ -26,9 +26,10 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
-sys.path.insert(0, str(ROOT / "experiments" / "training_speed"))
+sys.path += [str(ROOT / "experiments"), str(ROOT / "experiments" / "training_speed")]
 
-from turns import Program  # noqa: E402 - found by the path above
+from markdown_tables import markdown_table, write_end  # noqa: E402 - found by the path above
+from turns import Program  # noqa: E402
 
 from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags  # noqa: E402
 
@@ -160,15 +161,15 @@ def environment_of(checkout: Path) -> dict[str, str]:
 
 def table(found: Measured) -> str:
     """A row for each measurement: medians of both versions, and the median ratio of the turns with its quartiles."""
-    lines = ["| measured | turns | before | now | now / before |", "|---|---|---|---|---|"]
+    rows = []
     for name, figures in found.items():
         before, now = figures["before"], figures["now"]
         ratios = sorted(b / a for a, b in zip(before, now, strict=True))
         quarter = len(ratios) // 4
         spread = f" ({ratios[quarter]:.3f} to {ratios[-1 - quarter]:.3f})" if len(ratios) >= 4 else ""
-        medians = " | ".join(f"{statistics.median(values):,.4g}" for values in (before, now))
-        lines.append(f"| {name} | {len(ratios)} | {medians} | {statistics.median(ratios):.3f}{spread} |")
-    return "\n".join(lines)
+        medians = [f"{statistics.median(values):,.4g}" for values in (before, now)]
+        rows.append([name, len(ratios), *medians, f"{statistics.median(ratios):.3f}{spread}"])
+    return markdown_table(["measured", "turns", "before", "now", "now / before"], rows)
 
 
 def main() -> None:
@@ -192,11 +193,9 @@ def main() -> None:
         for name in options.only:
             results["measured"] |= measurements[name]()
             file.write_text(json.dumps(results, indent=1) + "\n")
-    readme = HERE / "README.md"
-    text, marker, _ = readme.read_text().partition("<!-- table -->\n")
-    printed = table(results["measured"])
-    print(printed)
-    readme.write_text(f"{text}{marker}\n{printed}\n\nMachine: {results['machine']}.\n")
+    shown = table(results["measured"])
+    print(shown)
+    write_end(HERE / "README.md", f"{shown}\n\nMachine: {results['machine']}.")
 
 
 if __name__ == "__main__":

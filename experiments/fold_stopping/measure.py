@@ -1,6 +1,7 @@
 """Measures ``folds: {number: 5, stop_early: true}``: the same searches with and without it.
 
     python experiments/fold_stopping/measure.py [--seeds 20] [--strategies random,bayesian] [--problems bowl,digits]
+    python experiments/fold_stopping/measure.py --print        # only the table, from results.json
     python experiments/fold_stopping/measure.py --smoke        # two searches, prints the table only
 
 Searches run one trial after the other, with the strategy and the rule of a real search, but without MPI and store. The
@@ -13,6 +14,7 @@ import argparse
 import functools
 import json
 import os
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -27,8 +29,10 @@ from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real
 from mpi_opt.strategies import make_strategy
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from markdown_tables import markdown_table, with_quartiles, write_end
+
 HERE = Path(__file__).parent
-MARK = "<!-- table -->"
 N_TRIALS = 50
 K = 5
 
@@ -132,24 +136,16 @@ def table(results: dict[str, list[list[dict]]]) -> str:
     Args:
         results: "problem; strategy" -> for each seed the search with all folds and the one that stops early.
     """
-    lines = [
-        "| problem | strategy | searches | folds run | best, all folds | best, stopped early | the same best trial |",
-        "|---" * 7 + "|",
-    ]
+    head = ["problem", "strategy", "searches", "folds run", "best, all folds", "best, stopped early"]
+    rows = []
     for name, pairs in results.items():
         full, early = zip(*pairs, strict=True)
         run = [one["n_folds"] / (K * N_TRIALS) for one in early]
         same = sum(a["figure"] == b["figure"] for a, b in pairs)
-        truths = [quartiles([one["truth"] for one in side]) for side in (full, early)]
-        cells = [*name.split("; "), str(len(pairs)), f"{np.mean(run):.0%} ± {np.std(run, ddof=1):.0%}", *truths]
-        lines.append(f"| {' | '.join(cells)} | {same} of {len(pairs)} |")
-    return "\n".join(lines)
-
-
-def quartiles(values: list[float]) -> str:
-    """The median, and the quartiles."""
-    lower, middle, upper = np.quantile(values, (0.25, 0.5, 0.75))
-    return f"{middle:.3g} ({lower:.3g} to {upper:.3g})"
+        truths = [with_quartiles([one["truth"] for one in side]) for side in (full, early)]
+        fraction = f"{np.mean(run):.0%} ± {np.std(run, ddof=1):.0%}"
+        rows.append([*name.split("; "), len(pairs), fraction, *truths, f"{same} of {len(pairs)}"])
+    return markdown_table([*head, "the same best trial"], rows)
 
 
 def main() -> None:
@@ -158,6 +154,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--strategies", default="random,bayesian")
     parser.add_argument("--problems", default="bowl,digits")
+    parser.add_argument("--print", action="store_true", help="only the table, from results.json")
     parser.add_argument("--smoke", action="store_true", help="two searches of one row; writes no files")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -167,13 +164,12 @@ def main() -> None:
         return
     results = json.loads(file.read_text()) if file.exists() else {}
     problems = [*(toy(noise) for noise in (0.02, 0.1, 0.3)), digits()]
-    for strategy in given.strategies.split(","):
+    for strategy in [] if given.print else given.strategies.split(","):
         for problem in (one for one in problems if one.name.split(",")[0] in given.problems):
             results[f"{problem.name}; {strategy}"] = pairs(problem, strategy, given.seeds)
             file.write_text(json.dumps(results, indent=1))
             print(problem.name, strategy, flush=True)
-    before, _, _ = (HERE / "README.md").read_text().partition(MARK)
-    (HERE / "README.md").write_text(f"{before}{MARK}\n\n{table(results)}\n")
+    write_end(HERE / "README.md", table(results))
 
 
 def pairs(problem: Problem, strategy: str, n_seeds: int) -> list[list[dict]]:

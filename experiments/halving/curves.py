@@ -2,13 +2,15 @@
 
 The curves are predictions of a surrogate (YAHPO Gym), not trainings.
 
-    python experiments/halving/curves.py [--only NAME ...]
-    python experiments/halving/curves.py --print        # only the table, from `results.json`
+    python experiments/halving/curves.py [--only NAME ...] [--curves FILE]
+    python experiments/halving/curves.py --print        # only table and picture, from `results.json`
+    python experiments/halving/curves.py --results FILE    # other results; their table is printed, README.md is kept
 
 Eight trials run at the same time, and the time of an epoch is lognormal. A search receives the accuracy after the
 number of epochs of the trial's budget. The regret is the best accuracy of the table after all 52 epochs minus the best
 accuracy that the search has received. With noise, the regret uses the accuracy in the table of the configuration with
-the best received value. The regrets are stored in `results.json`, and the table is written to README.md.
+the best received value. The regrets are stored in `results.json`; their table is written to
+README.md, and their distributions are drawn in `halving.png`.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import argparse
 import heapq
 import json
 import os
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,9 +31,12 @@ from scipy.stats import mannwhitneyu
 from mpi_opt.core.space import Dimension, Integer, Parameters, Real, Space
 from mpi_opt.strategies import make_strategy
 
-TABLE = Path(__file__).resolve().parents[3] / "shared" / "data" / "hpo" / "lcbench_curves.npz"
-HERE = Path(__file__).parent
-MARK = "<!-- table -->"
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from markdown_tables import markdown_table, with_quartiles, write_end
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results.json"
+CURVES = HERE.parents[2] / "shared" / "data" / "hpo" / "lcbench_curves.npz"
 TASKS = ("3945", "167152", "189866")
 N_EPOCHS, N_FULL, N_IN_FLIGHT, FRACTION = 52, 100, 8, 0.2
 N_RANDOM = 100
@@ -62,19 +68,22 @@ SETTINGS = {
     "hyperparameters": Setting(False, seeds=range(100, 105)),
     "hyperparameters, as published": Setting(False, PUBLISHED, seeds=range(100, 105)),
 }
+DRAWN = {"halving, a fifth": "rows", "halving, as published": "rows, as published"}
+"""Label in the picture -> its setting."""
 
 
 class Curves:
     """The table of one task: a point of the space is its nearest configuration.
 
     Args:
+        file: All tables.
         task: The name of the table.
         by_row: Whether the space is the row number, which is unrelated to the hyperparameters, instead of the seven
             hyperparameters.
     """
 
-    def __init__(self, task: str, by_row: bool) -> None:
-        table = np.load(TABLE)
+    def __init__(self, file: Path, task: str, by_row: bool) -> None:
+        table = np.load(file)
         self.accuracy = table[f"val_accuracy_{task}"].astype(float)
         columns = dict(zip(map(str, table["config_names"]), table["config"].astype(float).T, strict=True))
         dimensions = {name: _dimension(column) for name, column in columns.items()}
@@ -148,45 +157,59 @@ def table(results: dict[str, dict[str, dict[str, list[float]]]]) -> str:
         results: Setting -> task -> strategy -> the regret of each search.
     """
     head = ["search by", "table", "random, all epochs", "halving, a fifth", "searches of halving", "better or equal"]
-    lines = [f"| {' | '.join([*head, 'P(better)', 'p'])} |", "|---" * 8 + "|"]
+    rows = []
     for setting, by_task in results.items():
         for task, regrets in by_task.items():
             halving, median = regrets["halving"], np.median(regrets["random"])
             n_better = sum(regret <= median for regret in halving)
             test = mannwhitneyu(regrets["random"], halving)
             p_better = test.statistic / (len(halving) * len(regrets["random"]))
-            cells = [setting, task, quartiles(regrets["random"]), quartiles(halving), str(len(halving)), str(n_better)]
-            cells += [f"{p_better:.2f}", f"{test.pvalue:.3f}" if test.pvalue >= 0.001 else "< 0.001"]
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+            row = [setting, task, with_quartiles(regrets["random"]), with_quartiles(halving), len(halving), n_better]
+            rows.append([*row, f"{p_better:.2f}", f"{test.pvalue:.3f}" if test.pvalue >= 0.001 else "< 0.001"])
+    return markdown_table([*head, "P(better)", "p"], rows)
 
 
-def quartiles(values: list[float]) -> str:
-    """The median, and the quartiles."""
-    lower, middle, upper = np.quantile(values, (0.25, 0.5, 0.75))
-    return f"{middle:.3g} ({lower:.3g} to {upper:.3g})"
+def draw(results: dict[str, dict[str, dict[str, list[float]]]], file: Path) -> None:
+    """The distribution of the regrets of searches by row number, a panel for each table."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 3), layout="constrained")
+    for axes, task in zip(figure.subplots(1, len(TASKS), sharey=True), TASKS, strict=True):
+        axes.ecdf(results["rows"][task]["random"], label="random, all epochs")
+        for label, setting in DRAWN.items():
+            axes.ecdf(results[setting][task]["halving"], label=label)
+        axes.set(title=f"table {task}", xlabel="regret / percentage points", xlim=(0, None))
+        axes.grid(alpha=0.3)
+    figure.axes[0].set_ylabel("fraction of the searches")
+    figure.axes[0].legend(fontsize="small")
+    figure.savefig(file, dpi=90)
 
 
 def main() -> None:
-    """Measures, and writes the table."""
+    """Measures, and writes the table to README.md, or prints that of other results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="some of the settings")
-    parser.add_argument("--print", action="store_true", help="only the table, from results.json")
+    parser.add_argument("--curves", type=Path, default=CURVES, help="file lcbench_curves.npz")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file of results; default: results.json")
+    parser.add_argument("--print", action="store_true", help="only the table, from the file of results")
     given = parser.parse_args()
-    file = HERE / "results.json"
-    results = json.loads(file.read_text()) if file.exists() else {}
+    results = json.loads(given.results.read_text()) if given.results.exists() else {}
     for name in [] if given.print else given.only:
         setting, by_task = SETTINGS[name], results.setdefault(name, {})
         for task in TASKS:
-            curves = Curves(task, setting.by_row)
+            curves = Curves(given.curves, task, setting.by_row)
             by_task[task] = {
                 "random": [regret_of_random(curves, seed, setting.noise) for seed in range(N_RANDOM)],
                 "halving": [regret_of_halving(curves, seed, setting.options, setting.noise) for seed in setting.seeds],
             }
-            file.write_text(json.dumps(results))
+            given.results.write_text(json.dumps(results))
             print(name, task, flush=True)
-    before, _, _ = (HERE / "README.md").read_text().partition(MARK)
-    (HERE / "README.md").write_text(f"{before}{MARK}\n\n{table(results)}\n")
+    if given.results.resolve() == RESULTS:
+        write_end(HERE / "README.md", table(results))
+        if all(setting in results for setting in DRAWN.values()):
+            draw(results, HERE / "halving.png")
+    else:
+        print(table(results))
 
 
 if __name__ == "__main__":

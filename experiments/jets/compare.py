@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,13 +21,15 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
 from mpi_learn.known_data import prepare
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt import Study
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from markdown_tables import markdown_table, with_deviation, write_end
+from run_ranks import run_ranks
+
 HERE = Path(__file__).parent
-MARK = "<!-- table -->"
 NETWORKS = ("deep_sets", "conv1d", "gru", "conv2d", "particle_net", "dijets")
 SEEDS = (1, 2, 3)
 N_TRAINING, N_TEST, N_PARTICLES = 6000, 10_000, 32
@@ -58,21 +58,10 @@ def split_dijets(work: Path, source: Path) -> None:
                     part[key] = file[key][:][chosen]
 
 
-def mpirun(n_ranks: int, *command: str | Path, work: Path) -> None:
-    """Runs a Python program on MPI ranks in the folder `work`, one thread per rank."""
-    program = find_mpirun()
-    line = [program, *launch_flags(program), "-np", str(n_ranks), sys.executable, *map(str, command)]
-    done = subprocess.run(
-        line, cwd=work, env=launch_environment() | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise SystemExit(done.stdout + done.stderr)
-
-
 def search(name: str, work: Path, *options: str) -> dict:
     """Runs the search of a network, or continues it; returns its trials and the best one."""
     started = time.monotonic()
-    mpirun(3, "-m", "mpi_opt", "search", f"search_{name}.yaml", *options, work=work)
+    run_ranks(3, "-m", "mpi_opt", "search", f"search_{name}.yaml", *options, folder=work)
     study = Study.open(f"sqlite:///{work}/jets.db", f"jets_{name}")
     return {
         "parameters": study.best.parameters,
@@ -99,7 +88,7 @@ def final(name: str, tuned: dict, work: Path, seeds: tuple[int, ...] = SEEDS, **
     runs = [[kind, content | changes | {"seed": seed}] for seed in seeds for kind, content in settings.items()]
     test = "dijets_test.h5" if name == "dijets" else "jets_test.h5"
     (work / "runs.json").write_text(json.dumps({"test": test, "runs": runs}))
-    mpirun(2, "final_training.py", "runs.json", "found.json", work=work)
+    run_ranks(2, "final_training.py", "runs.json", "found.json", folder=work)
     found = json.loads((work / "found.json").read_text())
     return {kind: [one for one in found if one["kind"] == kind] for kind in settings}
 
@@ -110,28 +99,20 @@ def measure(name: str, work: Path) -> dict:
     return {"search": searched} | final(name, searched["parameters"], work)
 
 
-def spread(runs: list[dict], figure: str, digits: int) -> str:
-    """Mean and sample standard deviation over seeds."""
-    values = [run[figure] for run in runs]
-    return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
-
-
 def table(results: dict) -> str:
-    """The results as Markdown."""
-    lines = [
-        "| network | weights, default · tuned | AUC, default | AUC, tuned | rejection, default | rejection, tuned |",
-        "|---|---|---|---|---|---|",
-    ]
+    """The results as Markdown: mean and sample standard deviation over seeds, and the best values of the searches."""
+    head = ["network", "weights, default · tuned", "AUC, default", "AUC, tuned"]
+    head += ["rejection, default", "rejection, tuned"]
+    rows, best = [], []
     for name in (name for name in NETWORKS if name in results):
         kinds = [results[name][kind] for kind in ("default", "tuned")]
         weights = " · ".join(f"{runs[0]['weights']:,}" for runs in kinds)
-        cells = [spread(runs, "auc", 4) for runs in kinds] + [spread(runs, "rejection", 1) for runs in kinds]
-        lines.append("| " + " | ".join([f"`{name}`", weights, *cells]) + " |")
-    lines += ["", "Best values found:", "", "```yaml"]
-    for name in (name for name in NETWORKS if name in results):
+        aucs = [with_deviation([run["auc"] for run in runs], 4) for runs in kinds]
+        rejections = [with_deviation([run["rejection"] for run in runs], 1) for runs in kinds]
+        rows.append([f"`{name}`", weights, *aucs, *rejections])
         values = ", ".join(f"{key}: {_short(value)}" for key, value in results[name]["search"]["parameters"].items())
-        lines.append(f"{name}: {{{values}}}")
-    return "\n".join([*lines, "```"])
+        best.append(f"{name}: {{{values}}}")
+    return "\n".join([markdown_table(head, rows), "", "Best values found:", "", "```yaml", *best, "```"])
 
 
 def _short(value: float) -> str:
@@ -194,8 +175,7 @@ def main() -> None:
             for name in missing:
                 results[name] = measure(name, work)
                 file.write_text(json.dumps(results, indent=1))
-    before, _, _ = (HERE / "README.md").read_text().partition(MARK)
-    (HERE / "README.md").write_text(f"{before}{MARK}\n\n{table(results)}\n")
+    write_end(HERE / "README.md", table(results))
     draw(results, HERE / "jets.png")
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from markdown_tables import markdown_table, write_end
 from step_time import Link, fit
 
-MARK = "<!-- table -->\n"
 N_IMAGES, BATCH = 60_000, 128
 GRADIENT_BYTES = {"mlp": 4 * 235_146, "cnn": 4 * 421_576, "lstm": 4 * 82_186}
 ALONE = {"Keras": "Keras, 1 rank", "PyTorch": "PyTorch, 1 rank", "DDP": "DDP, 1 rank"}
@@ -30,18 +30,14 @@ def show(results: dict[str, Any], folder: Path | None) -> str:
         parts += [eager_table(results["network"]), many_ranks_table(results)]
     text = "\n\n".join([*parts, f"Machine: {results['machine']}."])
     if folder is not None:
-        readme = folder / "README.md"
-        readme.write_text(f"{readme.read_text().partition(MARK)[0]}{MARK}\n{text}\n")
+        write_end(folder / "README.md", text)
         draw(results, folder / "scaling.png")
     return text
 
 
 def speed_table(model: str, programs: dict[str, Any]) -> str:
     """Speed, speed-up over one rank of the same program, efficiency and communication of one network."""
-    lines = [
-        f"| {model} | epoch of 60,000 images, s | images/s | speed-up | efficiency | communication |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     for name, found in programs.items():
         speeds = found["samples_per_second"]
         middle = median(speeds)
@@ -54,8 +50,9 @@ def speed_table(model: str, programs: dict[str, Any]) -> str:
             cells += [f"{gain:.2f}", f"{gain / workers(name):.2f}"]
         share = found.get("communication")
         cells.append("" if share is None else f"{share:.1%}")
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([name, *cells])
+    head = [model, "epoch of 60,000 images, s", "images/s", "speed-up", "efficiency", "communication"]
+    return markdown_table(head, rows)
 
 
 def workers(name: str) -> int:
@@ -65,7 +62,7 @@ def workers(name: str) -> int:
 
 def prediction_table(results: dict[str, Any]) -> str:
     """Predicted and measured speeds of the configurations that can be run here."""
-    lines = ["| network | configuration | predicted images/s | measured | error |", "|---|---|---|---|---|"]
+    rows = []
     here = fit(results["here"]) if len(results["here"]) > 1 else None
     for model, programs in results["speeds"].items():
         for framework, apart in APART.items():
@@ -73,15 +70,15 @@ def prediction_table(results: dict[str, Any]) -> str:
             if here and measured and apart in programs:
                 compute_s = 2 * BATCH / median(programs[apart]["samples_per_second"])
                 predicted = 2 * BATCH / here.step_s(compute_s, GRADIENT_BYTES[model], 2)
-                lines.append(_line(model, f"{framework}, 2 ranks", predicted, measured["samples_per_second"]))
+                rows.append(_row(model, f"{framework}, 2 ranks", predicted, measured["samples_per_second"]))
         if "network" not in results:
             continue
         network = fit(results["network"][OF_MPI_LEARN]["allreduces"])
         for hosts, measured in results["network"][OF_MPI_LEARN]["samples_per_second"].items():
             compute_s = host_step_s(results, model, int(hosts))
             predicted = int(hosts) * BATCH / network.step_s(compute_s, GRADIENT_BYTES[model], int(hosts))
-            lines.append(_line(model, f"PyTorch, {hosts} hosts of a slow network", predicted, measured[model]))
-    return "\n".join(lines)
+            rows.append(_row(model, f"PyTorch, {hosts} hosts of a slow network", predicted, measured[model]))
+    return markdown_table(["network", "configuration", "predicted images/s", "measured", "error"], rows)
 
 
 def host_step_s(results: dict[str, Any], model: str, ranks: int) -> float:
@@ -90,10 +87,10 @@ def host_step_s(results: dict[str, Any], model: str, ranks: int) -> float:
     return alone_s * max(1, ranks / 2)
 
 
-def _line(model: str, configuration: str, predicted: float, measured: list[float]) -> str:
+def _row(model: str, configuration: str, predicted: float, measured: list[float]) -> list[str]:
     middle = median(measured)
     speeds = f"{middle:,.0f}" + (f" ({min(measured):,.0f} to {max(measured):,.0f})" if len(measured) > 1 else "")
-    return f"| {model} | {configuration} | {predicted:,.0f} | {speeds} | {predicted / middle - 1:+.0%} |"
+    return [model, configuration, f"{predicted:,.0f}", speeds, f"{predicted / middle - 1:+.0%}"]
 
 
 def eager_table(network: dict[str, Any]) -> str:
@@ -101,35 +98,30 @@ def eager_table(network: dict[str, Any]) -> str:
     limits = (OF_OPEN_MPI, OF_MPI_LEARN)
     head = ["hosts", "network", *(f"Allreduce, {limit}, ms" for limit in limits)]
     head += [*(f"training, {limit}, images/s" for limit in limits), "gain"]
-    lines = [f"| {' | '.join(head)} |", "|---|---|---|---|---|---|---|"]
+    rows = []
     models = {n_bytes: model for model, n_bytes in GRADIENT_BYTES.items()}
     pairs = zip(*(network[limit]["allreduces"] for limit in limits), strict=True)
     for (hosts, n_bytes, before_s), (_, _, after_s) in pairs:
         model = models[n_bytes]
         before, after = (median(network[limit]["samples_per_second"][str(hosts)][model]) for limit in limits)
         cells = [hosts, model, f"{1e3 * before_s:.0f}", f"{1e3 * after_s:.0f}"]
-        cells += [f"{before:,.0f}", f"{after:,.0f}", f"{after / before:.2f}"]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
+        rows.append([*cells, f"{before:,.0f}", f"{after:,.0f}", f"{after / before:.2f}"])
+    return markdown_table(head, rows)
 
 
 def many_ranks_table(results: dict[str, Any]) -> str:
     """Predicted speed-up of ranks with a core each, over the emulated network and over an assumed faster one."""
     slow = fit(results["network"][OF_MPI_LEARN]["allreduces"])
-    lines = [
-        f"The link fitted to the emulated network has {1e3 * slow.latency_s:.2f} ms and "
-        f"{8e-6 * slow.bytes_per_s:,.0f} Mbit/s.",
-        "",
-        "| ranks | " + " | ".join(f"{model}, emulated · 10 Gbit/s" for model in results["speeds"]) + " |",
-        "|---|" + "---|" * len(results["speeds"]),
-    ]
+    fitted = f"{1e3 * slow.latency_s:.2f} ms and {8e-6 * slow.bytes_per_s:,.0f} Mbit/s"
+    rows = []
     for ranks in (4, 16, 64, 256):
         cells = [
             " · ".join(f"{speed_up(results, model, link, ranks):.1f}" for link in (slow, DATA_CENTRE))
             for model in results["speeds"]
         ]
-        lines.append(f"| {ranks} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([ranks, *cells])
+    shown = markdown_table(["ranks", *(f"{model}, emulated · 10 Gbit/s" for model in results["speeds"])], rows)
+    return f"The link fitted to the emulated network has {fitted}.\n\n{shown}"
 
 
 def speed_up(results: dict[str, Any], model: str, link: Link, ranks: int) -> float:

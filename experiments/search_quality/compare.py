@@ -3,7 +3,8 @@
     python compare.py --problems branin,digits --searchers bayesian,random --seeds 10
 
 Results are stored in a file, by default ``results.json`` beside this one. Searches that the file has are not run again.
-``--readme`` writes the tables to README.md and draws the figure; ``--smoke`` is a short form that only prints.
+``--readme`` writes the tables of ``results.json`` to README.md and draws the figure, ``--print`` prints the tables of
+any file, and ``--smoke`` is a short form that only prints.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from protocol import regrets
 from searchers import SEARCHERS
 from tables import FIVE, N_TRIALS, Results, steps, tables, write_readme
 
-RESULTS = Path(__file__).with_name("results.json")
+RESULTS = Path(__file__).resolve().with_name("results.json")
 SMOKE_TRIALS = 12
 
 
@@ -56,12 +57,17 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="searches that run at the same time")
     parser.add_argument("--results", type=Path, default=RESULTS, help="file of results; default: results.json")
     parser.add_argument("--readme", action="store_true", help="only write the tables and draw the figure")
+    parser.add_argument("--print", action="store_true", help="only print the tables of the file of results")
     parser.add_argument("--smoke", action="store_true", help="two short searches; prints their table")
     given = parser.parse_args()
+    if given.readme and given.results.resolve() != RESULTS:
+        parser.error("--readme is for results.json only; --print prints the tables of another file")
     results = json.loads(given.results.read_text()) if given.results.is_file() and not given.smoke else {}
     if given.smoke:
         names = ("bayesian", "random")
         results["branin"] = {name: {"0": steps(searched(Search("branin", name, 0), SMOKE_TRIALS))} for name in names}
+        print(tables(results))
+    elif given.print:
         print(tables(results))
     elif given.readme:
         write_readme(results)

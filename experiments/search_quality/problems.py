@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,8 @@ import numpy as np
 
 from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real
 
-TABLES = Path(__file__).resolve().parents[3] / "shared" / "data" / "hpo"
+TABLES = Path(os.environ.get("HPO_TABLES", Path(__file__).resolve().parents[3] / "shared" / "data" / "hpo"))
+"""The folder with the tables of trained networks; without it there are none."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,8 +22,12 @@ import numpy as np
 from network import slow_network
 from runs import ALLREDUCE, N_TRAINING, Run, clusters
 from slow_link import BANDWIDTH_MBIT_S, HERE, LATENCY_S, configuration, trained, write_images
+from tables import with_spread
 
 from mpi_learn.training.tracing import COMMUNICATION, COMPUTE, read_traces
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from markdown_tables import markdown_table
 
 FILE = HERE / "number_of_ranks.json"
 HOSTS = (1, 2, 3, 4)
@@ -69,23 +74,14 @@ def parts(seconds: float, folder: Path) -> dict[str, float]:
 
 def table(results: dict[str, dict[str, list[dict[str, float]]]]) -> str:
     """As Markdown: mean and sample standard deviation over runs."""
-    lines = [
-        f"| algorithm | ranks | hosts | runs | seconds per {N_TRAINING:,} images | computation, s | communication, s |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    head = ["algorithm", "ranks", "hosts", "runs", f"seconds per {N_TRAINING:,} images"]
+    rows = []
     for algorithm in RUNS:
         for n_hosts, found in results.items():
             runs = found[algorithm]
-            cells = [with_spread([run[key] for run in runs]) for key in ("seconds", COMPUTE, COMMUNICATION)]
-            row = [algorithm, RANKS_PER_HOST * int(n_hosts), n_hosts, len(runs), *cells]
-            lines.append(f"| {' | '.join(map(str, row))} |")
-    return "\n".join(lines)
-
-
-def with_spread(values: list[float]) -> str:
-    """Mean and sample standard deviation."""
-    spread = f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
-    return f"{np.mean(values):.1f}{spread}"
+            cells = [with_spread([run[key] for run in runs], 1) for key in ("seconds", COMPUTE, COMMUNICATION)]
+            rows.append([algorithm, RANKS_PER_HOST * int(n_hosts), n_hosts, len(runs), *cells])
+    return markdown_table([*head, "computation, s", "communication, s"], rows)
 
 
 def draw(results: dict[str, dict[str, list[dict[str, float]]]], file: Path) -> None:

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import h5py
 import numpy as np
 import torch
+from tables import with_spread
 
 SHAPES = ((784, 788), (788,), (788, 788), (788,), (788, 10), (10,))
 N_WEIGHTS = sum(math.prod(shape) for shape in SHAPES)
@@ -152,7 +153,7 @@ def outputs(weights: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 
 class Exchanges:
-    """Delayed exchanges between replicas; the outer optimizer is Nesterov momentum on the mean of all."""
+    """Delayed exchanges between replicas: with all of them, in random pairs, or with an outer optimizer."""
 
     def __init__(self, row: Row, weights: torch.Tensor) -> None:
         self.row, self.n_rounds, self.due = row, 0, None
@@ -166,23 +167,38 @@ class Exchanges:
             if self.row.compression == "int8":
                 self.snapshot = self.reference + rounded(weights - self.reference)
 
-    def apply(self, weights: torch.Tensor) -> None:
-        """``w ← w + (target − snapshot)``."""
-        if self.row.outer is not None:
-            rate, momentum = self.row.outer
-            change = self.common - self.snapshot.mean(0)
-            self.velocity = momentum * self.velocity - rate * change
-            self.common = self.common + momentum * self.velocity - rate * change
-            target = self.common
-        elif self.row.neighbours == "all":
-            target = self.snapshot.mean(0)
-        else:
-            order = np.random.default_rng([len(weights), self.n_rounds]).permutation(len(weights))
-            target = torch.empty_like(self.snapshot)
-            for pair in order.reshape(-1, 2):
-                target[pair] = self.snapshot[pair].mean(0)
-        weights += target - self.snapshot
+    def apply_if_due(self, weights: torch.Tensor, step: float = math.inf) -> None:
+        """``w ← w + (target − snapshot)``, if a round is under way and ends at `step` or earlier."""
+        if self.due is None or step < self.due:
+            return
+        weights += self._target() - self.snapshot
         self.n_rounds, self.due = self.n_rounds + 1, None
+
+    def _target(self) -> torch.Tensor:
+        """The weights on which the replicas agree: (n,), or (replicas, n) with random pairs."""
+        if self.row.outer is not None:
+            return self._outer_step(*self.row.outer)
+        if self.row.neighbours == "all":
+            return self.snapshot.mean(0)
+        n_replicas = len(self.snapshot)
+        order = np.random.default_rng([n_replicas, self.n_rounds]).permutation(n_replicas)
+        target = torch.empty_like(self.snapshot)
+        for pair in order.reshape(-1, 2):
+            target[pair] = self.snapshot[pair].mean(0)
+        return target
+
+    def _outer_step(self, rate: float, momentum: float) -> torch.Tensor:
+        """A step of Nesterov momentum; its gradient is the difference from the mean of the snapshots."""
+        gradient = self.common - self.snapshot.mean(0)
+        self.velocity = momentum * self.velocity - rate * gradient
+        self.common = self.common + momentum * self.velocity - rate * gradient
+        return self.common
+
+    def average(self, weights: torch.Tensor) -> None:
+        """Applies a round that is under way, then replaces all weights by their mean: the end of an epoch."""
+        self.apply_if_due(weights)
+        weights[:] = weights.mean(0)
+        self.reference = weights.clone()
 
 
 def rounded(vectors: torch.Tensor) -> torch.Tensor:
@@ -203,17 +219,22 @@ def train(row: Row, samples: tuple[torch.Tensor, ...], seed: int, n_steps: int) 
         order = torch.tensor(np.random.default_rng([seed, epoch]).permutation(len(x)))
         for step in range(n_steps):
             part = order[step * width : (step + 1) * width].view(row.n_replicas, row.batch_size)
-            progress = replicas.n_steps / (N_EPOCHS * n_steps)
-            factor = (1 + math.cos(math.pi * progress)) / 2 if row.schedule == "cosine" else 1.0
-            replicas.step(x[part], y[part], row.learning_rate * factor)
-            if exchanges.due is not None and replicas.n_steps >= exchanges.due:
-                exchanges.apply(weights)
+            replicas.step(x[part], y[part], learning_rate(row, replicas.n_steps / (N_EPOCHS * n_steps)))
+            exchanges.apply_if_due(weights, replicas.n_steps)
             exchanges.begin(weights, replicas.n_steps)
-        if exchanges.due is not None:
-            exchanges.apply(weights)
-        weights[:] = weights.mean(0)
-        exchanges.reference = weights.clone()
+        exchanges.average(weights)
         yield float(torch.nn.functional.cross_entropy(outputs(weights[:1], x_validation[None])[0], y_validation))
+
+
+def learning_rate(row: Row, progress: float) -> float:
+    """The learning rate after the fraction `progress` of all steps."""
+    factor = (1 + math.cos(math.pi * progress)) / 2 if row.schedule == "cosine" else 1.0
+    return row.learning_rate * factor
+
+
+def last_losses(row: Row, samples: tuple[torch.Tensor, ...], n_steps: int, n_seeds: int) -> list[float]:
+    """The validation loss of each run after its last epoch."""
+    return [list(train(row, samples, seed, n_steps))[-1] for seed in range(n_seeds)]
 
 
 def read(file: Path) -> tuple[torch.Tensor, ...]:
@@ -224,35 +245,54 @@ def read(file: Path) -> tuple[torch.Tensor, ...]:
     return x[:N_TRAINING], y[:N_TRAINING], x[N_TRAINING:], y[N_TRAINING:]
 
 
-def cells(row: Row, losses: Sequence[float]) -> list[str]:
-    """A row of the table."""
-    spread = f" ± {np.std(losses, ddof=1):.3f}" if len(losses) > 1 else ""
-    found = [str(len(losses)), f"{np.mean(losses):.3f}{spread}"]
-    rate = f"{row.learning_rate}{' cosine' if row.schedule == 'cosine' else ''}"
-    if row.n_replicas == 1:
-        name = f"`allreduce`, rank {row.matrix_rank}" if row.matrix_rank else "`allreduce`"
-        return [name, str(row.batch_size), rate, "–", "–", *found]
-    name = f"outer {row.outer[0]}, {row.outer[1]}" if row.outer is not None else row.neighbours
-    name += ", 8 bits" if row.compression == "int8" else ""
-    return [name, str(row.batch_size), rate, str(row.exchange_every), str(row.delay), *found]
+def compare_rows(samples: tuple[torch.Tensor, ...], n_seeds: int, n_steps: int | None) -> None:
+    """Prints the losses of `ROWS`.
+
+    Args:
+        n_steps: Steps per epoch; None: all samples.
+    """
+    print("| exchange | samples per step | learning rate | exchange every n steps | duration in steps | runs | loss |")
+    print("|---|---|---|---|---|---|---|")
+    for row in ROWS:
+        losses = last_losses(row, samples, n_steps or N_TRAINING // (row.batch_size * row.n_replicas), n_seeds)
+        delays = ["–", "–"] if row.n_replicas == 1 else [row.exchange_every, row.delay]
+        print_row(name_of(row), row.batch_size, rate_of(row), *delays, n_seeds, with_spread(losses))
 
 
-def compare_exact_steps(samples: tuple[torch.Tensor, ...], n_steps: int, n_seeds: int) -> None:
-    """Prints the losses of `EXACT_STEPS`, and their differences from whole gradients with the same seeds."""
+def compare_exact_steps(samples: tuple[torch.Tensor, ...], n_seeds: int, n_steps: int | None) -> None:
+    """Prints the losses of `EXACT_STEPS`, and their differences from whole gradients with the same seeds.
+
+    Args:
+        n_steps: Steps per epoch; None: all samples.
+    """
     print("| rank | exact steps | learning rate | runs | loss | difference from whole gradients |")
     print("|---|---|---|---|---|---|")
-
-    def losses(row: Row) -> np.ndarray:
-        return np.array([list(train(row, samples, seed, n_steps))[-1] for seed in range(n_seeds)])
-
-    of_whole = {row.schedule: losses(row) for row in WHOLE}
+    n_steps = n_steps or N_TRAINING // WHOLE[0].batch_size
+    of_whole = {row.schedule: np.array(last_losses(row, samples, n_steps, n_seeds)) for row in WHOLE}
     for row in EXACT_STEPS:
-        *_, rate, _, _, n_runs, loss = cells(row, found := losses(row))
-        whole = of_whole[row.schedule]
-        differences = 100 * (found - whole) / whole.mean()
+        losses, whole = last_losses(row, samples, n_steps, n_seeds), of_whole[row.schedule]
+        differences = 100 * (np.array(losses) - whole) / whole.mean()
         error = f" ± {differences.std(ddof=1) / math.sqrt(n_seeds):.1f}" if n_seeds > 1 else ""
-        shown = [str(row.matrix_rank), str(row.exact_steps), rate, n_runs, loss, f"{differences.mean():+.1f}{error} %"]
-        print("| " + " | ".join(shown) + " |", flush=True)
+        difference = f"{differences.mean():+.1f}{error} %"
+        print_row(row.matrix_rank, row.exact_steps, rate_of(row), n_seeds, with_spread(losses), difference)
+
+
+def name_of(row: Row) -> str:
+    """How a row exchanges."""
+    if row.n_replicas == 1:
+        return f"`allreduce`, rank {row.matrix_rank}" if row.matrix_rank else "`allreduce`"
+    name = f"outer {row.outer[0]}, {row.outer[1]}" if row.outer is not None else row.neighbours
+    return f"{name}, 8 bits" if row.compression == "int8" else name
+
+
+def rate_of(row: Row) -> str:
+    """The learning rate, and its schedule unless it is constant."""
+    return f"{row.learning_rate} cosine" if row.schedule == "cosine" else str(row.learning_rate)
+
+
+def print_row(*cells: object) -> None:
+    """Prints a row of a table as soon as it is measured."""
+    print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 
 def main() -> None:
@@ -263,18 +303,9 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="two steps per epoch, one run of each row")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    samples = read(arguments.data)
-    if arguments.exact_steps:
-        n_steps, n_seeds = (2, 1) if arguments.smoke else (N_TRAINING // WHOLE[0].batch_size, arguments.seeds)
-        compare_exact_steps(samples, n_steps, n_seeds)
-        return
-    print("| exchange | samples per step | learning rate | exchange every n steps | duration in steps | runs | loss |")
-    print("|---|---|---|---|---|---|---|")
-    for row in ROWS:
-        n_steps = 2 if arguments.smoke else N_TRAINING // (row.batch_size * row.n_replicas)
-        n_seeds = 1 if arguments.smoke else arguments.seeds
-        losses = [list(train(row, samples, seed, n_steps))[-1] for seed in range(n_seeds)]
-        print("| " + " | ".join(cells(row, losses)) + " |", flush=True)
+    compare = compare_exact_steps if arguments.exact_steps else compare_rows
+    n_seeds, n_steps = (1, 2) if arguments.smoke else (arguments.seeds, None)
+    compare(read(arguments.data), n_seeds, n_steps)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,8 +10,10 @@ import numpy as np
 from runs import N_TRAINING
 from time_to_target import TARGET, seconds_to_target
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from markdown_tables import markdown_table, write_end
+
 HERE = Path(__file__).resolve().parent
-MARK = "<!-- table -->"
 COSINE = ", cosine"
 LOW_RANK = ("low rank 32", "low rank 28, 3 exact steps")
 CLUSTERS = (
@@ -45,56 +48,54 @@ Results = dict[str, list[dict]]
 
 def show(results: Results) -> None:
     """Writes tables and picture."""
-    readme = HERE / "README.md"
-    before, _, _ = readme.read_text().partition(MARK)
-    readme.write_text("\n\n".join([f"{before}{MARK}", compared(results), targets(results), sizes(results)]) + "\n")
+    write_end(HERE / "README.md", "\n\n".join([compared(results), targets(results), sizes(results)]))
     if all(name in results for name in ("clusters", *FASTER)):
         draw(results)
 
 
 def compared(results: Results) -> str:
     """The algorithms against each other."""
-    lines = [
-        "| algorithm | runs | samples/s | validation loss after each epoch of 10,240 samples | accuracy, % | seconds "
-        f"| seconds until the loss is {TARGET} |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    head = ["algorithm", "runs", "samples/s", "validation loss after each epoch of 10,240 samples", "accuracy, %"]
+    head += ["seconds", f"seconds until the loss is {TARGET}"]
+    rows = []
     for name in filter(results.get, COMPARED):
         runs = results[name]
         losses = " · ".join(with_spread(column) for column in histories(runs, "val_loss").T)
         accuracies = 100 * histories(runs, "val_accuracy")[:, -1]
         seconds = [epoch_s(run) * len(run["history"]["val_loss"]) for run in runs]
         until = [seconds_until_target(run) for run in runs]
-        cells = [name, str(len(runs)), with_spread(speeds(runs), 0), losses, with_spread(accuracies, 1)]
-        lines.append("| " + " | ".join([*cells, with_spread(seconds, 0), with_spread(until, 1)]) + " |")
-    return "\n".join(lines)
+        cells = [name, len(runs), with_spread(speeds(runs), 0), losses, with_spread(accuracies, 1)]
+        rows.append([*cells, with_spread(seconds, 0), with_spread(until, 1)])
+    return markdown_table(head, rows)
 
 
 def targets(results: Results) -> str:
     """Whether the targets are reached."""
-    lines = ["| | against | samples/s | target | validation loss |", "|---|---|---|---|---|"]
+    rows = []
     for name, other in TARGETS:
         if name in results and other in results:
             times = np.mean(speeds(results[name])) / np.mean(speeds(results[other]))
             target = FASTER[other.removesuffix(COSINE)]
+            faster = f"≥ {target:.0f}×: {'reached' if times >= target else 'missed'}"
             losses = [histories(results[one], "val_loss")[:, -1].mean() for one in (name, other)]
-            faster = f"{times:.1f}× | ≥ {target:.0f}×: {'reached' if times >= target else 'missed'}"
             ratio = losses[0] / losses[1]
             equal = f"{100 * (ratio - 1):+.1f} %: {'reached' if ratio <= WITHIN else 'missed'}"
-            lines.append(f"| {name} | {other} | {faster} | {losses[0]:.3f} against {losses[1]:.3f}, {equal} |")
-    return "\n".join(lines)
+            loss = f"{losses[0]:.3f} against {losses[1]:.3f}, {equal}"
+            rows.append([name, other, f"{times:.1f}×", faster, loss])
+    return markdown_table(["algorithm", "against", "samples/s", "target", "validation loss"], rows)
 
 
 def sizes(results: Results) -> str:
     """Over the size of the clusters: on four hosts of two ranks, and with each cluster a host."""
-    lines = ["| ranks per cluster | runs | samples/s on 4 hosts of 2 | loss | samples/s, each cluster a host | loss |"]
-    lines.append("|---|---|---|---|---|---|")
+    head = ["ranks per cluster", "runs", "samples/s on 4 hosts of 2", "loss", "samples/s, each cluster a host", "loss"]
+    rows = []
     for size, name in SIZES.items():
         if name in results and HOSTS[size] in results:
-            rows = [results[name], results[HOSTS[size]]]
-            pairs = [(with_spread(speeds(runs), 0), with_spread(histories(runs, "val_loss")[:, -1])) for runs in rows]
-            lines.append(f"| {size} | {len(rows[0])} | " + " | ".join(cell for pair in pairs for cell in pair) + " |")
-    return "\n".join(lines)
+            row = [size, len(results[name])]
+            for runs in (results[name], results[HOSTS[size]]):
+                row += [with_spread(speeds(runs), 0), with_spread(histories(runs, "val_loss")[:, -1])]
+            rows.append(row)
+    return markdown_table(head, rows)
 
 
 def histories(runs: list[dict], metric: str) -> np.ndarray:

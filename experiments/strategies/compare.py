@@ -14,7 +14,7 @@ import argparse
 import heapq
 import json
 import os
-import statistics
+import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -24,8 +24,10 @@ from grid import N_EPOCHS, Table, space
 
 from mpi_opt.strategies import STRATEGIES, make_strategy
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from markdown_tables import markdown_table, with_deviation, write_end
+
 HERE = Path(__file__).parent
-MARK = "<!-- table -->"
 METHODS = {
     "random": {},
     "sobol": {},
@@ -83,19 +85,15 @@ def regret_at(curve: list[tuple[float, float]], cost: float) -> float:
 
 def markdown(results: dict, table: Table) -> str:
     """Mean regret over seeds, and its sample standard deviation, in units of 0.001 of the validation loss."""
-    columns = [f"after {cost}" for cost in GRID]
-    lines = [f"| strategy | searches | {' | '.join(columns)} |", "|---|---|" + "---|" * len(columns)]
+    rows = []
     for name, curves in results.items():
-        cells = []
-        for cost in GRID:
-            regrets = [1000 * regret_at(curve, cost) for curve in curves]
-            cells.append(
-                "–" if np.isnan(regrets).any() else f"{np.mean(regrets):.2f} ± {statistics.stdev(regrets):.2f}"
-            )
-        lines.append(f"| `{name}` | {len(curves)} | {' | '.join(cells)} |")
+        regrets = [[1000 * regret_at(curve, cost) for curve in curves] for cost in GRID]
+        cells = ["–" if np.isnan(values).any() else with_deviation(values, 2) for values in regrets]
+        rows.append([f"`{name}`", len(curves), *cells])
+    shown = markdown_table(["strategy", "searches", *(f"after {cost}" for cost in GRID)], rows)
     final = 1000 * (table.losses[..., -1].ravel() - table.best)
     quantiles = ", ".join(f"{share:.0%}: {np.quantile(final, share):.1f}" for share in (0.01, 0.1, 0.5))
-    return "\n".join([*lines, "", f"Regret of the table's own quantiles, best first: {quantiles}."])
+    return "\n".join([shown, "", f"Regret of the table's own quantiles, best first: {quantiles}."])
 
 
 def draw(results: dict, file: Path) -> None:
@@ -134,8 +132,7 @@ def main() -> None:
             results[name].append(search(name, table, seed))
         print(name, f"{np.mean([curve[-1][1] for curve in results[name]]):.5f}", flush=True)
         file.write_text(json.dumps(results))
-    before, _, _ = (HERE / "README.md").read_text().partition(MARK)
-    (HERE / "README.md").write_text(f"{before}{MARK}\n\n{markdown(results, table)}\n")
+    write_end(HERE / "README.md", markdown(results, table))
     draw(results, HERE / "strategies.png")
 
 

@@ -13,45 +13,31 @@ IS_APART = "APART" in os.environ
 world = MPI.COMM_WORLD
 
 
-def batches(x, y, epoch):
-    """The whole batches of this rank in an epoch, from an order that is the same on all ranks."""
-    order = np.random.default_rng([0, epoch]).permutation(len(x))
-    width = BATCH * world.size
-    for first in range(0, len(x) - width + 1, width):
-        mine = order[first + world.rank * BATCH : first + (world.rank + 1) * BATCH]
-        yield x[mine], y[mine]
-
-
-def timed(epoch):
-    """Samples per second of each call of `epoch`, which returns the number of samples of this rank."""
-    speeds = []
-    while not speeds or may_go_on():
-        world.Barrier()
-        start = time.perf_counter()
-        n = epoch(len(speeds))
-        world.Barrier()
-        speeds.append(n * world.size / (time.perf_counter() - start))
-    return speeds
-
-
 def bare_keras(model, x, y):
+    """Samples per second of each epoch of the bare loop in Keras on TensorFlow."""
     import keras
     import keras_models
     import tensorflow as tf
-
-    from mpi_learn.flat_layout import FlatLayout, aligned_empty
-    from mpi_learn.optimizers.configuration import Adam
-    from mpi_learn.optimizers.make_optimizer import make_optimizer
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     keras.utils.set_random_seed(0)
     network = getattr(keras_models, model)()
-    layout = FlatLayout(tuple(tuple(one.shape) for one in network.trainable_variables))
-    weights = aligned_empty(layout.size)
-    for view, variable in zip(layout.views(weights), network.trainable_variables, strict=True):
-        view[...] = np.asarray(variable)
+    layout, weights = flat_weights([np.asarray(variable) for variable in network.trainable_variables])
     flat = tf.experimental.dlpack.from_dlpack(weights.__dlpack__())
+    step = keras_step(network, layout)
+
+    def gradient(x, y):
+        return step(flat, tf.convert_to_tensor(x), tf.convert_to_tensor(y))._numpy()
+
+    return train_bare(gradient, layout, weights, x, y)
+
+
+def keras_step(network, layout):
+    """The compiled function that computes the flat gradient from flat weights and a batch."""
+    import keras
+    import tensorflow as tf
+
     sizes, shapes = np.diff(layout.bounds).tolist(), layout.shapes
 
     @tf.function(autograph=False)
@@ -63,55 +49,69 @@ def bare_keras(model, x, y):
             loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(y, outputs))
         return tf.concat([tf.reshape(one, [-1]) for one in tape.gradient(loss, parts)], 0)
 
-    optimizer = make_optimizer(Adam(), layout)
-
-    def epoch(number):
-        n = 0
-        for bx, by in batches(x, y, number):
-            gradient = step(flat, tf.convert_to_tensor(bx), tf.convert_to_tensor(by))._numpy()
-            if not IS_APART:
-                world.Allreduce(MPI.IN_PLACE, gradient)
-            optimizer.update(weights, gradient, 1 / world.size)
-            n += len(bx)
-        return n
-
-    return timed(epoch)
+    return step
 
 
 def bare_torch(model, x, y):
+    """Samples per second of each epoch of the bare loop in PyTorch."""
     import torch
     import torch_models
 
-    from mpi_learn.flat_layout import FlatLayout, aligned_empty
-    from mpi_learn.optimizers.configuration import Adam
-    from mpi_learn.optimizers.make_optimizer import make_optimizer
+    from mpi_learn.flat_layout import aligned_empty
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
     module = getattr(torch_models, model)()
     parameters = list(module.parameters())
-    layout = FlatLayout(tuple(tuple(one.shape) for one in parameters))
-    weights, gradient = aligned_empty(layout.size), aligned_empty(layout.size)
-    for one, weight, slope in zip(parameters, layout.views(weights), layout.views(gradient), strict=True):
-        weight[...] = one.detach().numpy()
+    layout, weights = flat_weights([one.detach().numpy() for one in parameters])
+    slopes = aligned_empty(layout.size)
+    for one, weight, slope in zip(parameters, layout.views(weights), layout.views(slopes), strict=True):
         one.data, one.grad = torch.from_numpy(weight), torch.from_numpy(slope)
+
+    def gradient(x, y):
+        slopes[:] = 0
+        torch.nn.functional.cross_entropy(module(torch.from_numpy(x)), torch.from_numpy(y)).backward()
+        return slopes
+
+    return train_bare(gradient, layout, weights, x, y)
+
+
+def flat_weights(arrays):
+    """The layout of some arrays, and a flat vector with their values."""
+    from mpi_learn.flat_layout import FlatLayout, aligned_empty
+
+    layout = FlatLayout.of(arrays)
+    weights = aligned_empty(layout.size)
+    for view, array in zip(layout.views(weights), arrays, strict=True):
+        view[...] = array
+    return layout, weights
+
+
+def train_bare(gradient, layout, weights, x, y):
+    """Samples per second of each epoch of a loop of gradient, Allreduce and Adam.
+
+    `gradient` computes the flat gradient of a batch, with respect to `weights`.
+    """
+    from mpi_learn.optimizers.configuration import Adam
+    from mpi_learn.optimizers.make_optimizer import make_optimizer
+
     optimizer = make_optimizer(Adam(), layout)
 
     def epoch(number):
         n = 0
-        for bx, by in batches(x, y, number):
-            gradient[:] = 0
-            torch.nn.functional.cross_entropy(module(torch.from_numpy(bx)), torch.from_numpy(by)).backward()
+        for mine in batches(len(x), number):
+            summed = gradient(x[mine], y[mine])
             if not IS_APART:
-                world.Allreduce(MPI.IN_PLACE, gradient)
-            optimizer.update(weights, gradient, 1 / world.size)
-            n += len(bx)
+                world.Allreduce(MPI.IN_PLACE, summed)
+            optimizer.update(weights, summed, 1 / world.size)
+            n += len(mine)
         return n
 
     return timed(epoch)
 
 
 def ddp(model, x, y):
+    """Samples per second of each epoch of PyTorch's DistributedDataParallel."""
     import torch
     import torch.distributed as distributed
     import torch_models
@@ -128,10 +128,7 @@ def ddp(model, x, y):
 
     def epoch(number):
         n = 0
-        order = torch.from_numpy(np.random.default_rng([0, number]).permutation(len(x)))
-        width = BATCH * world.size
-        for first in range(0, len(x) - width + 1, width):
-            mine = order[first + world.rank * BATCH : first + (world.rank + 1) * BATCH]
+        for mine in map(torch.from_numpy, batches(len(x), number)):
             optimizer.zero_grad(set_to_none=False)
             torch.nn.functional.cross_entropy(module(x[mine]), y[mine]).backward()
             optimizer.step()
@@ -140,4 +137,24 @@ def ddp(model, x, y):
 
     speeds = timed(epoch)
     distributed.destroy_process_group()
+    return speeds
+
+
+def batches(n, epoch):
+    """The sample numbers of each whole batch of this rank in an epoch, from an order that is the same on all ranks."""
+    order = np.random.default_rng([0, epoch]).permutation(n)
+    width = BATCH * world.size
+    for first in range(0, n - width + 1, width):
+        yield order[first + world.rank * BATCH : first + (world.rank + 1) * BATCH]
+
+
+def timed(epoch):
+    """Samples per second of each call of `epoch`, which returns the number of samples of this rank."""
+    speeds = []
+    while not speeds or may_go_on():
+        world.Barrier()
+        start = time.perf_counter()
+        n = epoch(len(speeds))
+        world.Barrier()
+        speeds.append(n * world.size / (time.perf_counter() - start))
     return speeds

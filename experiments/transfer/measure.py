@@ -4,7 +4,8 @@
     python experiments/transfer/measure.py --print        # only the table, from results.json
     python experiments/transfer/measure.py --smoke        # a search of two rows, prints the table only
 
-Writes the regrets to `results.json` and the table to README.md. Nothing is trained: the studies are functions.
+Writes the regrets to `results.json`, the table to README.md, and `transfer.png`. Nothing is trained: the studies are
+functions.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import itertools
 import json
 import os
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,13 +26,15 @@ import numpy as np
 from mpi_opt.core.space import Parameters, Real, Space
 from mpi_opt.strategies import Transfer, make_strategy
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from markdown_tables import markdown_table, with_quartiles, write_end
+
 SPACE = Space({name: Real(0, 1) for name in ("a", "b", "c", "d")})
 N_EARLIER, AT = 60, (10, 20, 30, 40)
 ELSEWHERE = 0.1
 """A search whose smallest value is larger has not come near the minimum."""
 
 HERE = Path(__file__).parent
-MARK = "<!-- table -->"
 Function = Callable[[np.ndarray], float]
 
 
@@ -52,6 +56,7 @@ EARLIER: dict[str, Function] = {
     "unrelated": lambda x: float(((x - np.array([0.9, 0.1, 0.9, 0.1])) ** 2).sum()),
     "the opposite": lambda x: -NEW(x),
 }
+WITHOUT = "none, without transfer"
 WAYS = {"best 5": False, "best 5, learn": True}
 """Name in the table -> whether the search learns from the other trials."""
 
@@ -90,20 +95,39 @@ def table(results: dict[str, list[list[float]]]) -> str:
         results: Name of a row -> for each seed the smallest value after each number of trials in `AT`.
     """
     head = ["earlier study", "searches", *(f"{n} trials" for n in AT), f"above {ELSEWHERE} after {AT[-1]}"]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    rows = []
     for name, found in results.items():
-        quartiles = np.quantile(found, (0.25, 0.5, 0.75), axis=0).T
-        cells = [f"{middle:.2g} ({lower:.2g} to {upper:.2g})" for lower, middle, upper in quartiles]
-        n_elsewhere = sum(values[-1] > ELSEWHERE for values in found)
-        lines.append(f"| {name} | {len(found)} | {' | '.join(cells)} | {n_elsewhere} |")
-    return "\n".join(lines)
+        cells = [with_quartiles(values, 2) for values in zip(*found, strict=True)]
+        rows.append([name, len(found), *cells, sum(values[-1] > ELSEWHERE for values in found)])
+    return markdown_table(head, rows)
+
+
+def draw(results: dict[str, list[list[float]]], file: Path) -> None:
+    """The medians of `table` against the number of trials, with a panel for similar and one for misleading studies."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 4.2), layout="constrained")
+    names = list(EARLIER)
+    panels = {"similar studies": names[:2], "misleading studies": names[2:]}
+    for axes, (title, earlier) in zip(figure.subplots(1, 2, sharey=True), panels.items(), strict=True):
+        lower, middle, upper = np.quantile(results[WITHOUT], (0.25, 0.5, 0.75), axis=0)
+        axes.fill_between(AT, lower, upper, color="0.9", label="without transfer, quartiles")
+        axes.plot(AT, middle, "o-", color="0.5", label="without transfer")
+        for number, name in enumerate(earlier):
+            for way, style in zip(WAYS, ("o-", "s--"), strict=True):
+                medians = np.median(results[f"{name}, {way}"], axis=0)
+                axes.plot(AT, medians, style, color=f"C{number}", label=f"{name}, {way}")
+        axes.set(title=title, xlabel="trials", yscale="log", xticks=AT)
+        axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False)
+    figure.axes[0].set_ylabel("median of the smallest value")
+    figure.savefig(file, dpi=90)
 
 
 def main() -> None:
     """Measures and writes the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=16)
-    parser.add_argument("--print", action="store_true", help="only the table, from results.json")
+    parser.add_argument("--print", action="store_true", help="only table and picture, from results.json")
     parser.add_argument("--smoke", action="store_true", help="a search of two rows; writes no files")
     given = parser.parse_args()
     earlier = list(EARLIER)
@@ -113,13 +137,13 @@ def main() -> None:
     file = HERE / "results.json"
     results = json.loads(file.read_text()) if given.print else measured(range(given.seeds), earlier, list(WAYS))
     file.write_text(json.dumps(results, indent=1))
-    before, _, _ = (HERE / "README.md").read_text().partition(MARK)
-    (HERE / "README.md").write_text(f"{before}{MARK}\n\n{table(results)}\n")
+    write_end(HERE / "README.md", table(results))
+    draw(results, HERE / "transfer.png")
 
 
 def measured(seeds: range, earlier: list[str], ways: list[str]) -> dict[str, list[list[float]]]:
     """The argument of `table`: a row without transfer, and one for each earlier study and way to use it."""
-    results = {"none, without transfer": [regrets(None, seed) for seed in seeds]}
+    results = {WITHOUT: [regrets(None, seed) for seed in seeds]}
     for name, way in itertools.product(earlier, ways):
         trials = [searched(EARLIER[name], seed) for seed in seeds]
         results[f"{name}, {way}"] = [

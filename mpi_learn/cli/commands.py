@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from mpi_learn.cli.launchers import check_allocation, check_world, launched_rank
 from mpi_learn.cli.program_options import program_options
 from mpi_learn.cli.stop_request import StopRequest
 from mpi_learn.cli.terminal import replace_missing_characters
-from mpi_learn.errors import ConfigurationError
+from mpi_learn.errors import ConfigurationError, UserError
 
 if TYPE_CHECKING:
     from mpi_learn.mpi.communicators import Communicator
@@ -80,7 +80,8 @@ def train(
         check_world(world.size, MPI.Get_library_version())
     with reported(world, debug):
         configuration = _configuration(training, world, {"epochs": epochs, "seed": seed}, output)
-        is_finished = _train(configuration, world, request, output)
+        with _errors_in(training):
+            is_finished = _train(configuration, world, request, output)
     if world.rank == 0 and not is_finished:
         raise typer.Exit(request.status)
 
@@ -142,7 +143,9 @@ def check(
         from mpi_learn.mpi.library import MPI
         from mpi_learn.training.check import check as checked
 
-        print(checked(_configuration(training, MPI.COMM_SELF, {}, None), MPI.COMM_SELF))
+        configuration = _configuration(training, MPI.COMM_SELF, {}, None)
+        with _errors_in(training):
+            print(checked(configuration, MPI.COMM_SELF))
         print(f"{training}: valid")
 
 
@@ -242,6 +245,15 @@ def _configuration(
         return found
 
     return result_of_rank(world, read)
+
+
+@contextmanager
+def _errors_in(path: Path) -> Iterator[None]:
+    """Adds the name of the configuration to errors about data and model."""
+    try:
+        yield
+    except UserError as error:
+        raise error.at(str(path)) from error
 
 
 class _SavingWarning:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.settings.suggestions import suggestion
+from mpi_learn.settings.suggestions import nearest, suggestion
 
 Validated = TypeVar("Validated", bound=BaseModel)
 
@@ -17,7 +17,7 @@ EXPECTED = {
     "int": ("an integer", "5"),
     "float": ("a number", "0.5"),
     "finite": ("a finite number", "1"),
-    "string": ("a text", "a text"),
+    "string": ("a text", "NAME"),
     "bool": ("true or false", "true"),
     "list": ("a list", "[a, b]"),
     "tuple": ("a list", "[a, b]"),
@@ -32,7 +32,8 @@ LIMITS = {
 }
 """Pydantic's error type -> the name of the limit in its context, and the permitted values."""
 
-SECTION = ("expected a section of keys, found {found}", "write `{key}: {{key: value, …}}`")
+A_SECTION = "a section of keys"
+SECTION = (f"expected {A_SECTION}, found {{found}}", "write `{key}: {{key: value, …}}`")
 EXPLANATIONS = {
     "missing": ("this key is required", "add `{key}: …`"),
     "union_tag_not_found": ("expected a name, found {found}", "write `name: …`"),
@@ -65,16 +66,62 @@ class _Key:
         path: The names of its sections and its own name.
         section: The model classes of the section that contains it.
         types: Its type annotations.
+        is_in_list: Whether it is the index of an entry of a list.
     """
 
     path: tuple[str, ...]
     section: tuple[type[BaseModel], ...]
     types: tuple[Any, ...]
+    is_in_list: bool = False
 
     @property
     def models(self) -> tuple[type[BaseModel], ...]:
         """The model classes among its types."""
         return tuple(model for kind in self.types for model in _models_in(kind))
+
+
+@dataclass(frozen=True)
+class _Invalid:
+    """One of pydantic's errors, and the key to which it belongs."""
+
+    error: Any
+    key: _Key
+
+    @property
+    def kind(self) -> str:
+        """Pydantic's name of the error."""
+        return str(self.error["type"])
+
+    @property
+    def expected(self) -> str:
+        """The expected type; empty if the error is not about the type."""
+        if EXPLANATIONS.get(self.kind) is SECTION:
+            return A_SECTION
+        return EXPECTED.get(self.kind.partition("_")[0], ("", ""))[0]
+
+    @property
+    def misspelt(self) -> str | None:
+        """The key of the user that is probably this missing `name`; None if there is none."""
+        return _misspelt(self.error, self.key) if self.kind == "missing" else None
+
+    @property
+    def _place(self) -> tuple[str, ...]:
+        """The path of the key; for a key that only one alternative of a union requires, the path of its section."""
+        is_of_alternative = self.kind == "missing" and len(self.error["loc"]) > len(self.key.path)
+        return self.key.path[:-1] if is_of_alternative and not self.misspelt else self.key.path
+
+    def is_unlikely(self, found: Sequence[_Invalid]) -> bool:
+        """Whether the error is of an alternative of a union that the user did not mean.
+
+        Another alternative is more likely if it finds an error further inside the user's value, or if it lacks only a
+        misspelt key.
+        """
+        if self.misspelt:
+            return False
+        if any(other.misspelt and _contains(other.key.path[:-1], self.key.path) for other in found):
+            return True
+        places = [other._place if self.kind == "missing" else other.key.path for other in found]
+        return any(place != self._place and _contains(self._place, place) for place in places)
 
 
 def validated(model_class: type[Validated], data: Any, where: str) -> Validated:
@@ -101,17 +148,27 @@ def key_in_file(where: str, key: str) -> str:
 
 
 def _translated(error: ValidationError, model_class: type[BaseModel], data: Any, where: str) -> ConfigurationError:
-    errors = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # may explain a missing key
-    keys = [_key_of(error, model_class, data) for error in errors]
-    first, key = errors[0], keys[0]
-    problem, cure = _explained(first, key)
-    also = [one["type"] for one, other in zip(errors, keys, strict=True) if other.path == key.path]
-    if "literal_error" in also and first["type"] not in CHOICES:  # the key also accepts some words
+    found = [_Invalid(one, _key_of(one, model_class, data)) for one in error.errors()]
+    found = [one for one in found if not one.is_unlikely(found)]
+    found.sort(key=lambda one: one.kind != "extra_forbidden")  # may explain a missing key
+    key = found[0].key
+    same = [one for one in found if one.key.path == key.path]
+    first = next((one for one in same if one.kind == "string_type"), same[0])  # a name is the shortest form
+    problem, cure = _explained(first.error, key)
+    if first.kind not in CHOICES and "literal_error" in [one.kind for one in same]:  # the key also accepts some words
         cure = ", or ".join(filter(None, [cure, *_choices(key.types)]))
-    others = {".".join(other.path) for other in keys} - {".".join(key.path)}
+    expected = list(dict.fromkeys(one.expected for one in [first, *same] if one.expected))
+    if len(expected) > 1:
+        wanted = f"{', '.join(expected[:-1])} or {expected[-1]}"
+        problem = f"expected {wanted}, found {_shown(first.error['input'])}"
+    others = {".".join(one.key.path) for one in found} - {".".join(key.path)}
     if others:
         cure = "; ".join(filter(None, [cure, f"also invalid: {', '.join(sorted(others))}"]))
     return ConfigurationError(problem, where=key_in_file(where, ".".join(key.path)), cure=cure)
+
+
+def _contains(section: tuple[str, ...], path: tuple[str, ...]) -> bool:
+    return path[: len(section)] == section
 
 
 def _key_of(error: Any, model_class: type[BaseModel], data: Any) -> _Key:
@@ -124,17 +181,17 @@ def _key_of(error: Any, model_class: type[BaseModel], data: Any) -> _Key:
         is_absent = error["type"] in ("missing", "extra_forbidden") and number == len(error["loc"])
         content = _content(data)
         if is_absent or str(part) in content:
-            key, data = _inside(key, str(part)), content.get(str(part))
+            key, data = _inside(key, str(part), isinstance(data, list | tuple)), content.get(str(part))
         else:
             chosen = tuple(model for model in key.models if part in (model.__name__, *_tags(model)))
-            key = _Key(key.path, key.section, chosen or key.types)
+            key = replace(key, types=chosen or key.types)
     return key
 
 
-def _inside(section: _Key, name: str) -> _Key:
+def _inside(section: _Key, name: str, is_in_list: bool) -> _Key:
     """The key `name` in a section; an entry of a list or mapping has all types in the annotation of its container."""
     types = tuple(model.model_fields[name].annotation for model in section.models if name in model.model_fields)
-    return _Key((*section.path, name), section.models, types or section.types)
+    return _Key((*section.path, name), section.models, types or section.types, is_in_list)
 
 
 def _content(data: Any) -> dict[str, Any]:
@@ -148,6 +205,21 @@ def _models_in(kind: Any) -> list[type[BaseModel]]:
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return [kind]
     return [model for part in get_args(kind) for model in _models_in(part)]
+
+
+def _misspelt(error: Any, key: _Key) -> str | None:
+    """The key of the user that is probably a missing `name`; None if there is none.
+
+    Only in sections whose other keys depend on the name. In all others, a misspelt key is an error of its own.
+    """
+    if error["type"] == "missing" and all(model.model_config.get("extra") == "allow" for model in key.section):
+        models = key.section
+    elif error["type"] == "union_tag_not_found":
+        models = key.models
+    else:
+        return None
+    known = {name for model in models for name in model.model_fields}
+    return nearest("name", [str(name) for name in error["input"] if name not in known])
 
 
 def _choices(types: Sequence[Any]) -> list[str]:
@@ -182,9 +254,13 @@ def _explained(error: Any, key: _Key) -> tuple[str, str]:
         wanted = context.get("tag", found)
         return f"there is no {wanted}", suggestion(wanted, _choices(key.types))
     if error["loc"][-1:] == ("[key]",):
-        return f"expected a text as the key, found {found}", f'write "{error["input"]}" in quotes'
+        expected, _ = EXPECTED[kind.partition("_")[0]]
+        cure = f'write "{error["input"]}" in quotes' if kind == "string_type" else "write, for example, `0: …`"
+        return f"expected {expected} as the key, found {found}", cure
     if kind in EXPLANATIONS:
         problem, cure = EXPLANATIONS[kind]
+        if misspelt := _misspelt(error, key):
+            cure = f"write `name` instead of `{misspelt}`"
         return problem.format(found=found), cure.format(key=name)
     if kind in LIMITS:
         limit, words = LIMITS[kind]
@@ -195,7 +271,8 @@ def _explained(error: Any, key: _Key) -> tuple[str, str]:
     expected, example = EXPECTED.get(kind.partition("_")[0], ("", ""))
     if not expected:
         return error["msg"], ""
-    return f"expected {expected}, found {found}", f"write, for example, `{name}: {example}`"
+    example = example if key.is_in_list else f"{name}: {example}"
+    return f"expected {expected}, found {found}", f"write, for example, `{example}`"
 
 
 def _cure_of_unknown(key: str, section: Sequence[type[BaseModel]]) -> str:

@@ -28,10 +28,15 @@ NAMED = ("loss", "metrics", "weighted_metrics", "callbacks", "optimizer")
 
 
 def _listed(value: Any) -> Any:
-    """``metrics: accuracy`` is short for ``metrics: [accuracy]``, and the same within a mapping."""
+    """``callbacks: CSVLogger`` is short for ``callbacks: [CSVLogger]``."""
+    return value if isinstance(value, list) else [value]
+
+
+def _listed_by_output(value: Any) -> Any:
+    """``metrics: accuracy`` is short for ``metrics: [accuracy]``, and the same for each output in a mapping."""
     if isinstance(value, dict) and "name" not in value:
         return {name: _listed(entry) for name, entry in value.items()}
-    return value if isinstance(value, list) else [value]
+    return _listed(value)
 
 
 class TrainingConfiguration(Section):
@@ -55,12 +60,12 @@ class TrainingConfiguration(Section):
         "several outputs a list, or a mapping from the names of the outputs (PyTorch: from any names, in the order of "
         "the outputs). null for an output without a loss, or for a Keras model that computes its own or is compiled.",
     )
-    metrics: Annotated[Metrics, BeforeValidator(_listed)] = Field(
+    metrics: Annotated[Metrics, BeforeValidator(_listed_by_output)] = Field(
         [],
         description="Metrics of Keras, or for PyTorch models accuracy, mae, mse and those of torchmetrics; with "
         "arguments as for loss; or file.py:function. For several outputs a mapping. They are not weighted.",
     )
-    weighted_metrics: Annotated[Metrics, BeforeValidator(_listed)] = Field(
+    weighted_metrics: Annotated[Metrics, BeforeValidator(_listed_by_output)] = Field(
         [], description="Keras: metrics that are weighted with data.weights and data.class_weight."
     )
     loss_weights: LossWeights = Field(
@@ -214,14 +219,17 @@ class TrainingConfiguration(Section):
 
         Without ``loss:``, a model may have metrics that are known only when it is built.
         """
-        known = self.metric_names()
-        is_impossible = name.startswith("val_") and not self.has_validation_data
-        if name in known or (self.loss is None and not is_impossible):
+        known, plain = self.metric_names(), name.removeprefix("val_")
+        lacks_validation = name != plain and not self.has_validation_data
+        if name in known or (self.loss is None and not lacks_validation):
             return
-        cure = suggestion(name, known, "it produces")
-        if name.startswith("val_") and name.removeprefix("val_") in known:
-            cure += "; give data.validation or data.validation_fraction for val_ metrics"
-        raise ConfigurationError(f"the training does not produce the metric {name}", where=where, cure=cure)
+        cures = []
+        if plain not in known:
+            cures += [suggestion(name, known, "it produces"), f"or add {plain} to `metrics:`"]
+        if lacks_validation:
+            cures.append("give data.validation or data.validation_fraction for val_ metrics")
+        problem = f"the training does not produce the metric {name}"
+        raise ConfigurationError(problem, where=where, cure="; ".join(cures))
 
 
 def read_configuration(

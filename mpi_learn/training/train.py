@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import Any
 
 from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.errors import ConfigurationError
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.communicators import Communicator, private
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
@@ -31,7 +32,7 @@ def train(
     Args:
         configuration: A validated one, or a training.yaml as a dict, whose paths are relative to the current folder.
         comm: All its ranks call this function with the same configuration.
-        data: Used instead of ``configuration.data``; the same on all ranks.
+        data: Samples in memory, used instead of ``configuration.data``; the same on all ranks.
         on_epoch: Called on every rank after every epoch with the number of the epoch, from 0, and its metrics, the same
             on all ranks. It returns whether to stop, the same on all ranks.
         progress: Called on rank 0 after every epoch.
@@ -49,6 +50,12 @@ def train(
         with agreed_errors(own):
             if isinstance(configuration, dict):
                 configuration = read_configuration(configuration)
+            if data is not None and not isinstance(data, Dataset):
+                raise ConfigurationError(
+                    f"expected a mpi_learn.data.samples.dataset.Dataset, found {type(data).__name__}",
+                    where="data",
+                    cure="write arrays to an HDF5 file, and name it in the configuration's section `data`",
+                )
         dataset = load_dataset(configuration, own, data)
         with closing(build_model(configuration, own, dataset)) as model:
             choose_compiler(configuration, own, dataset, model)

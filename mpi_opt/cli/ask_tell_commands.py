@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mpi_opt.cli.override_options import Changes, SpaceFile, overriding
-from mpi_opt.cli.store_options import LARGEST_NUMBER, show, store_url
+from mpi_opt.cli.store_options import MAX_TRIAL_NUMBER, show, store_url
 from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def tell(
     ] = None,
     number: Annotated[
         int | None,
-        typer.Option(help="Number of the trial; without it, JSON is read from stdin.", min=0, max=LARGEST_NUMBER),
+        typer.Option(help="Number of the trial; without it, JSON is read from stdin.", min=0, max=MAX_TRIAL_NUMBER),
     ] = None,
     value: Values = None,
     uncertainty: Uncertainties = None,

@@ -61,5 +61,5 @@ def _training_layout(configuration: StudyConfiguration) -> Callable[[int], RankL
     from mpi_opt.configuration.placeholders import filled
 
     algorithm = {key: value for key, value in configuration.training.items() if key == "algorithm"}
-    content = filled(algorithm, configuration.dimensions().centre())
+    content = filled(algorithm, configuration.search_space().centre())
     return partial(rank_layout_of, validated(AlgorithmKey, content, "training").algorithm)

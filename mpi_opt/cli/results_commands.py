@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from mpi_learn.cli.exit_status import FINISHED, UNFINISHED
-from mpi_opt.cli.store_options import LARGEST_NUMBER, StoreUrl, StudyName, find_study, find_trial, show, store_url
+from mpi_opt.cli.store_options import MAX_TRIAL_NUMBER, StoreUrl, StudyName, find_study, find_trial, show, store_url
 from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def results(
     state: Annotated[State | None, typer.Option("--state", help="Only trials in this state.")] = None,
     pareto: Annotated[bool, typer.Option("--pareto", help="Only the trials on the Pareto front.")] = False,
     trial: Annotated[
-        int | None, typer.Option("--trial", min=0, max=LARGEST_NUMBER, help="Print all records of trial N.")
+        int | None, typer.Option("--trial", min=0, max=MAX_TRIAL_NUMBER, help="Print all records of trial N.")
     ] = None,
     finished: Annotated[
         bool,
@@ -76,7 +76,7 @@ def best(
     study: StudyName = None,
     store: StoreUrl = None,
     trial: Annotated[
-        int | None, typer.Option("--trial", min=0, max=LARGEST_NUMBER, help="Number of the trial; default: the best.")
+        int | None, typer.Option("--trial", min=0, max=MAX_TRIAL_NUMBER, help="Number of the trial; default: the best.")
     ] = None,
 ) -> None:
     """Print the best trial as a training.yaml for `mpi-learn train`; for a function, its hyperparameters."""

@@ -15,7 +15,7 @@ from mpi_learn.cli.stop_request import StopRequest
 from mpi_opt.cli.override_options import Changes, SpaceFile, overriding
 from mpi_opt.cli.plan_command import show_plan
 from mpi_opt.cli.rank_logs import log_to_file, make_log_folder
-from mpi_opt.errors import ConfigurationError, without_passwords
+from mpi_opt.errors import ConfigurationError, UserError, without_passwords
 
 if TYPE_CHECKING:
     from mpi_opt.configuration.configuration import StudyConfiguration
@@ -74,7 +74,10 @@ def check(
         print(f"transfer   {len(earlier)} trials of an earlier study, the best {transfer.best} first")
     for name, dimension in plan.space.items():
         print(f"  {name:<20} {dimension}")
-    _check_one_batch(configuration, plan.directory)
+    try:
+        _check_one_batch(configuration, plan.directory)
+    except UserError as error:
+        raise error.at(str(space)) from error
     if n is not None:
         show_plan(configuration, n)
     print(f"{space}: valid")
@@ -124,7 +127,7 @@ def _read(path: Path, changes: Changes) -> StudyConfiguration:
     from mpi_opt.worker.check_objective import check_objective
 
     configuration = read_study(path, changes)
-    check_objective(configuration, configuration.dimensions(), path.resolve().parent, str(path))
+    check_objective(configuration, configuration.search_space(), path.resolve().parent, str(path))
     return configuration
 
 
@@ -175,12 +178,13 @@ def _check_one_batch(configuration: StudyConfiguration, directory: Path) -> None
 
     if configuration.objective == EXTERNAL:
         return
-    objective, sample = make_objective(configuration, directory), configuration.dimensions().centre()
+    objective, sample = make_objective(configuration, directory), configuration.search_space().centre()
     if not isinstance(objective, TrainingObjective):
         objective.prepare(MPI.COMM_SELF, sample)
         return
     shown = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in sample.items()}
-    print("one batch with " + ", ".join(f"{name} {value}" for name, value in shown.items()))
+    of_fold = " of the first fold" if configuration.folds.number > 1 else ""
+    print(f"one batch{of_fold} with " + ", ".join(f"{name} {value}" for name, value in shown.items()))
     print(objective.check(MPI.COMM_SELF, sample))
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mpi_opt.store import Store
     from mpi_opt.study.study import Study
 
-LARGEST_NUMBER = 10**9 - 1
+MAX_TRIAL_NUMBER = 10**9 - 1
 """The largest number of a trial that a store can have; see ``TRIALS_PER_STUDY`` in `mpi_opt.store.schema`."""
 
 StoreUrl = Annotated[

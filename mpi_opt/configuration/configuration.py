@@ -119,7 +119,7 @@ class StudyConfiguration(Section):
         """The roles of `n_ranks` ranks."""
         return BlockLayout.of(n_ranks, self.blocks.size, self.folds.number, self.search.trials, self.blocks.spares)
 
-    def dimensions(self) -> Space:
+    def search_space(self) -> Space:
         """The search space.
 
         Raises:
@@ -143,11 +143,15 @@ def read_study(source: Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
     for key, value in (overrides or {}).items():
         if value is not None:
             _set(values, key, value)
+    try:
+        _check_places(values)
+    except ConfigurationError as error:
+        raise error.at(where) from None
     configuration = validated(StudyConfiguration, values, where)
     try:
         check_combinations(configuration)
         _check_names(configuration.space)
-        _check_references(configuration, configuration.dimensions())
+        _check_references(configuration, configuration.search_space())
     except ConfigurationError as error:
         raise error.at(where) from None
     return configuration
@@ -163,6 +167,25 @@ def publishable(content: Any) -> Any:
         case list() | tuple():
             return [publishable(value) for value in content]
     return content
+
+
+def _check_places(values: Mapping[str, Any]) -> None:
+    """Verifies that no key at the top level belongs into a section."""
+    unknown = [key for key in values if key not in StudyConfiguration.model_fields]
+    if not unknown:
+        return
+    from mpi_learn.training.configuration import TrainingConfiguration  # takes 0.1 s
+
+    sections: dict[str, type[Section]] = {
+        "training": TrainingConfiguration,
+        "search": SearchSection,
+        "blocks": BlocksSection,
+        "trial": TrialSection,
+    }
+    for key in unknown:
+        places = [f"`{name}:`" for name, section in sections.items() if key in section.model_fields]
+        if places:
+            raise ConfigurationError("unknown key", where=key, cure=f"move it under {' or '.join(places)}")
 
 
 def _dimension(name: str, entry: Mapping[str, Any]) -> Dimension:

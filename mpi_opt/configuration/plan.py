@@ -43,7 +43,7 @@ class Plan:
     record: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.space, self.layout = self.configuration.dimensions(), self.configuration.layout(self.n_ranks)
+        self.space, self.layout = self.configuration.search_space(), self.configuration.layout(self.n_ranks)
         content = json.loads(json.dumps(self.configuration.model_dump(), default=str))  # as the store returns it
         self.record = content | {"directory": str(self.directory)}
 
@@ -53,7 +53,7 @@ class Plan:
         configuration = self.configuration
         return TrialSettings(
             seed=configuration.search.seed,
-            folds=configuration.folds.number,
+            n_folds=configuration.folds.number,
             timeout_s=configuration.trial.timeout_s,
             sample=self.space.centre(),
             figures_of_merit=configuration.figures_of_merit(),
@@ -73,9 +73,8 @@ class Plan:
                 known["max_budget"] = max(1, int(float(self.configuration.training.get("epochs", 1))))
         return known | search.options
 
-    @property
-    def complete_trials(self) -> CompleteTrials:
-        """Collects complete trials for the early stopping of folds. Without ``stop_early`` no trial is stopped."""
+    def new_complete_trials(self) -> CompleteTrials:
+        """An empty collector of complete trials, to stop folds early. Without ``stop_early`` it stops none."""
         folds, options = self.configuration.folds, self.options
         if not folds.stop_early:
             return CompleteTrials()
@@ -88,7 +87,7 @@ class Plan:
         """The limits of the search."""
         search, trial = self.configuration.search, self.configuration.trial
         return SearchLimits(
-            trials=search.trials,
+            n_trials=search.trials,
             target=self.configuration.target(),
             figures_of_merit=self.configuration.figures_of_merit(),
             retries=trial.retries,

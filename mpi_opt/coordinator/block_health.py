@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-FEWEST_FAILURES = 5
+MIN_FAILURES = 5
 """Fewest consecutive failed trials after which a block is retired, if trials rarely fail on other blocks."""
 
 UNLIKELY = 1e-6
@@ -35,4 +35,4 @@ class BlockHealth:
         n_failed = self._failed.total() - self._failed[block]
         rate = (n_failed + 1) / (n_ended + 2)  # Laplace's rule of succession
         n_in_a_row = self._in_a_row[block]
-        return n_in_a_row >= FEWEST_FAILURES and n_failed < n_ended and rate**n_in_a_row < UNLIKELY
+        return n_in_a_row >= MIN_FAILURES and n_failed < n_ended and rate**n_in_a_row < UNLIKELY

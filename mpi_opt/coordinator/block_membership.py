@@ -22,7 +22,7 @@ class BlockMembership:
         given_up: Ranks that were given up because they did not leave their block. They may leave it later.
         retired: Live ranks that join no more blocks: no block could be formed with them, or too many trials failed in
             their block.
-        numbers: The indices of future blocks, ascending.
+        indices: The indices of future blocks, ascending.
     """
 
     block_size: int
@@ -32,13 +32,13 @@ class BlockMembership:
     lost: set[int] = field(default_factory=set)
     given_up: set[int] = field(default_factory=set)
     retired: set[int] = field(default_factory=set)
-    numbers: Iterator[int] = field(default_factory=itertools.count)
+    indices: Iterator[int] = field(default_factory=itertools.count)
 
     @classmethod
-    def of(cls, layout: BlockLayout, numbers: Iterator[int] | None = None) -> BlockMembership:
+    def of(cls, layout: BlockLayout, indices: Iterator[int] | None = None) -> BlockMembership:
         """The membership at the start of a search: all blocks and spare ranks of the layout."""
         membership = cls(min((len(block) for block in layout.blocks), default=1), spare=set(layout.spare_ranks))
-        membership.numbers = numbers or membership.numbers
+        membership.indices = indices or membership.indices
         for ranks in layout.blocks:
             membership._add(ranks)
         return membership
@@ -74,7 +74,7 @@ class BlockMembership:
         self.leaving |= set(survivors)
         return survivors
 
-    def free(self, rank: int) -> None:
+    def leave(self, rank: int) -> None:
         """Records that a rank has left its block, possibly after it was given up."""
         if rank in self.given_up:
             self.given_up.remove(rank)
@@ -104,7 +104,7 @@ class BlockMembership:
         return formed
 
     def _add(self, ranks: Iterable[int]) -> int:
-        block = next(self.numbers)
+        block = next(self.indices)
         self.blocks[block] = tuple(ranks)
         self.spare -= set(ranks)
         return block

@@ -10,11 +10,21 @@ from contextlib import contextmanager
 from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.intermediate_values import IntermediateValues
 from mpi_opt.coordinator.search_settings import SearchSettings
-from mpi_opt.coordinator.trial_queue import RunningTrial
+from mpi_opt.coordinator.unfinished_trials import RunningTrial
 from mpi_opt.core.block_layout import fold_groups
 from mpi_opt.core.trial import Proposal
 from mpi_opt.messages.link import CoordinatorLink
-from mpi_opt.messages.messages import Broken, Disband, Dismissal, End, Freed, Join, Lost, Ready, ToCoordinator
+from mpi_opt.messages.messages import (
+    Broken,
+    Disband,
+    Dismissal,
+    EndProcess,
+    Join,
+    LeftBlock,
+    Lost,
+    Ready,
+    ToCoordinator,
+)
 from mpi_opt.store.records import Start
 
 TICK_S = 0.1
@@ -29,7 +39,7 @@ PARTING_S = 2.0
 FORMING_ATTEMPTS = 3
 """A rank is retired after this number of consecutive blocks that could not be formed with it."""
 
-LONGEST_GAP_S = 1.0
+MAX_GAP_S = 1.0
 """The pool's clock counts at most this much of a gap between two receptions, in seconds."""
 
 
@@ -46,7 +56,7 @@ class ListeningClock:
     @property
     def now_s(self) -> float:
         """The time, in seconds since the creation of the clock."""
-        return self._counted_s + min(time.monotonic() - self._since_s, LONGEST_GAP_S)
+        return self._counted_s + min(time.monotonic() - self._since_s, MAX_GAP_S)
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -64,12 +74,12 @@ class BlockPool:
     """The blocks and the spare ranks: all ranks except the coordinator's.
 
     Attributes:
-        free: Blocks without a trial; the one that has waited longest comes first.
+        idle: Blocks without a trial; the one that has waited longest comes first.
     """
 
     def __init__(self, link: CoordinatorLink, membership: BlockMembership) -> None:
         self.link, self.membership = link, membership
-        self.free: list[int] = []
+        self.idle: list[int] = []
         self._clock = ListeningClock()
         self._hosts: dict[int, str] = {}
         self._n_failed_formations: Counter[int] = Counter()
@@ -105,10 +115,10 @@ class BlockPool:
         """The world ranks of a block, the leader first."""
         return self.membership.blocks[block]
 
-    def fold_leaders(self, block: int, folds: int) -> list[int]:
+    def fold_leaders(self, block: int, n_folds: int) -> list[int]:
         """The world rank of the first rank of each fold group of a block."""
         ranks = self.ranks(block)
-        return [ranks[group[0]] for group in fold_groups(len(ranks), folds)]
+        return [ranks[group[0]] for group in fold_groups(len(ranks), n_folds)]
 
     def hosts(self, block: int) -> str:
         """The hosts of a block, separated by commas."""
@@ -116,7 +126,7 @@ class BlockPool:
 
     def new_running_trial(self, proposal: Proposal, attempt: int, block: int, settings: SearchSettings) -> RunningTrial:
         """The state of a trial that starts on `block` now."""
-        n_groups, limits = len(fold_groups(len(self.ranks(block)), settings.folds)), settings.limits
+        n_groups, limits = len(fold_groups(len(self.ranks(block)), settings.n_folds)), settings.limits
         due_s = self.now_s + (limits.timeout_s or float("inf")) + TIMEOUT_SLACK_S
         values = IntermediateValues(n_groups, limits.figures_of_merit)
         return RunningTrial(proposal, block, attempt, values, self.now_s, due_s)
@@ -150,7 +160,7 @@ class BlockPool:
         self._hosts[ready.block] = ready.hosts
         for rank in self.ranks(ready.block):
             del self._n_failed_formations[rank]
-        self.free.append(ready.block)
+        self.idle.append(ready.block)
         return True
 
     def mark_broken(self, broken: Broken) -> None:
@@ -184,7 +194,7 @@ class BlockPool:
         return blocks
 
     def disband(self, block: int) -> None:
-        """Disbands a block. Its live ranks send `Freed` when they have left it."""
+        """Disbands a block. Its live ranks send `LeftBlock` when they have left it."""
         survivors = self.membership.disband(block)
         self._disbanded_at_s |= dict.fromkeys(survivors, self.now_s)
         self._forget(block)
@@ -205,12 +215,12 @@ class BlockPool:
         self._forget(block)
         self.membership.lose(survivors)
         for rank in survivors:
-            self.link.send(rank, End())
+            self.link.send(rank, EndProcess())
         self._form()
 
-    def mark_freed(self, rank: int) -> None:
+    def mark_left(self, rank: int) -> None:
         """Records that a rank has left its block. It joins another unless it is retired."""
-        self.membership.free(rank)
+        self.membership.leave(rank)
         if rank in self._barred or self._n_failed_formations[rank] >= FORMING_ATTEMPTS:
             self.membership.retire(rank)
         self._form()
@@ -222,7 +232,7 @@ class BlockPool:
         if gone:
             self.membership.give_up(gone)
             for rank in gone:
-                self.link.send(rank, End())
+                self.link.send(rank, EndProcess())
             self._form()
         return gone
 
@@ -238,7 +248,7 @@ class BlockPool:
         self._await_leaving()
         for rank in self.membership.ranks:
             if self.membership.block_of(rank) in busy or rank in self.membership.leaving:
-                self.link.send(rank, End())
+                self.link.send(rank, EndProcess())
             else:
                 self.link.send(rank, Dismissal())
 
@@ -247,14 +257,14 @@ class BlockPool:
         until_s = self.now_s + PARTING_S
         while self.membership.leaving and self.now_s < until_s:
             for rank, message in self.receive(TICK_S):
-                if isinstance(message, Freed):
-                    self.membership.free(rank)
+                if isinstance(message, LeftBlock):
+                    self.membership.leave(rank)
                 elif isinstance(message, Lost):
                     self.membership.lose(message.ranks)
 
     def _forget(self, block: int) -> None:
-        if block in self.free:
-            self.free.remove(block)
+        if block in self.idle:
+            self.idle.remove(block)
 
     def _form(self) -> None:
         for block in self.membership.form():

@@ -1,23 +1,26 @@
 """Rank 0 of a search: asks the strategy, assigns trials to blocks, and records their outcomes.
 
-This is the only module that uses both the strategy and the store. An outcome is committed before its block receives the
-next trial. Figures of merit are in the user's direction; only strategies receive values to minimise.
+`StudyState` connects the strategy with the store; this module connects both with the blocks. An outcome is committed
+before its block receives the next trial. Figures of merit are in the user's direction; only strategies receive values
+to minimise.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
 
 from mpi_opt.coordinator.block_health import BlockHealth
 from mpi_opt.coordinator.block_pool import TICK_S, BlockPool
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.study_state import StudyState
-from mpi_opt.coordinator.trial_queue import RunningTrial
+from mpi_opt.coordinator.unfinished_trials import RunningTrial
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import RanksLost, SearchFailed
-from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Freed, Lost, Ready, Report, Stop, ToCoordinator
+from mpi_opt.messages.messages import Abandoned, Assignment, Broken, LeftBlock, Lost, Ready, Report, Stop, ToCoordinator
 from mpi_opt.store.store import Store
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.past_trials import EXTERNAL_BLOCK, PastTrials
@@ -25,6 +28,19 @@ from mpi_opt.study.study import SEARCH_FINISHED, SEARCH_STOPPED, STUDY_FINISHED,
 
 STOPPING_S = 3.0
 """Time that running trials have to end after a request to stop the search, in seconds."""
+
+
+@dataclass(frozen=True)
+class SearchEnd:
+    """Why a search starts no more trials.
+
+    Attributes:
+        kind: No trial is left, a trial has reached the target, or a limit or a request ends the search.
+        why: The reason, for the user.
+    """
+
+    kind: Literal["no trials left", "target", "limit"]
+    why: str
 
 
 class Coordinator:
@@ -35,14 +51,16 @@ class Coordinator:
     ) -> None:
         self.pool, self.link = pool, pool.link
         self.settings, self.limits = settings, settings.limits
-        self.progress, self.stopping = settings.progress, settings.stopping
-        self.store = RetryingStore(store, study_id, self.progress, self.stopping.is_due)
+        self.progress, self.stop_condition = settings.progress, settings.stop_condition
+        self.store = RetryingStore(store, study_id, self.progress, self.stop_condition.is_due)
         self.state = StudyState(self.store, strategy, settings)
-        self.queue = self.state.queue
-        self.is_stopping, self.why_stopped, self.has_reached_target = False, "", False
+        self.unfinished = self.state.unfinished
+        self._end: SearchEnd | None = None
+        self._leave_running_at_s = math.inf
         self._outcomes: list[tuple[RunningTrial, Outcome]] = []
         self._n_lost_attempts: Counter[int] = Counter()  # trial number -> lost attempts in this search
-        self._health, self._stop_by_s = BlockHealth(), math.inf
+        self._health = BlockHealth()
+        self._suspects: list[RunningTrial] = []  # requeued as trials that may have killed the search
 
     def run(self) -> None:
         """Runs the search loop until the search is over, then dismisses every rank.
@@ -56,23 +74,27 @@ class Coordinator:
             self._resume()
             self.pool.assemble()
             while not self._is_over():
-                for rank, message in self.pool.receive(TICK_S, self._must_stop):
+                for rank, message in self.pool.receive(TICK_S, self._is_interrupted):
                     self._handle(rank, message)
                 for record in self.state.changed_external():
                     self._handle_external(record)
                 self._give_up_unresponsive()
                 self._stop_if_due()
+                self._clear_suspects()
                 self._stop_without_ranks()
                 self.settings.check_lease()
                 self._record()
                 self._dispatch()
                 self.progress.tick()
             self._conclude()
+            if self._suspects:
+                self.stop_condition.await_copy()
+                self._clear_suspects()
         except Exception as error:  # also of the user's strategy
             self.state.save_after(error, self._outcomes)
             raise
         finally:
-            self.pool.dismiss({running.block for running in self.queue.running.values()})
+            self.pool.dismiss({running.block for running in self.unfinished.running.values()})
 
     def _resume(self) -> None:
         """Continues from the trials of the study in the store."""
@@ -83,24 +105,26 @@ class Coordinator:
     def _stop_if_reached(self, past: PastTrials, why: str) -> None:
         """Stops the search if one of the trials that were read from the store reaches the target."""
         if any(self.limits.reaches_target(record) for record in past.ended):
-            self.has_reached_target = True
-            self._start_no_more(why)
+            self._start_no_more(SearchEnd("target", why))
             self._stop_running()
 
     def _conclude(self) -> None:
         """Records whether the study is finished."""
-        is_complete = not self.queue.running and (self.queue.is_done or not self.why_stopped)
-        if self.has_reached_target or (is_complete and not self.state.n_external):
-            self.store.event(STUDY_FINISHED, self.why_stopped or "all trials have ended")
-        elif is_complete:
-            self.store.event(SEARCH_FINISHED, f"a workload system still runs {self.state.n_external} of the trials")
+        end = self._end or SearchEnd("no trials left", "all trials have ended")
+        no_trials_left = self.unfinished.has_begun_all or end.kind == "no trials left"
+        if end.kind == "target":
+            self.store.event(STUDY_FINISHED, end.why)
+        elif self.unfinished.running or not no_trials_left:
+            self.store.event(SEARCH_STOPPED, end.why)
+        elif self.state.external:
+            self.store.event(SEARCH_FINISHED, f"a workload system still runs {len(self.state.external)} of the trials")
         else:
-            self.store.event(SEARCH_STOPPED, self.why_stopped)
+            self.store.event(STUDY_FINISHED, "all trials have ended")
 
     def _is_over(self) -> bool:
-        if self.queue.running and self.pool.now_s < self._stop_by_s:
+        if self.unfinished.running and self.pool.now_s < self._leave_running_at_s:
             return False
-        return self.is_stopping or self.queue.is_done or self.state.is_exhausted
+        return self._end is not None or self.unfinished.has_begun_all or self.state.is_exhausted
 
     def _handle(self, rank: int, message: ToCoordinator) -> None:
         match message:
@@ -111,29 +135,29 @@ class Coordinator:
             case Ready():
                 if self.pool.mark_ready(message):
                     self.progress.ready(message.block)
-            case Freed():
-                self.pool.mark_freed(rank)
+            case LeftBlock():
+                self.pool.mark_left(rank)
             case Abandoned():
-                self.queue.abandon(message.block, message.number, message.error, self.pool.now_s)
+                self.unfinished.abandon(message.block, message.number, message.error, self.pool.now_s)
             case Broken():
                 self._handle_broken(message)
             case Lost():
                 self._handle_losses(message.ranks)
 
     def _handle_outcome(self, rank: int, outcome: Outcome) -> None:
-        running = self.queue.running.get(outcome.number)
+        running = self.unfinished.running.get(outcome.number)
         if running is None or rank != self.pool.ranks(running.block)[0]:
             return  # the block was given up; the trial runs again
-        if outcome.state != "complete" and (why := self.stopping.reason):  # the stop may have caused the failure
+        if outcome.state != "complete" and (why := self.stop_condition.reason):  # the stop may have caused the failure
             self._requeue(running, f"the search ended: {why}")
             return
-        del self.queue.running[outcome.number]
+        del self.unfinished.running[outcome.number]
         self._outcomes.append((running, outcome))
 
     def _handle_report(self, rank: int, report: Report) -> None:
         """Passes an intermediate value to the strategy, and stops the trial if the strategy prunes it."""
-        running = self.queue.running.get(report.number)
-        if running is None or rank not in self.pool.fold_leaders(running.block, self.settings.folds):
+        running = self.unfinished.running.get(report.number)
+        if running is None or rank not in self.pool.fold_leaders(running.block, self.settings.n_folds):
             return  # the block was given up; the trial runs again
         if self.state.prunes(running, report):
             self._stop_trial(running)
@@ -151,61 +175,67 @@ class Coordinator:
             self._give_up(block, "a rank of its block was lost")
 
     def _record(self) -> None:
-        """Commits the outcomes; only then passes them to the strategy and frees the blocks."""
+        """Commits the outcomes; only then passes them to the strategy and makes the blocks idle."""
         outcomes, self._outcomes = self.state.finish(self._outcomes), []
         if not outcomes:
             return
         for running, outcome in outcomes:
             self._tell(running.proposal, outcome)
-            self._free(running.block, outcome)
+            self._release(running.block, outcome)
             self.progress.finished(running.block, outcome, running.proposal.parameters)
         if obsolete := self.state.obsolete():
             self.settings.discard(self.settings.study, obsolete)
         if self.state.is_hopeless:
-            raise SearchFailed(f"the first {self.state.n_failed} trials all failed; the last one:\n{outcome.error}")
+            n, (_, last) = self.state.n_failed, outcomes[-1]
+            which = "the first trial failed" if n == 1 else f"the first {n} trials all failed; the last one"
+            raise SearchFailed(f"{which}:\n{last.error}")
 
     def _tell(self, proposal: Proposal, outcome: Outcome) -> None:
         self.state.tell(proposal, outcome)
         if self.limits.reaches_target(outcome):
-            self.has_reached_target = True
-            self._start_no_more(f"trial {proposal.number} reached the target")
+            self._start_no_more(SearchEnd("target", f"trial {proposal.number} reached the target"))
             self._stop_running()
 
-    def _free(self, block: int, outcome: Outcome) -> None:
-        """Frees the block of a trial that has ended, or retires the block if too many of its trials fail."""
+    def _release(self, block: int, outcome: Outcome) -> None:
+        """Makes the block of a trial that has ended idle, or retires it if too many of its trials fail."""
         if block not in self.pool:
             return
-        self.stopping.add_duration(outcome.duration_s)
+        self.stop_condition.add_duration(outcome.duration_s)
         self._health.record(block, outcome.state == "failed")
         if len(self.pool) > 1 and self._health.is_unhealthy(block):
             self._event("block_retired", f"block {block} failed {self._health.in_a_row(block)} trials in a row")
             self.pool.retire(block)
             self.progress.given_up(block)
         else:
-            self.pool.free.append(block)
+            self.pool.idle.append(block)
 
     def _dispatch(self) -> None:
-        """Assigns a trial to every free block, as far as there are trials."""
-        if self.is_stopping or not self.pool.free:
+        """Assigns a trial to every idle block, as far as there are trials."""
+        if self._end is not None or not self.pool.idle:
             return
-        if not self.stopping.has_time_for_one():
-            self._start_no_more("another trial would likely end after the time limit")
-            return
-        trials = self.state.ask(len(self.pool.free))
-        if not trials:  # the search is over unless a result can change what the strategy proposes
-            self.is_stopping = not self.state.is_waiting_for_results
-            return
-        pairs = zip(trials, self.pool.free, strict=False)
+        if not self.stop_condition.has_time_for_one():
+            self._start_no_more(SearchEnd("limit", "another trial would likely end after the time limit"))
+        elif trials := self.state.ask(len(self.pool.idle)):
+            self._start(trials)
+        elif not self.state.is_waiting_for_results:  # no result can change what the strategy proposes
+            self._end = SearchEnd("no trials left", "all trials have ended")
+
+    def _start(self, trials: list[tuple[Proposal, int]]) -> None:
+        """Starts trials, each with the number of its attempt, on the idle blocks that have waited longest."""
         started = [
-            self.pool.new_running_trial(proposal, attempt, block, self.settings) for (proposal, attempt), block in pairs
+            self.pool.new_running_trial(proposal, attempt, block, self.settings)
+            for (proposal, attempt), block in zip(trials, self.pool.idle, strict=False)
         ]
-        past = self.state.begin([self.pool.start_of(running) for running in started])
-        if past is not None:  # a workload system has received one of these trials
-            self._stop_if_reached(past, "a trial of a workload system reached the target")
+        external = set(self.state.external)
+        if not self.state.start([self.pool.start_of(running) for running in started]):
+            for record in self.state.past.ended:
+                if record.number in external:  # it has ended since the store was last asked
+                    self.progress.finished(EXTERNAL_BLOCK, record.outcome, record.parameters)
+            self._stop_if_reached(self.state.past, "a trial of a workload system reached the target")
             return
-        del self.pool.free[: len(started)]
+        del self.pool.idle[: len(started)]
         for running in started:
-            self.queue.running[running.number] = running
+            self.unfinished.running[running.number] = running
             assignment = Assignment(running.proposal, self.settings.study, self.state.reference(running.proposal))
             self.link.send(self.pool.ranks(running.block)[0], assignment)
             self.progress.started(running.block, running.number)
@@ -214,25 +244,22 @@ class Coordinator:
         """Disbands a block. Its trial is queued again, or fails if no attempt is left."""
         self.pool.disband(block)
         self.progress.given_up(block)
-        running = self.queue.running_on(block)
-        if running is None or self._has_failed(running, why):
+        running = self.unfinished.running_on(block)
+        if running is None:
+            return
+        if (error := running.failure(self.pool.now_s, self.limits, why)) is not None:
+            self._fail(running, error)  # a retry would lose more ranks
             return
         self._n_lost_attempts[running.number] += 1
-        if self._n_lost_attempts[running.number] <= self.limits.retries or self.stopping.may_explain_a_loss():
+        if self._n_lost_attempts[running.number] <= self.limits.retries or self.stop_condition.wait_for_cancellation():
             self._requeue(running, why)
         else:
             attempts = f"attempt {running.attempt} was the last (trial.retries: {self.limits.retries})"
             self._fail(running, f"{why}; {attempts}")
 
-    def _has_failed(self, running: RunningTrial, why: str) -> bool:
-        """Fails a trial that raised an exception or exceeds its timeout, because a retry would lose more ranks."""
-        if (error := running.failure(self.pool.now_s, self.limits, why)) is not None:
-            self._fail(running, error)
-        return error is not None
-
     def _fail(self, running: RunningTrial, error: str) -> None:
         duration_s = self.pool.now_s - running.started_at_s
-        del self.queue.running[running.number]
+        del self.unfinished.running[running.number]
         self._outcomes.append((running, Outcome(running.number, "failed", duration_s=duration_s, error=error)))
 
     def _requeue(self, running: RunningTrial, why: str) -> None:
@@ -241,14 +268,14 @@ class Coordinator:
         It does not if the job is being cancelled.
         """
         if not running.is_requeued:
-            is_suspect = self.pool.is_empty and not self.stopping.may_explain_a_loss()
+            is_suspect = self.pool.is_empty and not self.stop_condition.wait_for_cancellation()
             self.state.requeue([running], why, "killed" if is_suspect else "lost")
-        self.queue.put_back(running.proposal, running.attempt)
+        self.unfinished.put_back(running.proposal, running.attempt)
 
     def _handle_external(self, record: TrialRecord) -> None:
         """Handles a trial of a workload system that has ended, or was given back and must run again."""
         if record.state == "queued":
-            self.queue.put_back(record.proposal, record.attempts)
+            self.unfinished.put_back(record.proposal, record.attempts)
             return
         self._tell(record.proposal, record.outcome)
         self.progress.finished(EXTERNAL_BLOCK, record.outcome, record.parameters)
@@ -257,7 +284,7 @@ class Coordinator:
         """Gives up ranks that do not leave their block and blocks that do not answer."""
         for rank in sorted(self.pool.give_up_unresponsive()):
             self._event("rank_lost", f"rank {rank} did not leave its block")
-        for running in [one for one in self.queue.running.values() if one.due_s < self.pool.now_s]:
+        for running in [one for one in self.unfinished.running.values() if one.due_s < self.pool.now_s]:
             self._event("block_lost", f"block {running.block} hangs in trial {running.number}")
             self._give_up(running.block, "its block does not answer")
 
@@ -276,44 +303,66 @@ class Coordinator:
         self.store.event(SEARCH_STOPPED, why)
         raise RanksLost(f"{why}; the same command continues the study")
 
+    def _is_interrupted(self) -> bool:
+        """Whether something other than a message needs an answer at once."""
+        return self._must_stop() or self._must_clear_suspects()
+
     def _must_stop(self) -> bool:
         """Whether the search must end and has not been stopped yet."""
-        return self._stop_by_s == math.inf and self.stopping.is_due()
+        return self._leave_running_at_s == math.inf and self.stop_condition.is_due()
 
     def _stop_if_due(self) -> None:
         """Stops the search, once, on request or at its time limit."""
-        if self._must_stop() and (why := self.stopping.reason):
+        if self._must_stop() and (why := self.stop_condition.reason):
             self._requeue_running(why)
-            self._start_no_more(why)
+            self._start_no_more(SearchEnd("limit", why))
             self._stop_running()
-            self._stop_by_s = self.pool.now_s + STOPPING_S
+            self._leave_running_at_s = self.pool.now_s + STOPPING_S
 
     def _requeue_running(self, why: str) -> None:
         """Requeues the running trials in the store.
 
-        This is done first: after a signal, ``mpirun`` may kill this process within 0.25 s.
+        This is done first, before it is known whether a batch system cancels the job: after a signal, ``mpirun`` may
+        kill this process within 0.25 s. See `_clear_suspects`.
         """
-        is_suspect = not self.link.is_protected and self.stopping.may_be_a_death()
-        why = f"the search ended: {self.why_stopped or why}"
-        failed = [running for running in list(self.queue.running.values()) if self._has_failed(running, why)]
-        self.state.requeue(list(self.queue.running.values()), why, "killed" if is_suspect else "lost")
+        is_suspect = not self.link.is_protected and self.stop_condition.may_be_death_of_a_rank()
+        why = f"the search ended: {self._end.why if self._end else why}"
+        failed = []
+        for running in list(self.unfinished.running.values()):
+            if (error := running.failure(self.pool.now_s, self.limits, why)) is not None:
+                self._fail(running, error)
+                failed.append(running)
+        requeued = list(self.unfinished.running.values())
+        self.state.requeue(requeued, why, "killed" if is_suspect else "lost")
+        self._suspects = requeued if is_suspect else []
         for running in failed:  # the ranks of its block may hang and never receive their dismissal
             self.pool.disband(running.block)
 
-    def _start_no_more(self, why: str) -> None:
-        """Starts no more trials."""
-        if not self.is_stopping:
-            self.is_stopping, self.why_stopped = True, why
-            self.progress.note(f"no more trials start: {why}")
+    def _must_clear_suspects(self) -> bool:
+        """Whether trials are recorded as suspects, although the job is being cancelled."""
+        return bool(self._suspects) and not self.stop_condition.may_be_death_of_a_rank()
+
+    def _clear_suspects(self) -> None:
+        """Corrects the record of trials that may have killed the search, once it is clear that the job is cancelled."""
+        if self._must_clear_suspects():
+            self.store.mark_lost([(running.number, running.attempt) for running in self._suspects])
+            self._suspects = []
+
+    def _start_no_more(self, end: SearchEnd) -> None:
+        """Starts no more trials. If a running trial then reaches the target, this becomes the reason."""
+        if self._end is None:
+            self.progress.note(f"no more trials start: {end.why}")
+        if self._end is None or end.kind == "target":
+            self._end = end
 
     def _stop_running(self) -> None:
         """Asks the running trials to end at the next opportunity."""
-        for running in self.queue.running.values():
+        for running in self.unfinished.running.values():
             self._stop_trial(running)
 
     def _stop_trial(self, running: RunningTrial) -> None:
         """Asks the first rank of each fold group, which decides whether its fold continues, to stop a trial."""
-        for rank in self.pool.fold_leaders(running.block, self.settings.folds):
+        for rank in self.pool.fold_leaders(running.block, self.settings.n_folds):
             self.link.send(rank, Stop(running.number))
 
     def _event(self, kind: str, detail: str) -> None:

@@ -39,6 +39,10 @@ class RetryingStore:
         """Puts running trials back into the queue."""
         self._retry(lambda: self.store.requeue(self.study_id, numbers, why, outcome))
 
+    def mark_lost(self, killed: Sequence[tuple[int, int]]) -> None:
+        """Records attempts, given by trial and attempt, as lost instead of killed."""
+        self._retry(lambda: self.store.mark_lost(self.study_id, killed))
+
     def event(self, kind: str, detail: str) -> None:
         """Records an event of the search."""
         self._retry(lambda: self.store.event(self.study_id, kind, detail))

@@ -31,7 +31,7 @@ def run_coordinator(
     plan: Plan,
     link: CoordinatorLink,
     request: StopRequest,
-    block_numbers: Iterator[int],
+    block_indices: Iterator[int],
     make_observer: Callable[[], Progress] | None,
 ) -> Study:
     """Runs the coordinator of a search and returns the study after it. Always dismisses the workers.
@@ -40,7 +40,7 @@ def run_coordinator(
         plan: The plan of the study.
         link: To the workers.
         request: Receives the signals that end the search.
-        block_numbers: The numbers of the blocks, ascending, none of which was used before.
+        block_indices: The indices of the blocks, ascending, none of which was used before.
         make_observer: Builds the observer of the search; None for no output.
 
     Raises:
@@ -48,7 +48,7 @@ def run_coordinator(
         SearchFailed: The first trials all failed, no block of ranks could be formed, or all ranks that run trials were
             lost (`RanksLost`).
     """
-    pool = BlockPool(link, BlockMembership.of(plan.layout, block_numbers))
+    pool = BlockPool(link, BlockMembership.of(plan.layout, block_indices))
     with ExitStack() as stack:
         stack.callback(pool.dismiss)
         progress = Progress() if make_observer is None else make_observer()
@@ -80,10 +80,10 @@ def _settings(plan: Plan, study: OpenStudy, lease: Lease, progress: Progress, re
     assert plan.objective is not None, "other programs run the trials of this study"
     return SearchSettings(
         plan.limits,
-        folds=plan.configuration.folds.number,
-        complete_trials=plan.complete_trials,
+        n_folds=plan.configuration.folds.number,
+        complete_trials=plan.new_complete_trials(),
         progress=progress,
-        stopping=StopCondition(request, plan.configuration.search.time_limit_s, request.job_end_s),
+        stop_condition=StopCondition(request, plan.configuration.search.time_limit_s, request.job_end_s),
         new_strategy=study.new_strategy,
         check_lease=lease.check,
         study=study.record.unique_name,

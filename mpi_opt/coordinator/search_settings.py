@@ -18,10 +18,10 @@ class SearchSettings:
 
     Attributes:
         limits: The limits of the search.
-        folds: Number of folds, K.
+        n_folds: Number of folds, K.
         complete_trials: Collects the complete trials with which the folds of later trials are compared.
         progress: The observer of the search.
-        stopping: When the search ends before all trials are done.
+        stop_condition: When the search ends before all trials are done.
         new_strategy: Builds a strategy without trials, for a study of which another process has started a trial. None:
             this is an error.
         check_lease: Raises `StudyOwnedError` if another search has taken the study over.
@@ -30,10 +30,10 @@ class SearchSettings:
     """
 
     limits: SearchLimits
-    folds: int = 1
+    n_folds: int = 1
     complete_trials: CompleteTrials = field(default_factory=CompleteTrials)
     progress: Progress = field(default_factory=Progress)
-    stopping: StopCondition = field(default_factory=StopCondition)
+    stop_condition: StopCondition = field(default_factory=StopCondition)
     new_strategy: Callable[[], Strategy] | None = None
     check_lease: Callable[[], None] = lambda: None
     study: str = ""

@@ -16,8 +16,8 @@ FRACTION_IN_TIME = 0.9
 LOSS_S = 0.5
 """A batch system that cancels a job may end ranks on other hosts this long before rank 0, in seconds."""
 
-COPY_S = 0.05
-"""A batch system's SIGTERM and ``mpirun``'s copy of it arrive within this time, in seconds."""
+COPY_S = 0.1
+"""How long the end of a search waits for a second SIGTERM, in seconds. ``mpirun`` kills its ranks after 0.25 s."""
 
 POLL_S = 0.005
 """Pause between two reads of the request, in seconds."""
@@ -66,23 +66,26 @@ class StopCondition:
     def has_time_for_one(self) -> bool:
         """Whether a trial that starts now is likely to end in time. True while no duration is known."""
         ranked = self._durations_s
-        likely_s = ranked[min(int(FRACTION_IN_TIME * len(ranked)), len(ranked) - 1)] if ranked else 0.0
+        likely_s = ranked[math.ceil(FRACTION_IN_TIME * len(ranked)) - 1] if ranked else 0.0
         return time.monotonic() - self._began + likely_s < self._limit_s
 
-    def may_be_a_death(self) -> bool:
-        """Whether the request may be the consequence of a rank's death, without protection.
+    def may_be_death_of_a_rank(self) -> bool:
+        """Whether the request may be the consequence of a rank's death, without protection. Does not wait.
 
         Open MPI's ``mpirun`` then sends SIGTERM to the other ranks, and ``srun`` SIGKILL. The request is a cancellation
-        if all ranks are alive or if a batch system has sent the signal as well.
+        if all ranks are alive or if a batch system has sent the signal as well, which may arrive later.
         """
-        if self.request.signal_name != "SIGTERM" or is_started_by_srun() or all_ranks_live():
+        if self.request.signal_name != "SIGTERM" or self.request.has_copies:
             return False
+        return not (is_started_by_srun() or all_ranks_live())
+
+    def await_copy(self) -> None:
+        """Waits until a second SIGTERM has arrived, at most `COPY_S`."""
         until = time.monotonic() + COPY_S
         while not self.request.has_copies and time.monotonic() < until:
-            time.sleep(POLL_S)  # ``mpirun`` kills its ranks soon: the time is needed to write the store
-        return not self.request.has_copies
+            time.sleep(POLL_S)
 
-    def may_explain_a_loss(self) -> bool:
+    def wait_for_cancellation(self) -> bool:
         """Whether a rank may be lost because the job is being cancelled. Waits at most `LOSS_S` for the request."""
         until = time.monotonic() + LOSS_S
         while self.request.signal_name is None and time.monotonic() < until:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Set
 from contextlib import suppress
 
 from mpi_opt.coordinator.external_trials import ExternalTrials
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
-from mpi_opt.coordinator.trial_queue import RunningTrial, TrialQueue
+from mpi_opt.coordinator.unfinished_trials import RunningTrial, UnfinishedTrials
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.limits import MAX_CRASHES, MAX_FIRST_FAILURES
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
@@ -24,20 +25,21 @@ class StudyState:
     """The state of a study in this search, which follows the store.
 
     Attributes:
-        queue: The trials that wait and run.
+        unfinished: The trials that wait and run.
+        past: The trials of the study when it was last read from the store.
         n_usable: Number of trials with a figure of merit, including earlier searches.
         n_failed: Number of trials that have failed in this search.
     """
 
     def __init__(self, store: RetryingStore, strategy: Strategy, settings: SearchSettings) -> None:
-        self.queue = TrialQueue(settings.limits.trials)
+        self.unfinished = UnfinishedTrials(settings.limits.n_trials)
         self.n_usable = self.n_failed = 0
         self._strategy, self._external, self._store = strategy, ExternalTrials(store), store
-        self._limits, self._folds, self._new_strategy = settings.limits, settings.folds, settings.new_strategy
+        self._limits, self._n_folds, self._new_strategy = settings.limits, settings.n_folds, settings.new_strategy
         self._complete_trials, self._check_lease = settings.complete_trials, settings.check_lease
 
     def resume(self) -> PastTrials:
-        """Reads the study from the store. Trials that ran when the last search was killed are queued again.
+        """Reads the study from the store into `past`. Trials that ran when the last search was killed are queued again.
 
         A trial that ran each of `MAX_CRASHES` times when a search was killed has failed instead.
         """
@@ -53,14 +55,14 @@ class StudyState:
 
     def ask(self, count: int) -> list[tuple[Proposal, int]]:
         """At most `count` trials to start, each with the number of its attempt."""
-        return self.queue.next(count, self._strategy.ask)
+        return self.unfinished.next(count, self._strategy.ask)
 
-    def begin(self, starts: list[Start]) -> PastTrials | None:
+    def start(self, starts: list[Start]) -> bool:
         """Records trials as running.
 
         Returns:
-            None if they were recorded. If a workload system has started one of them, none is recorded, and the trials
-            of the study are returned as read from the store.
+            False if a workload system has started one of them. Then none is recorded, the study is read again into
+            `past`, and a new strategy continues it.
 
         Raises:
             StoreConflictError: Another search has started one of them.
@@ -68,12 +70,13 @@ class StudyState:
         try:
             self._store.start(starts)
         except StoreConflictError:
-            if self._new_strategy is None or self._left_running(past := self._read()):
+            past = self._read()
+            if self._new_strategy is None or self._left_running(past):
                 raise
             self._strategy = self._new_strategy()
             self._replay(past)
-            return past
-        return None
+            return False
+        return True
 
     def finish(self, outcomes: list[tuple[RunningTrial, Outcome]]) -> list[tuple[RunningTrial, Outcome]]:
         """Commits outcomes and returns them, without those of trials that a workload system has received meanwhile.
@@ -103,7 +106,7 @@ class StudyState:
             return
         text = str(error) if isinstance(error, MPILearnError) else f"{type(error).__name__}: {error}"
         first_line, _, _ = text.partition("\n")
-        running = [one for one in self.queue.running.values() if not one.is_requeued]
+        running = [one for one in self.unfinished.running.values() if not one.is_requeued]
         with suppress(StoreError):  # the first error is reported
             self._check_lease()
             self.finish(outcomes)
@@ -118,7 +121,7 @@ class StudyState:
 
     def tell(self, proposal: Proposal, outcome: Outcome) -> None:
         """Passes the outcome of a trial to the strategy."""
-        self._strategy.tell(proposal, self._limits.figures_of_merit.measured_cost(outcome, self._folds))
+        self._strategy.tell(proposal, self._limits.figures_of_merit.measured_cost(outcome, self._n_folds))
         self.n_failed += outcome.figure_of_merit is None
         self.n_usable += outcome.figure_of_merit is not None
         if outcome.state == "complete" and outcome.figure_of_merit is not None:
@@ -148,7 +151,7 @@ class StudyState:
     @property
     def is_exhausted(self) -> bool:
         """Whether no trial waits and the strategy has no more proposals."""
-        return self._strategy.finished and not self.queue.waiting
+        return self._strategy.finished and not self.unfinished.waiting
 
     @property
     def is_hopeless(self) -> bool:
@@ -156,17 +159,17 @@ class StudyState:
         if self.n_usable or not self.n_failed:
             return False
         is_all = self.is_exhausted and not self.is_waiting_for_results
-        return self.n_failed >= min(MAX_FIRST_FAILURES, self._limits.trials) or is_all
+        return self.n_failed >= min(MAX_FIRST_FAILURES, self._limits.n_trials) or is_all
 
     @property
-    def n_external(self) -> int:
-        """Number of trials that a workload system runs."""
-        return len(self._external.running)
+    def external(self) -> Set[int]:
+        """The numbers of the trials that a workload system runs."""
+        return self._external.running
 
     @property
     def is_waiting_for_results(self) -> bool:
         """Whether trials run, on a block or in a workload system."""
-        return bool(self.queue.running or self._external.running)
+        return bool(self.unfinished.running or self._external.running)
 
     def _is_taken(self, running: RunningTrial) -> bool:
         """Whether a workload system has received a trial that the search had requeued."""
@@ -176,13 +179,14 @@ class StudyState:
         return record.attempts > running.attempt
 
     def _read(self) -> PastTrials:
-        return self._store.read(
-            lambda store, study_id: PastTrials.read(store, study_id, self._limits.figures_of_merit, self._folds)
+        self.past = self._store.read(
+            lambda store, study_id: PastTrials.read(store, study_id, self._limits.figures_of_merit, self._n_folds)
         )
+        return self.past
 
     def _left_running(self, past: PastTrials) -> list[int]:
         """The trials that are running in the store, but neither on a block nor in a workload system."""
-        known = past.external | set(self.queue.running)
+        known = past.external | set(self.unfinished.running)
         return [record.number for record in past.unfinished if record.state == "running" and record.number not in known]
 
     def _fatal(self, past: PastTrials) -> list[Finish]:
@@ -203,6 +207,6 @@ class StudyState:
         past.replay(self._strategy)
         if self._complete_trials.n_folds > 1:
             past.add_complete(self._complete_trials, self._store.read(lambda store, study_id: store.folds(study_id)))
-        self.queue.resume(past)
+        self.unfinished.resume(past)
         self._external.resume(past)
         self.n_usable = sum(record.figure_of_merit is not None for record in past.ended)

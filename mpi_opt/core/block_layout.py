@@ -26,7 +26,7 @@ class BlockLayout:
         n_ranks: Size of the world communicator.
         block_size: Requested number of ranks per block. Blocks may get more, or fewer if there are too few ranks for
             one block.
-        folds: K of the K-fold cross-validation.
+        n_folds: K of the K-fold cross-validation.
         spares: Number of ranks, the last ones, that wait to replace lost ranks.
 
     Raises:
@@ -35,11 +35,11 @@ class BlockLayout:
 
     n_ranks: int
     block_size: int
-    folds: int = 1
+    n_folds: int = 1
     spares: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("n_ranks", "block_size", "folds"):
+        for name in ("n_ranks", "block_size", "n_folds"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.spares and self.n_ranks - 1 - self.spares < 1:
@@ -50,13 +50,13 @@ class BlockLayout:
             )
 
     @classmethod
-    def of(cls, n_ranks: int, block_size: int | str, folds: int, trials: int, spares: int = 0) -> BlockLayout:
+    def of(cls, n_ranks: int, block_size: int | str, n_folds: int, trials: int, spares: int = 0) -> BlockLayout:
         """The layout for a configuration's ``blocks.size``, which may be ``"auto"``."""
         n_training = max(1, n_ranks - 1 - spares)
         if block_size == "auto":
             n_blocks = max(1, trials // TRIALS_PER_BLOCK)
-            block_size = min(n_training, max(folds, math.ceil(n_training / n_blocks)))
-        return cls(n_ranks, int(block_size), folds, 0 if n_ranks == 1 else spares)
+            block_size = min(n_training, max(n_folds, math.ceil(n_training / n_blocks)))
+        return cls(n_ranks, int(block_size), n_folds, 0 if n_ranks == 1 else spares)
 
     @property
     def is_serial(self) -> bool:
@@ -88,14 +88,14 @@ class BlockLayout:
 
 
 @cache
-def fold_groups(n_ranks: int, folds: int) -> list[range]:
+def fold_groups(n_ranks: int, n_folds: int) -> list[range]:
     """The groups of ranks in a block of `n_ranks`: one per fold, or a single one that runs all folds in turn."""
-    return even_parts(n_ranks, folds) if n_ranks >= folds else [range(n_ranks)]
+    return even_parts(n_ranks, n_folds) if n_ranks >= n_folds else [range(n_ranks)]
 
 
-def folds_of_group(group: int, n_groups: int, folds: int) -> range:
+def folds_of_group(group: int, n_groups: int, n_folds: int) -> range:
     """The folds that a group trains, one after the other."""
-    return range(group, group + 1) if n_groups == folds else range(folds)
+    return range(group, group + 1) if n_groups == n_folds else range(n_folds)
 
 
 def even_parts(n: int, parts: int) -> list[range]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Literal, SupportsFloat
 
@@ -118,24 +118,28 @@ class FiguresOfMerit:
 
         Returns:
             One value per figure of merit, and the sample standard deviation (K - 1 degrees of freedom) of each over the
-            folds; None in place of the deviations with one fold.
+            folds; None in place of the deviations with one fold. A number that is too large for a float is NaN.
         """
         if len(folds) == 1:
             return self.values(folds[0]), None
         columns = list(zip(*map(self.values, folds), strict=True))
-        uncertainties = tuple(statistics.stdev(column) for column in columns)
+        uncertainties = tuple(_finite(statistics.stdev, column) for column in columns)
         return tuple(self.aggregate(column, figure) for figure, column in enumerate(columns)), uncertainties
 
     def aggregate(self, values: Sequence[float], figure: int = 0) -> float:
-        """Aggregates the values, one per fold, of the figure of merit with index `figure`."""
+        """Aggregates the values, one per fold, of the figure of merit with index `figure`.
+
+        Returns:
+            NaN if one of the values or the result is not finite.
+        """
         if self.selection == "median":
-            return statistics.median(values)
-        mean = math.fsum(values) / len(values)
+            return _finite(statistics.median, values)
+        mean = _finite(statistics.fmean, values)
         if self.selection == "mean" or len(values) == 1:
             return mean
-        return mean + self.signs[figure] * statistics.stdev(values)
+        return mean + self.signs[figure] * _finite(statistics.stdev, values)
 
-    def measured_cost(self, ended: Outcome | TrialRecord, folds: int) -> float | tuple[float, ...] | Failed:
+    def measured_cost(self, ended: Outcome | TrialRecord, n_folds: int) -> float | tuple[float, ...] | Failed:
         """The result of a trial for the strategy: its cost, a tuple of several costs, or `Failed`.
 
         With one fold, a cost whose uncertainty was reported is a `Measured`. With several folds it is a plain number:
@@ -148,7 +152,7 @@ class FiguresOfMerit:
         costs = []
         for name, cost in zip(self.names, self.costs(self.values(ended)), strict=True):
             uncertainty = uncertainties.get(name)
-            costs.append(cost if uncertainty is None or folds > 1 else Measured(cost, uncertainty))
+            costs.append(cost if uncertainty is None or n_folds > 1 else Measured(cost, uncertainty))
         return tuple(costs) if self.are_several else costs[0]
 
     def reaches(self, target: Target | None, ended: Outcome | TrialRecord) -> bool:
@@ -231,6 +235,17 @@ def read_target(target: float | Sequence[float | None] | None, figures: FiguresO
             cure=f"target: [{', '.join(['null'] * len(figures.names))}] with a number in place of some null",
         )
     return wanted
+
+
+def _finite(statistic: Callable[[Sequence[float]], float], values: Sequence[float]) -> float:
+    """A statistic of the values; NaN if one of them or the result is not finite."""
+    if not all(map(math.isfinite, values)):
+        return math.nan
+    try:
+        result = statistic(values)
+    except OverflowError:
+        return math.nan
+    return result if math.isfinite(result) else math.nan
 
 
 def _known(figure: float | None) -> float:

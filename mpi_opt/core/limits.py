@@ -19,14 +19,14 @@ class SearchLimits:
     """The limits of a search.
 
     Attributes:
-        trials: Number of trials of the study, including failed ones.
+        n_trials: Number of trials of the study, including failed ones.
         target: The search stops when a trial is this good; None for no target.
         figures_of_merit: The study's figures of merit.
         retries: How often a trial is run again after its ranks were lost.
         timeout_s: Seconds that one trial may take; None for no limit.
     """
 
-    trials: int
+    n_trials: int
     target: Target | None = None
     figures_of_merit: FiguresOfMerit = field(default_factory=FiguresOfMerit)
     retries: int = 1

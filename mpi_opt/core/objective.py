@@ -14,7 +14,7 @@ from mpi_opt.core.trial import Trial
 if TYPE_CHECKING:
     from mpi_learn.mpi.communicators import Communicator
 
-History = dict[str, list[float]]
+MetricCurves = dict[str, list[float]]
 
 
 @dataclass(frozen=True)
@@ -23,14 +23,14 @@ class TrialSettings:
 
     Attributes:
         seed: The study's seed.
-        folds: Number of folds.
+        n_folds: Number of folds.
         timeout_s: Seconds that a trial may take; None for no limit.
         sample: A point of the space, with which the objective's inputs are checked before the first trial.
         figures_of_merit: The study's figures of merit.
     """
 
     seed: int
-    folds: int = 1
+    n_folds: int = 1
     timeout_s: float | None = None
     sample: Parameters = field(default_factory=dict)
     figures_of_merit: FiguresOfMerit = field(default_factory=FiguresOfMerit)
@@ -61,7 +61,7 @@ class Objective(ABC):
         """
 
     @abstractmethod
-    def __call__(self, trial: Trial) -> tuple[object, History | None]:
+    def __call__(self, trial: Trial) -> tuple[object, MetricCurves | None]:
         """Runs one fold of a trial. Collective over ``trial.comm``.
 
         Returns:

@@ -3,21 +3,22 @@
 | from | to | message | tag | when |
 |---|---|---|---|---|
 | coordinator | any rank | `Join` | `TO_RANK` | the rank joins a block |
-| member of a block | leader, then back | `Present` | `TO_MEMBER` | the rank is ready to join; all members are |
+| member of a block | leader, then back | `ReadyToForm` | `TO_MEMBER` | the rank is ready; all members are |
 | leader of a block | coordinator | `Ready` | `TO_COORDINATOR` | its objective is prepared, or its preparation failed |
-| coordinator | leader of a block | `Assignment` | `TO_RANK` | the block is free and there is a proposal |
-| leader of a block | its members | `Order` | `TO_MEMBER` | it forwards an assignment (block communicator) |
+| coordinator | leader of a block | `Assignment` | `TO_RANK` | the block is idle and there is a proposal |
+| leader of a block | its members | `ForwardedAssignment` | `TO_MEMBER` | it has received one (block communicator) |
 | first rank of a fold group | coordinator | `Report` | `TO_COORDINATOR` | the objective reports an intermediate value |
 | coordinator | first ranks of the fold groups | `Stop` | `STOP` | the trial is pruned, or the search ends |
-| leader of a block | its members | `Verdict` | `VERDICT` | a fold has ended and others remain (block communicator) |
+| leader of a block | its members | `NextFold` | `NEXT_FOLD` | a fold has ended and others remain (block communicator) |
 | member of a block | leader | `PartOutcome` | `TO_LEADER` | its part has ended (block communicator) |
 | leader of a block | coordinator | `Outcome` | `TO_COORDINATOR` | the trial has ended |
 | any rank of a block | coordinator | `Abandoned` | `TO_COORDINATOR` | its part failed; other ranks may wait for it |
 | any rank of a block | coordinator | `Broken` | `TO_COORDINATOR` | communication in the block has failed |
 | coordinator | ranks of a block | `Disband` | `TO_WATCHDOG` | the block has lost a rank, or is given up |
-| any rank | coordinator | `Freed` | `TO_COORDINATOR` | it has left its block and can join another |
+| any rank | coordinator | `LeftBlock` | `TO_COORDINATOR` | it has left its block and can join another |
 | coordinator | any rank | `Dismissal` | `TO_RANK` | the search is over and the rank runs no trial |
-| coordinator | any rank | `End` | `TO_WATCHDOG` | the rank must end its process, see `End` |
+| coordinator | any rank | `EndProcess` | `TO_WATCHDOG` | it does not leave its block, or its block is retired |
+| coordinator | all live ranks | `SearchResult` | `TO_RANK` | after the last message of the search |
 
 The leader of a block is its first rank. Messages with the tag `TO_WATCHDOG` are received even while user code runs. All
 messages are small Python objects; arrays are never sent this way.
@@ -28,12 +29,16 @@ In every message, `number` is the number of the trial, and `block` the index of 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.errors import MPILearnError
 
-TO_COORDINATOR, TO_RANK, TO_WATCHDOG, STOP, TO_MEMBER, TO_LEADER, VERDICT = range(32_001, 32_008)
+if TYPE_CHECKING:
+    from mpi_opt.study.study import Study
+
+TO_COORDINATOR, TO_RANK, TO_WATCHDOG, STOP, TO_MEMBER, TO_LEADER, NEXT_FOLD = range(32_001, 32_008)
 """Tags have large values: the messages may share the world communicator with user code, which uses small ones."""
 
 
@@ -50,7 +55,7 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
+class ReadyToForm:
     """The sender is ready to form its block. Sent over the world communicator, before the block has its own.
 
     From a member to the leader: this member is ready. From the leader to the members: all are.
@@ -94,7 +99,7 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ForwardedAssignment:
     """An assignment, forwarded by the leader of a block to its members.
 
     Attributes:
@@ -107,12 +112,12 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class NextFold:
     """Whether the next fold of a trial runs after the end of `fold`."""
 
     number: int
     fold: int
-    continues: bool
+    runs: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +153,7 @@ class Disband:
 
 
 @dataclass(frozen=True, slots=True)
-class Freed:
+class LeftBlock:
     """The sender has left this block."""
 
     block: int
@@ -160,7 +165,7 @@ class Dismissal:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndProcess:
     """The receiver must end its process at once.
 
     It still runs a trial at the end of the search, does not leave its block, or its block is retired.
@@ -211,9 +216,24 @@ class Lost:
     ranks: frozenset[int]
 
 
-ToCoordinator = Ready | Report | Outcome | Abandoned | Broken | Freed | Lost
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The end of a search.
+
+    Attributes:
+        study: The study after the search; None if only rank 0 receives it.
+        error: The error that ended the search, which the receiver raises; None if there was none.
+        skips_finalize: Whether the receiver must end without ``MPI_Finalize``.
+    """
+
+    study: Study | None
+    error: MPILearnError | None
+    skips_finalize: bool
+
+
+ToCoordinator = Ready | Report | Outcome | Abandoned | Broken | LeftBlock | Lost
 ToRank = Join | Assignment | Dismissal
-FromCoordinator = ToRank | Stop | Disband | End
+FromCoordinator = ToRank | Stop | Disband | EndProcess
 
 TAGS: dict[type[FromCoordinator], int] = {
     Join: TO_RANK,
@@ -221,6 +241,6 @@ TAGS: dict[type[FromCoordinator], int] = {
     Dismissal: TO_RANK,
     Stop: STOP,
     Disband: TO_WATCHDOG,
-    End: TO_WATCHDOG,
+    EndProcess: TO_WATCHDOG,
 }
 """Message of the coordinator -> its tag."""

@@ -19,12 +19,13 @@ from mpi_opt.messages.messages import (
     TO_MEMBER,
     TO_RANK,
     TO_WATCHDOG,
-    End,
-    Freed,
+    EndProcess,
     FromCoordinator,
     Join,
+    LeftBlock,
     Lost,
-    Present,
+    ReadyToForm,
+    SearchResult,
     ToCoordinator,
     ToRank,
 )
@@ -33,19 +34,18 @@ if TYPE_CHECKING:
     from mpi_opt.errors import MPILearnError
     from mpi_opt.study.study import Study
 
-    Results = tuple[Study | None, MPILearnError | None]
 
-MOST_AT_ONCE = 32
+MAX_MESSAGES_AT_ONCE = 32
 """Most messages per call of `receive`, so that the first block gets its next trial before all results are read."""
 
 YIELD_S = 50e-6
 """Time for which the coordinator polls without sleeping, in seconds. After short trials a message arrives soon."""
 
-LONGEST_PAUSE_S = 0.002
+MAX_PAUSE_S = 0.002
 """The longest sleep of the coordinator between two polls, in seconds. It delays the answers to all blocks."""
 
 DELIVERY_S = 5.0
-"""Time that the other ranks have to receive the results of the search, in seconds."""
+"""Time that the other ranks have to receive the result of the search, in seconds."""
 
 
 class MPICoordinatorLink(CoordinatorLink):
@@ -53,8 +53,8 @@ class MPICoordinatorLink(CoordinatorLink):
 
     Attributes:
         has_called_watchdog: Whether a message has been sent to a watchdog.
-        ranks_to_end: The ranks that must end their process. Without protection `End` is not sent, because the death
-            of a rank would end the job.
+        ranks_to_end: The ranks that must end their process. Without protection `EndProcess` is not sent, because the
+            death of a rank would end the job.
     """
 
     def __init__(self, world: Communicator) -> None:
@@ -66,7 +66,7 @@ class MPICoordinatorLink(CoordinatorLink):
         self._is_new = True
 
     def send(self, rank: int, message: FromCoordinator) -> None:
-        if isinstance(message, End):
+        if isinstance(message, EndProcess):
             self.ranks_to_end.add(rank)
             if not self.is_protected:
                 return
@@ -84,30 +84,32 @@ class MPICoordinatorLink(CoordinatorLink):
         return lost_ranks.unreliable_version(MPI.Get_library_version())
 
     def receive(self, timeout_s: float, is_interrupted: Callable[[], bool]) -> list[tuple[int, ToCoordinator]]:
-        pause = Pause(LONGEST_PAUSE_S, YIELD_S)
+        pause = Pause(MAX_PAUSE_S, YIELD_S)
         while not (messages := self._arrived()) and pause.waited_s < timeout_s and not is_interrupted():
             pause()
         return messages
 
-    def send_results(self, results: Results, *, may_finalize: bool) -> None:
-        """Sends the results of the search to all live ranks, and prepares the end of this process.
+    def send_result(self, study: Study | None, error: MPILearnError | None, *, processes_continue: bool) -> None:
+        """Sends a `SearchResult` to all live ranks, and prepares the end of this process.
 
         ``MPI_Finalize`` needs all ranks. It is skipped if a rank was lost, cannot be reached, or may have been lost
         unnoticed. With protection it is also skipped if the processes end right after the search, because a death in
         those last moments would block the other ranks.
 
         Args:
-            results: The return value of `MPIWorkerLink.receive_results` on the other ranks.
-            may_finalize: Whether the processes continue after the search.
+            study: The study for the other ranks; None if they do not receive it.
+            error: The error that ended the search.
+            processes_continue: Whether the program continues after the search.
         """
         gone = lost_ranks.acknowledge(self.world) | self.ranks_to_end
-        is_final = bool(gone) or (self.is_protected and (self.has_called_watchdog or not may_finalize))
+        skips_finalize = bool(gone) or (self.is_protected and (self.has_called_watchdog or not processes_continue))
         reachable = [rank for rank in range(1, self.world.size) if rank not in gone]
-        # a rank that has not received the results would report the end of this process as a loss
-        messaging.deliver(self.world, (results, is_final), reachable, TO_RANK, DELIVERY_S)
+        # a rank that has not received the result would report the end of this process as a loss
+        result = SearchResult(study, error, skips_finalize)
+        messaging.deliver(self.world, result, reachable, TO_RANK, DELIVERY_S)
         if self.is_protected:
             messaging.await_deaths(self.world, self.ranks_to_end, DELIVERY_S)
-        if is_final:
+        if skips_finalize:
             process_end.skip_finalize(self.world, reachable)
 
     def _arrived(self) -> list[tuple[int, ToCoordinator]]:
@@ -116,9 +118,9 @@ class MPICoordinatorLink(CoordinatorLink):
             self._is_new = False
             messages += self._losses()
         try:
-            while len(messages) < MOST_AT_ONCE and (found := messaging.poll(self.world, tag=TO_COORDINATOR)):
+            while len(messages) < MAX_MESSAGES_AT_ONCE and (found := messaging.poll(self.world, tag=TO_COORDINATOR)):
                 messages.append((found[1], found[0]))
-                if isinstance(found[0], Freed):
+                if isinstance(found[0], LeftBlock):
                     self.ranks_to_end.discard(found[1])  # a late answer: the rank is alive
         except RankLost:
             messages += self._losses()
@@ -160,20 +162,19 @@ class MPIWorkerLink(WorkerLink):
         self._await_members(join, meanwhile)
         return communicators.from_ranks(self.world, join.ranks, f"mpi_opt block {join.block}")
 
-    def receive_results(self) -> Results:
-        """Waits for the results of the search from rank 0. Drops stop messages that no trial has read.
+    def receive_result(self) -> SearchResult:
+        """Waits for the result of the search from rank 0. Drops stop messages that no trial has read.
 
         Raises:
             RankLost: Rank 0 has died.
         """
-        message: tuple[Results, bool] = messaging.receive(self.world, source=0, tag=TO_RANK)[0]
-        results, is_final = message
+        result: SearchResult = messaging.receive(self.world, source=0, tag=TO_RANK)[0]
         with suppress(*lost_ranks.FAILURES):  # the trials of the next search have the same numbers
             while self.poll(STOP) is not None:
                 pass
-        if is_final:
+        if result.skips_finalize:
             process_end.skip_finalize(self.world)
-        return results
+        return result
 
     def _await_members(self, join: Join, meanwhile: Callable[[], None]) -> None:
         """Waits until all members are ready, so that the creation of their communicator takes no time.
@@ -190,9 +191,9 @@ class MPIWorkerLink(WorkerLink):
             self._await_present(join.block, leader, meanwhile)
 
     def _send_present(self, block: int, ranks: Sequence[int]) -> None:
-        messaging.send_to_all(self.world, Present(block), ranks, TO_MEMBER)
+        messaging.send_to_all(self.world, ReadyToForm(block), ranks, TO_MEMBER)
 
     def _await_present(self, block: int, rank: int, meanwhile: Callable[[], None]) -> None:
         message = None
-        while message != Present(block):  # other messages belong to blocks that were never formed
+        while message != ReadyToForm(block):  # other messages belong to blocks that were never formed
             message, _, _ = messaging.receive(self.world, source=rank, tag=TO_MEMBER, meanwhile=meanwhile)

@@ -21,7 +21,7 @@ from mpi_opt.messages.messages import (
     TO_RANK,
     Disband,
     Dismissal,
-    End,
+    EndProcess,
     FromCoordinator,
     Join,
     ToCoordinator,
@@ -61,10 +61,10 @@ class SerialCoordinatorLink(CoordinatorLink):
         return True
 
     def send(self, rank: int, message: FromCoordinator) -> None:
-        """Sends a message. For `End` the worker leaves its block and is dismissed: the process must not end."""
+        """Sends a message. For `EndProcess` the worker leaves its block and is dismissed: the process must not end."""
         if isinstance(message, Join):
             self._block = message.block
-        if isinstance(message, End):
+        if isinstance(message, EndProcess):
             self._put(Disband(self._block))
             self._put(Dismissal())
         else:

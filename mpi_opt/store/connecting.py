@@ -65,7 +65,7 @@ def parsed(url: str) -> URL:
     return address if path is None else address.set(database=str(path.expanduser().absolute()))
 
 
-def where(address: URL) -> str:
+def without_password(address: URL) -> str:
     """`address` for error messages: without passwords."""
     return without_passwords(address.render_as_string(hide_password=True))
 
@@ -112,7 +112,7 @@ def connect(address: URL, *, read_only: bool, lock_timeout_s: float | None = Non
         engine = _engine(address, read_only, lock_timeout_s)
     except ImportError as error:
         raise StoreError(
-            f"the driver is not installed: {error}", where=where(address), cure="install it with pip"
+            f"the driver is not installed: {error}", where=without_password(address), cure="install it with pip"
         ) from None
     try:
         connection = engine.connect()
@@ -125,7 +125,7 @@ def connect(address: URL, *, read_only: bool, lock_timeout_s: float | None = Non
         raise
     except (ValueError, TypeError) as error:  # invalid text, or a version that is not a number
         engine.dispose()
-        raise damaged(str(error), where(address)) from error
+        raise damaged(str(error), without_password(address)) from error
     return connection
 
 
@@ -152,7 +152,7 @@ def is_on_network(path: Path) -> bool:
 
 
 def _check_path(path: Path, address: URL, read_only: bool) -> None:
-    place = where(address)
+    place = without_password(address)
     if path.is_dir():
         raise StoreError(
             "expected a file, found a directory", where=place, cure=f"write {address.set(database='results.db')}"
@@ -244,9 +244,9 @@ def _check_schema(connection: Connection, address: URL, read_only: bool) -> None
     tables = set(inspect(connection).get_table_names())
     version = connection.scalar(select(schema.schema_version.c.version)) if "schema_version" in tables else None
     if version is None:
-        _check_without_version(tables & set(schema.metadata.tables), where(address), read_only)
+        _check_without_version(tables & set(schema.metadata.tables), without_password(address), read_only)
     else:
-        _check_version(version, where(address), read_only)
+        _check_version(version, without_password(address), read_only)
     if not read_only:
         _create_or_migrate(connection, version)
         connection.commit()
@@ -293,6 +293,8 @@ def _refused(error: DBAPIError, address: URL) -> StoreError:
     if address.get_backend_name() != "sqlite" and not getattr(error.orig, "sqlstate", None):
         problem = f"no connection: {without_passwords(str(error.orig).strip().splitlines()[0])}"
         return StoreError(
-            problem, where=where(address), cure="check host, port, user and password, and that the server runs"
+            problem,
+            where=without_password(address),
+            cure="check host, port, user and password, and that the server runs",
         )
-    return explained(error.orig, where(address))
+    return explained(error.orig, without_password(address))

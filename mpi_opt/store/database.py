@@ -28,7 +28,7 @@ class Database:
     """
 
     def __init__(self, address: URL, *, read_only: bool, lock_timeout_s: float | None = None) -> None:
-        self.url, self.read_only = connecting.where(address), read_only
+        self.url, self.read_only = connecting.without_password(address), read_only
         self._connection: Connection = connecting.connect(address, read_only=read_only, lock_timeout_s=lock_timeout_s)
         self._is_file = connecting.file_path(address) is not None
 

@@ -192,9 +192,9 @@ leases = Table(
 )
 
 
-def space_to_json(dimensions: Space) -> str:
+def space_to_json(space: Space) -> str:
     """The space as JSON, in the form of a ``space:`` section."""
-    return json.dumps({name: dimension.entry() for name, dimension in dimensions.items()})
+    return json.dumps({name: dimension.entry() for name, dimension in space.items()})
 
 
 def space_from_json(text: str) -> Space:

@@ -149,6 +149,11 @@ class Store:
         with self._database.writing() as connection:
             writing.requeue(connection, study_id, dict.fromkeys(numbers, error), outcome)
 
+    def mark_lost(self, study_id: int, killed: Sequence[tuple[int, int]]) -> None:
+        """Records attempts as ``lost`` instead of ``killed``; each is given by its trial and its number."""
+        with self._database.writing() as connection:
+            writing.mark_lost(connection, study_id, killed)
+
     def event(self, study_id: int, kind: str, detail: str) -> None:
         """Records an event of the search with the present time."""
         with self._database.writing() as connection:

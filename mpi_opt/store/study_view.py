@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from sqlalchemy import Dialect, literal
 from sqlalchemy.dialects import postgresql, sqlite
 
-from mpi_opt.core import space
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.space import Dimension, Space
+from mpi_opt.core.space import Categorical, Dimension, Integer, Real, Space
 
 FIRST_COLUMNS = ("number", "state", "figure_of_merit", "uncertainty", "duration_s")
 """The first columns of the view of a study; those of figures of merit and hyperparameters follow."""
 
-LARGEST_BIGINT = 2**63 - 1
+MAX_BIGINT = 2**63 - 1
 
 RESERVED = {"nothing"}.union(*(kind.dialect().identifier_preparer.reserved_words for kind in (sqlite, postgresql)))
 """Words that are names only in double quotes, in SQLite or in PostgreSQL. SQLAlchemy's list for SQLite lacks one."""
@@ -38,7 +37,7 @@ class StudyColumns:
     parameters: dict[str, str]
 
     @classmethod
-    def of(cls, dimensions: Space, figures: FiguresOfMerit, others: Collection[str] = FIRST_COLUMNS) -> StudyColumns:
+    def of(cls, space: Space, figures: FiguresOfMerit, others: Collection[str] = FIRST_COLUMNS) -> StudyColumns:
         """Names the columns of a study, which also has the columns `others`.
 
         Names that are taken become ``merit_NAME`` (figure of merit) or ``parameter_NAME`` (hyperparameter).
@@ -54,7 +53,7 @@ class StudyColumns:
         names = figures.names if figures.are_several else ()
         columns = {name: (untaken(name, "merit"), untaken(f"{name}_uncertainty", "merit")) for name in names}
         pareto = untaken("pareto", "trial") if names else None
-        return cls(columns, pareto, {name: untaken(name, "parameter") for name in dimensions})
+        return cls(columns, pareto, {name: untaken(name, "parameter") for name in space})
 
 
 def quoted(name: str) -> str:
@@ -78,10 +77,10 @@ def view_name(study: str, taken: Collection[str], dialect: Dialect) -> str:
     return name
 
 
-def create_view(name: str, study_id: int, dimensions: Space, figures: FiguresOfMerit, dialect: Dialect) -> str:
+def create_view(name: str, study_id: int, space: Space, figures: FiguresOfMerit, dialect: Dialect) -> str:
     """The statement that creates a study's view, with the columns of `StudyColumns`."""
     quote = dialect.identifier_preparer.quote_identifier
-    named = StudyColumns.of(dimensions, figures)
+    named = StudyColumns.of(space, figures)
     columns = list(FIRST_COLUMNS)
     for figure, (value, uncertainty) in named.figures.items():
         columns.append(f"{_figure('value', figure, dialect)} AS {quote(value)}")
@@ -89,7 +88,7 @@ def create_view(name: str, study_id: int, dimensions: Space, figures: FiguresOfM
     if named.pareto is not None:
         columns.append(f"pareto AS {quote(named.pareto)}")
     for parameter, column in named.parameters.items():
-        columns.append(f"{_extracted(parameter, dimensions[parameter], dialect)} AS {quote(column)}")
+        columns.append(f"{_extracted(parameter, space[parameter], dialect)} AS {quote(column)}")
     return f"CREATE VIEW {quote(name)} AS SELECT {', '.join(columns)} FROM trials WHERE study_id = {int(study_id)}"
 
 
@@ -115,15 +114,15 @@ def _text(value: str, dialect: Dialect) -> str:
 
 
 def _sql_type(dimension: Dimension) -> str:
-    if isinstance(dimension, space.Real):
+    if isinstance(dimension, Real):
         return "double precision"
-    if isinstance(dimension, space.Integer):
+    if isinstance(dimension, Integer):
         return "bigint"
-    categories = dimension.categories if isinstance(dimension, space.Categorical) else ()
+    categories = dimension.categories if isinstance(dimension, Categorical) else ()
     known = [category for category in categories if category is not None]
     kinds = {type(category) for category in known}
     if kinds == {bool}:
         return "boolean"
-    if kinds == {int} and all(abs(category) <= LARGEST_BIGINT for category in known if isinstance(category, int)):
+    if kinds == {int} and all(abs(category) <= MAX_BIGINT for category in known if isinstance(category, int)):
         return "bigint"
     return "double precision" if kinds and kinds <= {int, float} else "text"

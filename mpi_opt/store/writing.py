@@ -64,6 +64,7 @@ GIVE_BACK_TRIAL = REQUEUE_TRIAL.where(trials.c.attempts == ATTEMPT)
 PLACE_ON_FRONT = update(trials).where(trials.c.id == KEY)
 END_ATTEMPT = update(attempts).where(attempts.c.trial_id == KEY, attempts.c.attempt == ATTEMPT)
 GIVE_UP_ATTEMPT = update(attempts).where(attempts.c.trial_id == KEY, attempts.c.finished_at.is_(None))
+MARK_ATTEMPT_LOST = END_ATTEMPT.where(attempts.c.outcome == "killed")
 COUNT_ENDED = update(studies).where(studies.c.id == KEY).values(n_ended=studies.c.n_ended + bindparam("count"))
 READ_N_ENDED = select(studies.c.n_ended).where(studies.c.id == KEY)
 
@@ -148,6 +149,12 @@ def requeue(connection: Connection, study_id: int, reasons: Mapping[int, str], o
     keys = {trial_id(study_id, number): why for number, why in reasons.items()}
     _run_on_all(connection, REQUEUE_TRIAL, [{"key": key, "state": "queued", "error": None} for key in keys])
     _give_up_attempts(connection, keys, outcome)
+
+
+def mark_lost(connection: Connection, study_id: int, killed: Sequence[tuple[int, int]]) -> None:
+    """Records attempts, given by trial and attempt, as ``lost`` instead of ``killed``."""
+    rows = [{"key": trial_id(study_id, number), "key_attempt": attempt} for number, attempt in killed]
+    _run(connection, MARK_ATTEMPT_LOST, [row | {"outcome": "lost"} for row in rows])
 
 
 def give_back(connection: Connection, study_id: int, given_back: Sequence[GivenBack]) -> None:

@@ -41,12 +41,12 @@ from mpi_opt.strategies.surrogates.acquisition import (
     ProbabilityOfImprovement,
 )
 from mpi_opt.strategies.surrogates.earlier_study_model import EarlierStudyModel
-from mpi_opt.strategies.surrogates.observations import History, Observations
+from mpi_opt.strategies.surrogates.observations import ObservationHistory, Observations
 from mpi_opt.strategies.surrogates.prepared_proposals import PreparedProposals
 from mpi_opt.strategies.surrogates.proposer import Proposer
 from mpi_opt.strategies.surrogates.scalarization import drawn_weights
 
-FEWEST_VALUES = 4
+MIN_FITTED_COSTS = 4
 """Fewest costs from which a model is fitted."""
 
 
@@ -105,11 +105,11 @@ class Bayesian(Strategy):
         self._seed = seed
         self._earlier: EarlierStudyModel | None = None
         self._proposer = self._new_proposer()
-        self._history = History(self._encoding)
+        self._history = ObservationHistory(self._encoding)
         self._prepared: PreparedProposals[Floats] = PreparedProposals()
 
     def expect(self, n_figures: int) -> None:
-        self._bookkeeping.n_figures, self._history = n_figures, History(self._encoding, n_figures)
+        self._bookkeeping.n_figures, self._history = n_figures, ObservationHistory(self._encoding, n_figures)
 
     def learn(self, points: Sequence[tuple[Parameters, float]], known: frozenset[str]) -> None:
         """Adds the results of an earlier study to the observations, as far as they agree with this study."""
@@ -123,13 +123,13 @@ class Bayesian(Strategy):
         count = whole_number(count, "ask")
         proposals: list[Proposal] = []
         while len(proposals) < count:
-            if (known := self._bookkeeping.next_known_point()) is not None:
-                proposals.append(self._bookkeeping.propose(known))
-            elif self._bookkeeping.n_asked < self._n_initial or self._history.n_values < FEWEST_VALUES:
+            if (initial := self._bookkeeping.next_initial_point()) is not None:
+                proposals.append(self._bookkeeping.propose(initial))
+            elif self._bookkeeping.n_asked < self._n_initial or self._history.n_succeeded < MIN_FITTED_COSTS:
                 proposals.append(self._bookkeeping.propose(self._design.new_point(self._bookkeeping)))
             elif len(self._bookkeeping.pending) <= self._options.await_refit_up_to:
                 n_more = self._options.await_refit_up_to + 1 - len(self._bookkeeping.pending)
-                proposals += self._awaited(min(count - len(proposals), n_more))
+                proposals += self._propose_after_refit(min(count - len(proposals), n_more))
             else:
                 proposals.append(self._bookkeeping.propose(self._prepared_point()))
         return proposals
@@ -142,11 +142,11 @@ class Bayesian(Strategy):
     def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         self._bookkeeping.resume(self.tell, observed, pending)
 
-    def _awaited(self, count: int) -> list[Proposal]:
+    def _propose_after_refit(self, count: int) -> list[Proposal]:
         """Up to `count` proposals from a model of all observations."""
         self._prepared.wait()  # its thread uses the same model
         self._prepared.clear()
-        rows = self._search(self._pending_rows(), count)()
+        rows = self._prepared_search(self._pending_rows(), count)()
         points = [self._encoding.point(row) for row in rows] or [self._sampler.new_point(self._bookkeeping)]
         return [self._bookkeeping.propose(point) for point in points]
 
@@ -165,13 +165,15 @@ class Bayesian(Strategy):
 
     def _prepare(self) -> None:
         """Collects prepared proposals and starts to prepare the next ones."""
-        if self._history.n_values >= FEWEST_VALUES:
-            self._prepared.refill(lambda rows, count: self._search(np.vstack([self._pending_rows(), *rows]), count))
+        if self._history.n_succeeded >= MIN_FITTED_COSTS:
+            self._prepared.refill(
+                lambda rows, count: self._prepared_search(np.vstack([self._pending_rows(), *rows]), count)
+            )
 
     def _new_proposer(self) -> Proposer:
         return Proposer(self._encoding, self._seed, self._options.criterion)
 
-    def _search(self, pending: Floats, count: int) -> Callable[[], list[Floats]]:
+    def _prepared_search(self, pending: Floats, count: int) -> Callable[[], list[Floats]]:
         """A function that returns the next `count` rows, based on the current observations, in any thread."""
         observed, number = self._history.observations(), self._bookkeeping.n_asked
 

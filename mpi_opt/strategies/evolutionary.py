@@ -42,7 +42,7 @@ from mpi_opt.strategies.points.sampling import Sampler
 from mpi_opt.strategies.points.sobol import SobolDesign
 from mpi_opt.strategies.strategy import Cost, Strategy
 from mpi_opt.strategies.surrogates.interpolation import CubicInterpolation, distances
-from mpi_opt.strategies.surrogates.observations import History, Observations
+from mpi_opt.strategies.surrogates.observations import ObservationHistory, Observations
 from mpi_opt.strategies.surrogates.scalarization import drawn_weights
 from mpi_opt.strategies.surrogates.warp import warped
 
@@ -54,7 +54,7 @@ DIFFERENTIAL = 0.5
 """Probability that a child is made from the difference of two parents, with several figures of merit."""
 DIFFERENTIAL_STEPS = (0.3, 1.0)
 """Smallest and largest part of the difference."""
-LARGEST_INTERPOLATION = 150
+MAX_INTERPOLATED_TRIALS = 150
 """Largest number of trials in the interpolation of the costs."""
 PREDICTION_WEIGHTS = (0.5, 0.8, 0.95, 1.0)
 """Weights of the predicted cost, in turn; the remainder weighs the distance from earlier trials."""
@@ -106,7 +106,7 @@ class Evolutionary(Strategy):
         self._bookkeeping = Bookkeeping(space, self._options, remembers_points=True)
         self._sampler, self._design = Sampler(space, seed), SobolDesign(space, seed)
         self._encoding = Encoding(space)
-        self._history = History(self._encoding)
+        self._history = ObservationHistory(self._encoding)
         self._parents: list[Individual] = []
         self._offspring: list[Individual] = []
         self._prediction: CubicInterpolation | None = None
@@ -115,7 +115,7 @@ class Evolutionary(Strategy):
         self._mutate_number = with_random(tools.mutPolynomialBounded, self._random)
 
     def expect(self, n_figures: int) -> None:
-        self._bookkeeping.n_figures, self._history = n_figures, History(self._encoding, n_figures)
+        self._bookkeeping.n_figures, self._history = n_figures, ObservationHistory(self._encoding, n_figures)
 
     def ask(self, count: int) -> list[Proposal]:
         """`count` children, or space-filling points until there are enough parents."""
@@ -144,7 +144,7 @@ class Evolutionary(Strategy):
         is_generation_complete = self._bookkeeping.n_asked % self._options.population == 0
         if self._options.generational and is_generation_complete and self._bookkeeping.pending:
             return None
-        return self._bookkeeping.propose(self._bookkeeping.next_known_point() or self._point())
+        return self._bookkeeping.propose(self._bookkeeping.next_initial_point() or self._point())
 
     def _point(self) -> Parameters:
         number = self._bookkeeping.n_asked
@@ -222,7 +222,7 @@ def selected(individuals: list[Individual], size: int) -> list[Individual]:
 def interpolated(observed: Observations, is_category: Bools) -> CubicInterpolation:
     """An interpolation of the logarithm of the costs; a failed trial counts as the largest cost."""
     costs = np.where(np.isfinite(observed.values), observed.values, np.nanmax(observed.values))
-    kept = Observations(observed.rows, costs, observed.variances).thinned(LARGEST_INTERPOLATION)
+    kept = Observations(observed.rows, costs, observed.variances).thinned(MAX_INTERPOLATED_TRIALS)
     return CubicInterpolation(kept.rows, warped(kept.values, 1.0)[0], is_category)
 
 

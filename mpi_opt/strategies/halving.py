@@ -155,7 +155,7 @@ class Halving(Strategy):
         cost = self._bookkeeping.observe(proposal, outcome)
         self._admit(proposal)
         configuration = self._configuration_of[proposal.number]
-        self._enter(proposal, cost)
+        self._record_cost(proposal, cost)
         if configuration in self._new:
             self._proposer.tell(self._new.pop(configuration), outcome)
 
@@ -164,10 +164,10 @@ class Halving(Strategy):
         observed, pending = list(observed), list(pending)
         for proposal in sorted([proposal for proposal, _ in observed] + pending, key=lambda proposal: proposal.number):
             self._admit(proposal)
-            self._bookkeeping.enter(proposal)
+            self._bookkeeping.add_pending(proposal)
         outcomes = []
         for proposal, outcome in observed:
-            self._enter(proposal, self._bookkeeping.observe(proposal, outcome))
+            self._record_cost(proposal, self._bookkeeping.observe(proposal, outcome))
             configuration = self._configuration_of[proposal.number]
             if configuration in self._new and proposal.resume_from is None:
                 outcomes.append((self._new.pop(configuration), outcome))
@@ -259,7 +259,7 @@ class Halving(Strategy):
         self._configuration_of[proposal.number] = configuration
         self._latest[configuration] = proposal
 
-    def _enter(self, proposal: Proposal, cost: Cost | None) -> None:
+    def _record_cost(self, proposal: Proposal, cost: Cost | None) -> None:
         """Enters a cost at the trial's rung, and records trials from whose checkpoints no other trial will resume."""
         if self._options.resume or proposal.budget is not None:
             self._rung_at(proposal.budget).costs[self._configuration_of[proposal.number]] = cost

@@ -68,7 +68,7 @@ class PopulationOptions(Options):
 PART_OF_RANGE = 1 / 6
 """Part of the range by which a number changes, in units of `change`: with the default, a tenth of the range."""
 
-LEAST_RESAMPLED = 0.1
+MIN_RESAMPLING_PROBABILITY = 0.1
 """Least probability that a category is drawn at random, because a category has no small changes."""
 
 
@@ -147,10 +147,10 @@ class Population(Strategy):
     def _proposal(self) -> Proposal | None:
         n_alive = len(self._waiting) + len(self._bookkeeping.pending)
         if n_alive < self._options.population and not self._is_closed:
-            return self._started()
+            return self._start_network()
         if self._waiting:
-            return self._continued(self._waiting.popleft())
-        return self._started() if self._options.max_budget is None else None
+            return self._continue_network(self._waiting.popleft())
+        return self._start_network() if self._options.max_budget is None else None
 
     @property
     def _is_closed(self) -> bool:
@@ -165,11 +165,11 @@ class Population(Strategy):
     def _is_complete(self, proposal: Proposal) -> bool:
         return self._options.max_budget is not None and (proposal.budget or 0) >= self._options.max_budget
 
-    def _started(self) -> Proposal:
-        point = self._bookkeeping.next_known_point() or self._design.new_point(self._bookkeeping)
+    def _start_network(self) -> Proposal:
+        point = self._bookkeeping.next_initial_point() or self._design.new_point(self._bookkeeping)
         return self._bookkeeping.propose(point, budget=self._next_budget(0.0))
 
-    def _continued(self, number: int) -> Proposal:
+    def _continue_network(self, number: int) -> Proposal:
         """The next trial of the network that ended trial `number`, or of a better one in its place."""
         rng = np.random.default_rng([self._seed, self._bookkeeping.n_asked])
         parent, parameters = self._trials[number], self._trials[number].parameters
@@ -214,7 +214,7 @@ class Population(Strategy):
     def _changed(self, name: str, value: Value, rng: np.random.Generator) -> Value:
         dimension = self._space[name]
         is_number = isinstance(dimension, Real | Integer)
-        resample = self._options.resample if is_number else max(self._options.resample, LEAST_RESAMPLED)
+        resample = self._options.resample if is_number else max(self._options.resample, MIN_RESAMPLING_PROBABILITY)
         is_drawn, is_up = rng.random() < resample, rng.random() < 0.5
         drawn = dimension.sample(rng)
         if is_drawn:

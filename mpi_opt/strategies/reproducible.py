@@ -61,10 +61,10 @@ class Reproducible(Strategy):
     def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         """Continues as if this strategy had proposed all of the trials."""
         for proposal, outcome in observed:
-            self._enter(proposal)
+            self._remember(proposal)
             self.tell(proposal, outcome)
         for proposal in pending:
-            self._enter(proposal)
+            self._remember(proposal)
         n_learnt = max(self._n_asked - self._lag, 0)
         if self._strategy.waits:
             n_learnt = max(n_learnt, self._n_learnt_by_replay())
@@ -89,7 +89,7 @@ class Reproducible(Strategy):
         while not (asked := self._strategy.ask(1)):
             if not self._learn_until(self._n_learnt):
                 return None
-        self._enter(asked[0])
+        self._remember(asked[0])
         return asked[0]
 
     def _n_learnt_by_replay(self) -> int:
@@ -100,7 +100,7 @@ class Reproducible(Strategy):
             pass
         return twin._n_learnt
 
-    def _enter(self, proposal: Proposal) -> None:
+    def _remember(self, proposal: Proposal) -> None:
         self._proposals[proposal.number] = proposal
         self._n_asked = max(self._n_asked, proposal.number + 1)
 

@@ -48,9 +48,9 @@ from mpi_opt.strategies.strategy import Cost, Strategy
 
 N_CANDIDATES = 1000
 """Number of random points among which a repetition is replaced."""
-FEWEST_COSTS = 2
+MIN_COSTS = 2
 """Fewest costs for a model."""
-LARGEST_COST = 1e100
+MAX_COST = 1e100
 """scikit-optimize squares costs; if one is larger than this, all are divided by a power of two."""
 
 LIES: dict[str, Callable[[Floats], float]] = {"cl_min": np.min, "cl_mean": np.mean, "cl_max": np.max}
@@ -143,7 +143,7 @@ class ScikitOptimize(Strategy):
             point = self._parameters(self._initial[number])
             return point if self._bookkeeping.accepts(point) else self._sampler.new_point(self._bookkeeping)
         n_known = len(self._rows) + len(self._bookkeeping.pending)
-        if self._n_costs < FEWEST_COSTS or n_known < self._options.n_initial_points or not self._searched:
+        if self._n_costs < MIN_COSTS or n_known < self._options.n_initial_points or not self._searched:
             return self._sampler.new_point(self._bookkeeping)
         return self._modelled_point(number)
 
@@ -186,7 +186,7 @@ class ScikitOptimize(Strategy):
         largest = np.fmax.accumulate(np.concatenate([[first], costs]))[1:]
         costs = np.where(np.isnan(costs), largest, costs)
         magnitude = float(np.abs(costs).max())
-        return np.ldexp(costs, -int(np.frexp(magnitude)[1])) if magnitude > LARGEST_COST else costs
+        return np.ldexp(costs, -int(np.frexp(magnitude)[1])) if magnitude > MAX_COST else costs
 
     def _new_optimizer(self, number: int) -> skopt.Optimizer:
         """An `Optimizer` without any outcome, with random numbers that depend on `number`.

@@ -50,7 +50,7 @@ def ask(plan: Plan, count: int) -> list[dict[str, Any]]:
         UserError: The study was created with another space, or the store or the strategy cannot be used.
     """
     _check_shared(plan.configuration.store)
-    return [_as_json_object(proposal, attempt, plan) for proposal, attempt in _retried(lambda: _given_out(plan, count))]
+    return [_as_json_object(proposal, attempt, plan) for proposal, attempt in _retry(lambda: _give_out(plan, count))]
 
 
 def tell(url: str, name: str | None, results: Sequence[ExternalResult]) -> Study:
@@ -69,10 +69,10 @@ def tell(url: str, name: str | None, results: Sequence[ExternalResult]) -> Study
             another study or attempt, or has a wrong number of values.
     """
     Store.open(url, read_only=True).close()  # `ask` has created the store: a wrong name must not create another one
-    return _retried(lambda: _recorded(url, name, results))
+    return _retry(lambda: _record_results(url, name, results))
 
 
-def _given_out(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
+def _give_out(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
     """The next trials, which are recorded as running, with the numbers of their attempts."""
     limits = plan.limits
     with open_study(plan, awaits_refit=True) as study:
@@ -82,7 +82,7 @@ def _given_out(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
             return []
         past.replay(study.strategy)
         queued = [record for record in past.unfinished if record.state == "queued"][:count]
-        n_new = min(count - len(queued), limits.trials - len(past))
+        n_new = min(count - len(queued), limits.n_trials - len(past))
         trials = [(record.proposal, record.attempts + 1) for record in queued]
         trials += [(proposal, 1) for proposal in (study.strategy.ask(n_new) if n_new > 0 else [])]
         if trials:
@@ -103,7 +103,7 @@ def _record_end(study: OpenStudy, why: str) -> None:
         study.store.event(study.record.id, STUDY_FINISHED, why)
 
 
-def _recorded(url: str, name: str | None, results: Sequence[ExternalResult]) -> Study:
+def _record_results(url: str, name: str | None, results: Sequence[ExternalResult]) -> Study:
     with Store.open(url) as store:
         study = Study.read(store, name, trials=False)
         numbers = [result.number for result in results]
@@ -229,7 +229,7 @@ def _check_shared(url: str) -> None:
         )
 
 
-def _retried(attempt: Callable[[], Answer]) -> Answer:
+def _retry(attempt: Callable[[], Answer]) -> Answer:
     """Returns the value of `attempt`, called again after conflicts with other processes for up to `RETRY_LIMIT_S`."""
     until = time.monotonic() + RETRY_LIMIT_S
     while True:

@@ -96,17 +96,17 @@ class Lease:
     def _renew_until_released(self) -> None:
         leases: Leases | None = None
         while not self._is_released.wait(RENEW_S if leases is not None else RETRY_S):
-            leases = self._renewed(leases)
+            leases = self._renew(leases)
         with suppress(StoreError):
-            leases = leases or self._connected()
+            leases = leases or self._connect()
             leases.release(self._study.id, self.record.token)
         if leases is not None:
             leases.close()
 
-    def _renewed(self, leases: Leases | None) -> Leases | None:
+    def _renew(self, leases: Leases | None) -> Leases | None:
         """Renews the lease; returns the connection, or None if it cannot be used again."""
         try:
-            leases = leases or self._connected()
+            leases = leases or self._connect()
             if leases.renew(self._study.id, self.record.token, now()):
                 self._renewed_s = time.monotonic()
             else:
@@ -118,21 +118,21 @@ class Lease:
             return None
         return leases
 
-    def _connected(self) -> Leases:
+    def _connect(self) -> Leases:
         return Leases.open(self._store.address, RETRY_S)
 
 
-class Watch:
+class OwnerWatch:
     """Decides whether the owner of a lease still exists, from repeated reads of the lease."""
 
     def __init__(self) -> None:
         self._seen: tuple[str, str] | None = None
         self._has_changed = False
-        self._since_s = self._polled_s = 0.0
+        self._since_s = self._read_at_s = 0.0
 
-    def poll(self) -> None:
+    def begin_read(self) -> None:
         """Records the time; to be called before each read of the lease."""
-        self._polled_s = time.monotonic()
+        self._read_at_s = time.monotonic()
 
     def restart(self) -> None:
         """Starts to count again how long the lease has not been renewed."""
@@ -146,7 +146,7 @@ class Watch:
         if seen != self._seen:
             self._has_changed = self._seen is not None and self._seen[0] == owner.token
             self._seen, self._since_s = seen, now_s
-        elif now_s - self._polled_s > SLOW_S:
+        elif now_s - self._read_at_s > SLOW_S:
             self.restart()
         return now_s - self._since_s >= GONE_S
 
@@ -181,7 +181,7 @@ def leased(
         StoreError: The store cannot be written.
     """
     mine = _new_record()
-    if not _acquired(store, study, mine, wait, note, is_ending):
+    if not _acquire(store, study, mine, wait, note, is_ending):
         yield None
         return
     lease = Lease(store, study, mine)
@@ -196,7 +196,7 @@ def owner_as_text(owner: LeaseRecord) -> str:
     return f"process {owner.process} on {owner.host}, since {readable(owner.since)} UTC"
 
 
-def _acquired(
+def _acquire(
     store: Store,
     study: StudyRecord,
     mine: LeaseRecord,
@@ -205,9 +205,9 @@ def _acquired(
     is_ending: Callable[[], bool],
 ) -> bool:
     """Takes the lease as soon as it is free; returns False if this search must end before that."""
-    watch, noted = Watch(), ""
+    watch, noted = OwnerWatch(), ""
     while not is_ending():
-        watch.poll()
+        watch.begin_read()
         try:
             owner = store.leases.acquire(study.id, mine, watch.is_gone)
         except StoreNotReadyError:  # the store is locked, or its disk is full

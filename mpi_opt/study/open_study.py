@@ -67,12 +67,12 @@ def open_study(plan: Plan, *, awaits_refit: bool = False) -> OpenStudy:
         StoreError: The store cannot be opened, or there is no earlier study to transfer.
     """
     try:
-        return _opened(plan, awaits_refit)
+        return _open(plan, awaits_refit)
     except StoreConflictError:  # another process has created the study since it was looked up
-        return _opened(plan, awaits_refit)
+        return _open(plan, awaits_refit)
 
 
-def _opened(plan: Plan, awaits_refit: bool) -> OpenStudy:
+def _open(plan: Plan, awaits_refit: bool) -> OpenStudy:
     configuration = plan.configuration
     with ExitStack() as opened:
         store = Store.open(configuration.store) if may_exist(configuration.store) else None
@@ -90,7 +90,7 @@ def _opened(plan: Plan, awaits_refit: bool) -> OpenStudy:
         if store is None:
             store = Store.open(configuration.store)
             opened.callback(store.close)
-        record = record or _created(store, plan, earlier)
+        record = record or _create(store, plan, earlier)
         opened.pop_all()
         return OpenStudy(store, record, strategy, new_strategy)
 
@@ -124,7 +124,7 @@ def build_strategy(
     )
 
 
-def _created(store: Store, plan: Plan, earlier: Sequence[EarlierTrial]) -> StudyRecord:
+def _create(store: Store, plan: Plan, earlier: Sequence[EarlierTrial]) -> StudyRecord:
     configuration = plan.configuration
     return store.create_study(
         configuration.study,

@@ -24,14 +24,14 @@ class PastTrials:
         ended: The finished trials, in the order in which they ended.
         unfinished: The trials that are queued or running, by number.
         figures_of_merit: The figures of merit of the study.
-        folds: The number of folds, K.
+        n_folds: The number of folds, K.
         external: The numbers of the trials that a workload system runs.
     """
 
     ended: list[TrialRecord]
     unfinished: list[TrialRecord]
     figures_of_merit: FiguresOfMerit
-    folds: int
+    n_folds: int
     external: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
@@ -42,7 +42,7 @@ class PastTrials:
         return f"{len(self.ended)} finished, {n_queued} queued" + f", {n_external} run externally" * bool(n_external)
 
     @classmethod
-    def read(cls, store: Store, study_id: int, figures_of_merit: FiguresOfMerit, folds: int) -> PastTrials:
+    def read(cls, store: Store, study_id: int, figures_of_merit: FiguresOfMerit, n_folds: int) -> PastTrials:
         """Reads the trials of a study from the store."""
         unfinished = store.trials(study_id, UNFINISHED)
         running = [record.number for record in unfinished if record.state == "running"]
@@ -51,11 +51,11 @@ class PastTrials:
         ended = store.ended_trials(study_id)
         numbers = {record.number for record in ended}  # a workload system may have reported one between the two queries
         unfinished = [record for record in unfinished if record.number not in numbers]
-        return cls(ended, unfinished, figures_of_merit, folds, external - numbers)
+        return cls(ended, unfinished, figures_of_merit, n_folds, external - numbers)
 
     def replay(self, strategy: Strategy) -> None:
         """Passes all trials to a new strategy."""
-        ended = [(record.proposal, self.figures_of_merit.measured_cost(record, self.folds)) for record in self.ended]
+        ended = [(record.proposal, self.figures_of_merit.measured_cost(record, self.n_folds)) for record in self.ended]
         strategy.resume(ended, [record.proposal for record in self.unfinished])
 
     def add_complete(self, complete_trials: CompleteTrials, folds: Iterable[FoldRecord]) -> None:

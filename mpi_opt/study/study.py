@@ -160,22 +160,22 @@ class Study:
 
     def folds(self, numbers: Sequence[int] | None = None) -> list[FoldRecord]:
         """The folds of the trials `numbers` (None: all), read from the store at the time of the call."""
-        with self._opened() as store:
+        with self._open() as store:
             return store.folds(self.record.id, numbers)
 
     def curves(self, numbers: Sequence[int] | None = None) -> list[CurveRecord]:
         """The metrics of the trials `numbers` (None: all) per epoch, read from the store at the time of the call."""
-        with self._opened() as store:
+        with self._open() as store:
             return store.curves(self.record.id, numbers)
 
     def attempts(self, numbers: Sequence[int] | None = None) -> list[AttemptRecord]:
         """The attempts to run the trials `numbers` (None: all), read from the store at the time of the call."""
-        with self._opened() as store:
+        with self._open() as store:
             return store.attempts(self.record.id, numbers)
 
     def events(self) -> list[EventRecord]:
         """The events of the search, read from the store at the time of the call."""
-        with self._opened() as store:
+        with self._open() as store:
             return store.events(self.record.id)
 
     def _costs(self, trial: TrialRecord) -> tuple[float, ...]:
@@ -200,7 +200,7 @@ class Study:
                 found |= dict(zip(known, ranks(np.array(list(known.values()))).tolist(), strict=True))
         return found
 
-    def _opened(self) -> Store:
+    def _open(self) -> Store:
         if is_in_memory(parsed(self.store)):
             cure = 'search with a store in a file: store="sqlite:///results.db"'
             raise StoreError("the store was in memory and no longer exists", where=f"study {self.name}", cure=cure)

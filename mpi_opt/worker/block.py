@@ -6,6 +6,7 @@ members. An exception of user code becomes part of an `Outcome`, and the block c
 
 from __future__ import annotations
 
+import math
 import time
 from functools import partial
 from operator import attrgetter
@@ -18,8 +19,9 @@ from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.objective import Objective, TrialSettings
 from mpi_opt.core.trial import FoldOutcome, Outcome, Reporter, State, Trial
 from mpi_opt.errors import MPILearnError
-from mpi_opt.messages.messages import TO_LEADER, VERDICT, Assignment, PartOutcome, Ready, Verdict
-from mpi_opt.worker.watchdog import Watchdog, in_this_process
+from mpi_opt.messages.messages import NEXT_FOLD, TO_LEADER, Assignment, NextFold, PartOutcome, Ready
+from mpi_opt.worker.forked_children import ending_forked_children
+from mpi_opt.worker.watchdog import Watchdog
 
 
 class Block:
@@ -42,7 +44,7 @@ class Block:
         self.comm, self.index, self.objective = comm, index, objective
         self.settings, self.reporter, self.watchdog = settings, reporter, watchdog
         self.check = partial(watchdog.check, index)
-        self.groups = fold_groups(comm.size, settings.folds)
+        self.groups = fold_groups(comm.size, settings.n_folds)
         self.group = next(i for i, ranks in enumerate(self.groups) if comm.rank in ranks)
         self.fold_comm = self._split()
 
@@ -87,14 +89,14 @@ class Block:
 
     def _run_part(self, assignment: Assignment) -> PartOutcome:
         part, started = PartOutcome(assignment.number), time.perf_counter()
-        for fold in folds_of_group(self.group, len(self.groups), self.settings.folds):
+        for fold in folds_of_group(self.group, len(self.groups), self.settings.n_folds):
             self.check()  # user code may have caught the exception that the disbanding of the block raised in it
             trial = Trial(
                 assignment.proposal,
                 comm=self.fold_comm,
                 study_seed=self.settings.seed,
                 fold=fold,
-                folds=self.settings.folds,
+                folds=self.settings.n_folds,
                 reporter=self.reporter,
                 study=assignment.study,
             )
@@ -102,30 +104,28 @@ class Block:
                 break
         return part
 
-    def _continues(
-        self, has_succeeded: bool, trial: Trial, part: PartOutcome, reference: ReferenceTrial | None
-    ) -> bool:
-        """Whether the next fold runs. The leader decides and sends its verdict to the members.
+    def _continues(self, may_continue: bool, trial: Trial, part: PartOutcome, reference: ReferenceTrial | None) -> bool:
+        """Whether the next fold runs. The leader decides and sends its decision to the members.
 
-        Only the leader has the figure of merit, which may be invalid. A rank whose fold has failed does not wait for
-        the verdict, but the leader always sends it.
+        Only the leader has the figure of merit, which may be invalid. A rank that may not continue does not wait for
+        the decision, but the leader always sends it.
         """
-        if len(self.groups) > 1 or trial.fold == self.settings.folds - 1:
-            return has_succeeded
+        if len(self.groups) > 1 or trial.fold == self.settings.n_folds - 1:
+            return may_continue
         if self.comm.rank > 0:
-            return has_succeeded and self._await_verdict(trial)
-        if has_succeeded and reference is not None:
+            return may_continue and self._await_decision(trial)
+        if may_continue and reference is not None:
             part.is_clearly_worse = reference.is_clearly_worse(_figures(part.folds))
-        continues = has_succeeded and not part.is_clearly_worse
+        continues = may_continue and not part.is_clearly_worse
         for member in range(1, self.comm.size):
-            self.comm.send(Verdict(trial.number, trial.fold, continues), dest=member, tag=VERDICT)
+            self.comm.send(NextFold(trial.number, trial.fold, continues), dest=member, tag=NEXT_FOLD)
         return continues
 
-    def _await_verdict(self, trial: Trial) -> bool:
+    def _await_decision(self, trial: Trial) -> bool:
         while True:
-            verdict: Verdict = messaging.receive(self.comm, source=0, tag=VERDICT, meanwhile=self.check)[0]
-            if (verdict.number, verdict.fold) == (trial.number, trial.fold):
-                return verdict.continues  # other verdicts concern folds that have failed on this rank
+            decision: NextFold = messaging.receive(self.comm, source=0, tag=NEXT_FOLD, meanwhile=self.check)[0]
+            if (decision.number, decision.fold) == (trial.number, trial.fold):
+                return decision.runs  # other decisions concern folds that have failed on this rank
 
     def _run_fold(self, trial: Trial, part: PartOutcome, trial_started: float) -> bool:
         """Runs one fold and adds it to `part`; returns whether the next fold may run."""
@@ -133,13 +133,13 @@ class Block:
         try:
             try:
                 self.watchdog.guard(trial.comm, self.settings.timeout_s, started - trial_started)
-                with in_this_process():
+                with ending_forked_children():
                     value, history = self.objective(trial)
             finally:
                 self.watchdog.stop_guarding()
             figures = self.settings.figures_of_merit.read(value) if trial.comm.rank == 0 else ()
         except BaseException as raised:  # noqa: BLE001 - any exception of user code is the outcome of the trial
-            self.watchdog.stop_guarding()
+            self.watchdog.stop_guarding()  # again: an interruption may have been raised in the `finally` clause
             error = self.watchdog.cause(raised)
             part.error = str(agreement.as_training_error(error, self.comm.rank))
             # without protection the loss of a rank ends the job, and an error of MPI is that of user code
@@ -177,7 +177,11 @@ def merged(
         expected, uncertainty = reference.expected(values), reference.uncertainty(values)
         return figures_of_merit.outcome(number, "pruned", (expected,), (uncertainty,), duration_s, folds)
     state: State = "pruned" if any(part.was_stopped for part in parts) else "complete"
-    return figures_of_merit.outcome(number, state, *figures_of_merit.aggregate_folds(folds), duration_s, folds)
+    figures, uncertainties = figures_of_merit.aggregate_folds(folds)
+    if not all(map(math.isfinite, figures)):
+        error = "the figures of merit of the folds are too large for their mean"
+        return Outcome(number, "failed", duration_s=duration_s, folds=folds, error=error)
+    return figures_of_merit.outcome(number, state, figures, uncertainties, duration_s, folds)
 
 
 def _figures(folds: list[FoldOutcome]) -> list[float]:

@@ -12,7 +12,7 @@ from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
 from mpi_opt.configuration.placeholders import references
 from mpi_opt.core.space import Space
-from mpi_opt.errors import ConfigurationError
+from mpi_opt.errors import ConfigurationError, UserError
 from mpi_opt.worker.objectives import RESULT_FIGURES, TrainingObjective
 
 
@@ -45,8 +45,10 @@ def check_objective(configuration: StudyConfiguration, space: Space, directory: 
     _check_usage(configuration, space, directory, where)
     from mpi_learn.data.files.data_plan import count_samples
 
-    with _errors_at(where):
+    try:
         n_training, _ = count_samples(training.data)
+    except UserError as error:  # it names a key of the training, such as data.train
+        raise type(error)(error.problem, where=key_in_file(section, error.where), cure=error.cure) from None
     if configuration.folds.number > n_training:
         raise ConfigurationError(
             f"{n_training} samples cannot be split into {configuration.folds.number} folds",
@@ -59,13 +61,12 @@ def _check_figure_of_merit(
     configuration: StudyConfiguration, training: TrainingConfiguration, directory: Path, where: str
 ) -> None:
     key, wanted = key_in_file(where, "figure_of_merit"), configuration.figure_of_merit
-    known = {name.removeprefix("val_") for name in training.metric_names()}
+    if configuration.folds.number > 1:  # every fold has validation data
+        training = training.model_copy(update={"data": None})
     for name in [wanted] if isinstance(wanted, str) else wanted:
         if is_function(name):
             with _errors_at(key):
                 signature_of(name, directory)
-        elif configuration.folds.number > 1 and name.startswith("val_") and name.removeprefix("val_") in known:
-            pass  # every fold has validation data
         elif name not in RESULT_FIGURES:
             training.check_metric(name, key)
 

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.paths import file_name
+from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import is_function, load_function
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
 from mpi_opt.configuration.placeholders import filled, filled_training
-from mpi_opt.core.objective import History, Objective
+from mpi_opt.core.objective import MetricCurves, Objective
 from mpi_opt.core.space import Parameters
-from mpi_opt.core.trial import Trial
-from mpi_opt.errors import ConfigurationError
+from mpi_opt.core.trial import Proposal, Trial
+from mpi_opt.errors import ConfigurationError, UserError
 
 if TYPE_CHECKING:
     from mpi_learn import Result
@@ -39,7 +40,7 @@ class FunctionObjective(Objective):
         if isinstance(self.function, str):
             self.function = load_function(self.function, self.directory)
 
-    def __call__(self, trial: Trial) -> tuple[object, History | None]:
+    def __call__(self, trial: Trial) -> tuple[object, MetricCurves | None]:
         assert not isinstance(self.function, str), "`prepare` was called before"
         return self.function(trial), None
 
@@ -70,7 +71,8 @@ class TrainingObjective(Objective):
         self.figures = (figure_of_merit,) if isinstance(figure_of_merit, str) else tuple(figure_of_merit)
         self.checkpoints = checkpoints
         self._cache: DatasetCache | None = None
-        self._folds: tuple[Dataset | None, dict[int, Dataset]] = None, {}
+        self._folded_data: Dataset | None = None
+        self._folds: dict[int, Dataset] = {}
         self._functions: dict[str, Callable[[Any], Any]] = {}
 
     def prepare(self, comm: Communicator, parameters: Parameters) -> None:
@@ -79,12 +81,17 @@ class TrainingObjective(Objective):
         self._prepare(rehearse, comm, parameters)
 
     def check(self, comm: Communicator, parameters: Parameters) -> str:
-        """Trains on one batch with these hyperparameters and returns a summary. Collective over `comm`."""
+        """Trains on one batch, of the first of several folds, and returns a summary. Collective over `comm`."""
         from mpi_learn.training.check import check
 
-        return self._prepare(check, comm, parameters)
+        trial = Trial(Proposal(0, parameters), comm=comm, study_seed=0, folds=self.n_folds)  # any seed: same sizes
 
-    def __call__(self, trial: Trial) -> tuple[object, History | None]:
+        def check_fold(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset) -> str:
+            return check(configuration, comm, data=self._fold(data, trial))
+
+        return self._prepare(check_fold, comm, parameters)
+
+    def __call__(self, trial: Trial) -> tuple[object, MetricCurves | None]:
         from mpi_learn import train
 
         changes = self._changes(trial, filled(self.training, trial.parameters))
@@ -109,6 +116,10 @@ class TrainingObjective(Objective):
             return self._functions[name](result)
         if name in RESULT_FIGURES:
             return getattr(result, name)
+        if name not in result.history:  # found before the search unless the model has its own losses and metrics
+            cure = suggestion(name, result.history, "it produces")
+            problem = f"the training does not produce the metric {name}"
+            raise ConfigurationError(problem, where="figure_of_merit", cure=cure)
         values = result.history[name]
         return values[-1 if result.best_epoch is None else result.best_epoch]
 
@@ -134,7 +145,10 @@ class TrainingObjective(Objective):
         """Loads functions and data, and returns the value of `run` for the training with these hyperparameters."""
         self._functions = {name: load_function(name, self.directory) for name in self.figures if is_function(name)}
         configuration = self.configuration(parameters)
-        return run(configuration, comm, data=self._loaded(configuration, comm))
+        try:
+            return run(configuration, comm, data=self._loaded(configuration, comm))
+        except UserError as error:
+            raise error.at("training") from error
 
     def _changes(self, trial: Trial, training: Mapping[str, Any]) -> dict[str, Any]:
         """The keys of `training` that differ between trials: seed, number of epochs, and folders."""
@@ -164,22 +178,19 @@ class TrainingObjective(Objective):
         from mpi_learn.data.dataset_cache import DatasetCache
 
         if configuration.data is None:
-            raise ConfigurationError(
-                "this section is required", where="training.data", cure="say which files to train on"
-            )
+            raise ConfigurationError("this section is required", where="data", cure="say which files to train on")
         self._cache = self._cache or DatasetCache()
         return self._cache.load(configuration.data, comm, int(self.training.get("seed", 0)))
 
     def _fold(self, data: Dataset, trial: Trial) -> Dataset:
         if trial.folds == 1:
             return data
-        if self._folds[0] is not data:
-            self._folds = data, {}
-        folds = self._folds[1]
-        if trial.fold not in folds:
+        if self._folded_data is not data:
+            self._folded_data, self._folds = data, {}
+        if trial.fold not in self._folds:
             labels = data.training_labels()  # empty with `labels: null`
-            folds[trial.fold] = data.fold(*trial.split(data.n_training, labels[0] if labels else None))
-        return folds[trial.fold]
+            self._folds[trial.fold] = data.fold(*trial.split(data.n_training, labels[0] if labels else None))
+        return self._folds[trial.fold]
 
 
 def _folder_of_trial(base: Path, study: str, number: int, fold: int | None = None) -> Path:

@@ -28,8 +28,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
-from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from mpi_learn.cli.exit_status import UNFINISHED
@@ -37,7 +35,7 @@ from mpi_learn.mpi import communicators, lost_ranks, process_end
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.mpi.lost_ranks import RankLost
 from mpi_opt.messages.link import WorkerLink
-from mpi_opt.messages.messages import TO_WATCHDOG, Disband, End
+from mpi_opt.messages.messages import TO_WATCHDOG, Disband, EndProcess
 
 LISTEN_S = 0.5
 """The interval at which the thread checks for messages and for an overdue trial, in seconds."""
@@ -180,8 +178,9 @@ class Watchdog:
             late_s = time.monotonic() - self._deadline
             if late_s > 0:
                 self._interrupt(TrialTimeout, f"the trial took longer than trial.timeout, {self._timeout_s:g} s")
-            is_overdue = late_s > GRACE_S and time.monotonic() - self._deadline > GRACE_S
-            if is_overdue and self.may_end_process:
+            had_grace = late_s > GRACE_S  # measured before `_interrupt`, which may take seconds
+            is_still_late = time.monotonic() - self._deadline > GRACE_S  # the trial may have ended meanwhile
+            if had_grace and is_still_late and self.may_end_process:
                 end_process("the trial took too long and could not be interrupted")
 
     def _receive(self) -> None:
@@ -189,7 +188,7 @@ class Watchdog:
             message = self.link.poll(TO_WATCHDOG)
         except RankLost:
             end_unfinished("the coordinator was lost")
-        if isinstance(message, End):
+        if isinstance(message, EndProcess):
             end_process("the coordinator has asked for it, because the search is over or this rank did not answer")
         if isinstance(message, Disband):
             self.disbanded = max(self.disbanded, message.block)
@@ -256,24 +255,3 @@ def _print_reason(why: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # the disk is full, or user code has closed standard error
         print(f"rank ends: {why}", file=sys.stderr, flush=True)
     process_end.flush()
-
-
-@contextlib.contextmanager
-def in_this_process() -> Iterator[None]:
-    """Ends child processes that user code has forked, at the end of the ``with`` statement.
-
-    Only this process continues the search.
-    """
-    process = os.getpid()
-    try:
-        yield
-    finally:
-        if os.getpid() != process:
-            error = sys.exc_info()[1]
-            status = int(error is not None)
-            if isinstance(error, SystemExit) and isinstance(error.code, int | None):
-                status = error.code or 0
-            elif error is not None:
-                traceback.print_exception(error)
-            process_end.flush()
-            os._exit(status)

@@ -16,9 +16,9 @@ from mpi_opt.messages.messages import (
     Assignment,
     Broken,
     Dismissal,
-    Freed,
+    ForwardedAssignment,
     Join,
-    Order,
+    LeftBlock,
     Report,
     Stop,
     ToRank,
@@ -53,7 +53,7 @@ class Worker:
             except Dismissed:
                 return
             except Disbanded:
-                self.link.send(Freed(message.block))
+                self.link.send(LeftBlock(message.block))
 
     def serve_or_die(self) -> None:
         """Runs `serve`, and ends the process if the coordinator is lost or this program has an error.
@@ -96,7 +96,7 @@ class Worker:
             if not isinstance(message, Assignment):
                 raise Dismissed
             for member in members:
-                block.comm.send(Order(message, renew), dest=member, tag=TO_MEMBER)
+                block.comm.send(ForwardedAssignment(message, renew), dest=member, tag=TO_MEMBER)
             if renew:
                 block.renew()
             outcome = block.run(message)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+CONTINUES = {"figure-of-merit.md": "tutorial.md"}
+"""Page -> the page whose files it uses."""
 FILE_NAME = re.compile(r"# ([\w-]+\.\w+)\n")
 FENCE = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
@@ -51,6 +53,14 @@ def examples(*languages: str, page: str | None = None) -> list[Example]:
         if page is None or path.name == page:
             found += _of_page(path)
     return [one for one in found if not languages or one.language in languages]
+
+
+def write_files(folder: Path, page: str) -> None:
+    """Writes the files that a page shows into `folder`."""
+    for name in (CONTINUES.get(page), page):
+        for example in examples(page=name) if name else []:
+            if example.title:
+                (folder / example.title).write_text(example.code, encoding="utf-8")
 
 
 def _of_page(path: Path) -> list[Example]:

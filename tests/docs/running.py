@@ -22,7 +22,7 @@ STARTING_MPIRUN = {"search", "train"}
 """The commands that start ``mpirun`` with ``-n``."""
 FEWER = {"epochs": 1, "trials": 3, "folds": 2}
 """Replaces the numbers in configuration files that determine how long a command takes, but not what it does."""
-MOST_RANKS = 3
+MAX_RANKS = 3
 """Commands for more ranks run on this number of ranks: a coordinator, and two blocks or a block of two."""
 
 
@@ -58,12 +58,12 @@ def _run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
         arguments[arguments.index("--trials") + 1] = str(FEWER["trials"] + 1)
     if program == "mpirun":
         arguments, n = _taken(arguments, "-np")
-        return in_world(min(int(n), MOST_RANKS), *arguments[1:], cwd=folder)
+        return in_world(min(int(n), MAX_RANKS), *arguments[1:], cwd=folder)
     if program == "python":
         return in_world(1, *arguments, cwd=folder)
     if arguments[0] in STARTING_MPIRUN and "-n" in arguments:
         arguments, n = _taken(arguments, "-n")
-        return in_world(min(int(n), MOST_RANKS), "-m", program.replace("-", "_"), *arguments, cwd=folder)
+        return in_world(min(int(n), MAX_RANKS), "-m", program.replace("-", "_"), *arguments, cwd=folder)
     return in_process(*arguments, cwd=folder, main=MAINS[program])
 
 

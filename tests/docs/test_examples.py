@@ -21,17 +21,13 @@ from mpi_opt.cli.main import _app as mpi_opt_app
 from mpi_opt.configuration.configuration import StudyConfiguration, read_study
 from mpi_opt.store import Store
 from mpi_opt.strategies import make_strategy
-from tests.docs.pages import ROOT, Example, examples
+from tests.docs.pages import CONTINUES, ROOT, Example, examples, write_files
 from tests.docs.running import run_here
 from tests.mpirun import run as run_process
+from tests.shared_data import ATLAS, needs_shared
 
 APPS = {"mpi_opt": mpi_opt_app(), "mpi_learn": mpi_learn_app}
 OUTSIDE = {"sbatch", "export"}
-CONTINUES = {"figure-of-merit.md": "tutorial.md"}
-"""Page -> the page whose files it uses."""
-
-ATLAS = Path(os.environ.get("ATLAS_HIGGS_EVENTS", ROOT.parent / "shared/data/hep/atlas_higgs_10k.csv.gz"))
-
 A_TRAINING = {
     "model": "model.py:build_model",
     "data": {"train": ["digits.h5"], "validation_fraction": 0.2, "features": "X", "labels": "y"},
@@ -42,14 +38,6 @@ A_STUDY = {"space": {"units": {"type": "integer", "low": 1, "high": 9}}, "traini
 
 def _ids(example: Example) -> str:
     return str(example)
-
-
-def write_files(folder: Path, page: str) -> None:
-    """Writes the files that a page shows into `folder`."""
-    for name in (CONTINUES.get(page), page):
-        for example in examples(page=name) if name else []:
-            if example.title:
-                (folder / example.title).write_text(example.code, encoding="utf-8")
 
 
 @pytest.mark.parametrize("example", examples("yaml"), ids=_ids)
@@ -63,7 +51,7 @@ def test_yaml_example_is_valid(example):
     assert study | training == set(content), "a key of neither file"
     read_configuration(A_TRAINING | {key: content[key] for key in training})
     checked = read_study(A_STUDY | {key: content[key] for key in study})
-    make_strategy(checked.search.strategy, checked.dimensions(), options=checked.search.options)
+    make_strategy(checked.search.strategy, checked.search_space(), options=checked.search.options)
 
 
 @pytest.mark.parametrize("example", examples("bash"), ids=_ids)
@@ -185,10 +173,9 @@ def test_page_runs_from_top_to_bottom_as_typed(page, tmp_path):
         assert ended.returncode == 0, f"{example}\n{ended.stdout}\n{ended.stderr}"
 
 
+@needs_shared
 @pytest.mark.slow
 def test_higgs_examples_run(tmp_path):
-    if not ATLAS.exists():
-        pytest.skip("the ATLAS events are not here")
     (tmp_path / "atlas-higgs-challenge-2014-v2.csv.gz").symlink_to(ATLAS)
     for page in ("tutorial.md", "figure-of-merit.md"):
         write_files(tmp_path, page)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from mpi_learn.settings.user_code import load_function
-from tests.docs.pages import DOCS
-from tests.docs.test_examples import ATLAS, write_files
+from tests.docs.pages import DOCS, write_files
+from tests.shared_data import ATLAS, needs_shared
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ class FirstColumn:
         return x[:, :1]
 
 
-def test_efficiency_of_a_known_distribution(folder):
+def test_efficiency_is_the_share_of_signal_beyond_the_background_that_is_rejected(folder):
     score = np.concatenate([np.arange(100.0), np.arange(50.0, 150.0)])
     is_signal = np.arange(200) >= 100
     # 90 of 100 background events lie below 90, and 60 of 100 signal events above
@@ -61,10 +61,9 @@ def test_functions_take_a_result(folder):
     assert _merit(folder, "median_significance")(result) > 3
 
 
+@needs_shared
 def test_numbers_of_the_page_are_those_of_the_events(folder):
     h5py = pytest.importorskip("h5py")
-    if not ATLAS.exists():
-        pytest.skip("the ATLAS events are not here")
     (folder / "atlas-higgs-challenge-2014-v2.csv.gz").symlink_to(ATLAS)
     runpy.run_path("prepare_atlas.py")
     with h5py.File("atlas.h5") as file:

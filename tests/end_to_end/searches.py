@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mpi_learn.cli.launch import launch_environment
-from tests.mpirun import MPIRUN, PROTECTED
+from tests.mpirun import MPIRUN, PROTECTED, patient_s
 
 SEARCH = ("-m", "mpi_opt", "search")
 
@@ -31,15 +31,19 @@ def start_with_n(n: int, path: Path, cwd: Path) -> subprocess.Popen:
     )
 
 
-def ranks_of(launcher: subprocess.Popen) -> list[int]:
-    """The process ids of the ranks in order, because the launcher starts them one after the other."""
-    return children(launcher.pid)
+def ranks_of(mpirun: int) -> list[int]:
+    """The process ids of the ranks of an ``mpirun`` of Open MPI on this host, by rank."""
+    found = {}
+    for pid in children(mpirun):
+        words = Path(f"/proc/{pid}/environ").read_text().split("\0")
+        found |= {int(word.partition("=")[2]): pid for word in words if word.startswith("OMPI_COMM_WORLD_RANK=")}
+    return [found[rank] for rank in sorted(found)]
 
 
 def children(pid: int) -> list[int]:
-    """The process ids of the children of a process, in the order in which it started them."""
+    """The process ids of the children of a process."""
     found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=True)
-    return sorted(map(int, found.stdout.split()))
+    return list(map(int, found.stdout.split()))
 
 
 def n_complete(query: Callable[[str], list[tuple]]) -> int:
@@ -52,8 +56,19 @@ def n_complete(query: Callable[[str], list[tuple]]) -> int:
 
 
 def await_trials(process: subprocess.Popen, query: Callable[[str], list[tuple]], n: int = 1) -> None:
-    """Waits until at least `n` trials are complete; fails at once if the search ends before, with its output."""
-    while n_complete(query) < n:
-        if process.poll() is not None and n_complete(query) < n:
+    """Waits until at least `n` trials are complete; see `await_search`."""
+    await_search(process, lambda: n_complete(query) >= n, f"{n} trials are not complete")
+
+
+def await_search(process: subprocess.Popen, is_true: Callable[[], bool], why: str, every_s: float = 0.1) -> None:
+    """Waits until `is_true` returns True.
+
+    Raises:
+        AssertionError: The search has ended before; the message has its output. Or it takes more than two minutes.
+    """
+    until = time.monotonic() + patient_s(60)
+    while not is_true():
+        if process.poll() is not None and not is_true():
             raise AssertionError(f"the search ended with status {process.returncode}: {process.communicate()}")
-        time.sleep(0.1)
+        assert time.monotonic() < until, why
+        time.sleep(every_s)

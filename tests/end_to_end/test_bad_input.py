@@ -72,6 +72,11 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 CASES = [
     # the change; the parts of the message: place and problem, cure
     ("serch", {}, "space.yaml: serch: unknown key", "did you mean search? known keys: study"),
+    ("optimizer", {"name": "sgd"}, "space.yaml: optimizer: unknown key", "move it under `training:`"),
+    ("trials", 5, "space.yaml: trials: unknown key", "move it under `search:`"),
+    ("timeout", "5m", "space.yaml: timeout: unknown key", "move it under `trial:`"),
+    ("size", 2, "space.yaml: size: unknown key", "move it under `blocks:`"),
+    ("seed", 3, "space.yaml: seed: unknown key", "move it under `training:` or `search:`"),
     ("search.trails", 5, "space.yaml: search.trails: unknown key", "did you mean trials? known keys: strategy"),
     (
         "search.trials",
@@ -100,7 +105,7 @@ CASES = [
     (
         "search.target",
         "low",
-        "space.yaml: search.target: expected a number, found 'low'",
+        "space.yaml: search.target: expected a number or a list, found 'low'",
         "write, for example, `target: 0.5`",
     ),
     (
@@ -160,7 +165,7 @@ CASES = [
     ),
     ("study", "", "space.yaml: study: expected a text that is not empty, found ''", "write `study: NAME`"),
     ("study", "é" * 256, "space.yaml: study: expected at most 255 characters, found 256", "write a shorter name"),
-    ("track", 5, "space.yaml: track: expected a text, found 5", "write, for example, `track: a text`"),
+    ("track", 5, "space.yaml: track: expected a text, found 5", "write, for example, `track: NAME`"),
     ("space", DROP, "space.yaml: space: this key is required", "add `space: …`"),
     ("space", {}, "space.yaml: space: the search space is empty", "name at least one hyperparameter"),
     (
@@ -296,7 +301,7 @@ CASES = [
         "figure_of_merit",
         "val_f1",
         "space.yaml: figure_of_merit: the training does not produce the metric val_f1",
-        "it produces: loss, accuracy",
+        "it produces: loss, accuracy, val_loss, val_accuracy; or add f1 to `metrics:`",
     ),
     (
         "figure_of_merit",
@@ -439,47 +444,64 @@ CASES = [
         "write `path: FOLDER/FILE`",
     ),
     ("training.data", DROP, "space.yaml: training.data: this section is required", "say which files to train on"),
-    ("training.data.train", ["nope.h5"], "data.train: nope.h5: there is no such file", "did you mean 'empty.h5'?"),
+    (
+        "training.data.train",
+        ["nope.h5"],
+        "space.yaml: training.data.train: nope.h5: there is no such file",
+        "did you mean 'empty.h5'?",
+    ),
     (
         "training.data.train",
         ["*.parquet"],
-        "data.train: *.parquet: no file matches this pattern",
+        "space.yaml: training.data.train: *.parquet: no file matches this pattern",
         "check the path and the suffix",
     ),
     (
         "training.data.train",
         ["model.py"],
-        "model.py: the suffix belongs to no known format",
+        "space.yaml: training.data.train: model.py: the suffix belongs to no known format",
         "use the suffix of its format, one of: .h5 .hdf5 .npz .npy .root",
     ),
     (
         "training.data.train",
         ["broken.h5"],
-        "broken.h5: cannot be read as HDF5",
+        "space.yaml: training.data.train: broken.h5: cannot be read as HDF5",
         "the file is damaged, incomplete or of another format: write",
     ),
     (
         "training.data.train",
         ["empty.h5"],
-        "empty.h5: cannot be read as HDF5",
+        "space.yaml: training.data.train: empty.h5: cannot be read as HDF5",
         "the file is damaged, incomplete or of another format: write",
     ),
     (
         "training.data.features",
         "x",
-        "data.features: data.h5: x: there is no 'x' in this HDF5 file",
+        "space.yaml: training.data.features: data.h5: x: there is no 'x' in this HDF5 file",
         "did you mean X? there are: X, far, short, y",
     ),
     (
         "training.data.labels",
         "labels",
-        "data.labels: data.h5: labels: there is no 'labels' in this HDF5 file",
+        "space.yaml: training.data.labels: data.h5: labels: there is no 'labels' in this HDF5 file",
         "there are: X, far, short, y",
+    ),
+    (
+        "training.data.weights",
+        "short",
+        "space.yaml: training.data.weights: data.h5: short: 60 samples of features but 50 of weights",
+        "features and weights need one entry for each sample",
+    ),
+    (
+        "training.data.features",
+        {"names": "X", "function": "nowhere.py:scaled"},
+        "space.yaml: training.data.features: nowhere.py: there is no such file",
+        "did you mean model.py?",
     ),
     (
         "training.data.labels",
         "short",
-        "data.labels: data.h5: short: 60 samples of features but 50 of labels",
+        "space.yaml: training.data.labels: data.h5: short: 60 samples of features but 50 of labels",
         "features and labels need one entry for each sample",
     ),
     (
@@ -495,6 +517,14 @@ CASES = [
         "write a value of less than 1",
     ),
 ]
+
+
+def test_check_names_the_file_and_section_of_a_mistake_that_only_a_framework_detects(folder, capsys):
+    pytest.importorskip("keras")
+    content = changed("training.data.labels", "far") | {"figure_of_merit": "loss"}
+    (folder / "space.yaml").write_text(yaml.safe_dump(content))
+    assert run(["check", "space.yaml"]) == INVALID
+    assert capsys.readouterr().err.startswith("mpi-opt: space.yaml: training: data.labels: ")
 
 
 @pytest.fixture
@@ -517,6 +547,12 @@ def test_mistake_in_the_file_is_one_message_with_place_problem_and_cure(path, va
     (folder / "space.yaml").write_text(yaml.safe_dump(changed(path, value)))
     _is_refused(["search", "space.yaml"], f"mpi-opt: {problem}", cure, folder, capsys)
     assert not (folder / "bad.db").exists()
+
+
+def test_with_folds_the_figure_of_merit_may_be_a_validation_metric_of_the_model_itself(folder):
+    content = changed("training.loss", DROP) | {"figure_of_merit": "val_energy_loss"}
+    (folder / "space.yaml").write_text(yaml.safe_dump(content))
+    assert run(["search", "space.yaml"]).configuration.figure_of_merit == "val_energy_loss"
 
 
 def test_without_a_mistake_there_is_a_plan(folder):
@@ -686,7 +722,7 @@ def test_a_password_is_not_shown(folder, capsys):
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        ("training.data.labels", "far", ["label", "7"]),
+        ("training.data.labels", "far", ["training: data.labels: ", "label", "7"]),
         ("training.loss", "sparse_crossentropy", ["sparse_crossentropy"]),
         ("training.metrics", ["acuracy"], ["acuracy"]),
     ],

@@ -11,7 +11,16 @@ from contextlib import suppress
 
 import pytest
 
-from tests.end_to_end.searches import SEARCH, await_trials, children, n_complete, ranks_of, start, start_with_n
+from tests.end_to_end.searches import (
+    SEARCH,
+    await_search,
+    await_trials,
+    children,
+    n_complete,
+    ranks_of,
+    start,
+    start_with_n,
+)
 from tests.mpirun import PROTECTED, SURVIVES_LOST_RANKS, mpirun, patient_s
 
 pytestmark = [
@@ -28,7 +37,7 @@ ENDLESS = {"strategy": "random", "trials": 10_000, "seed": 1}
 def test_a_signal_to_rank_0_ends_the_search_in_order(name, space_file, query, tmp_path):
     process = start(3, space_file("nap", search=ENDLESS), tmp_path)
     await_trials(process, query)
-    rank_0 = ranks_of(process)[0]
+    rank_0 = ranks_of(process.pid)[0]
     for _ in range(2):  # copies, as from a batch system and mpirun, are one request
         with suppress(ProcessLookupError):  # on a loaded machine the rank may have ended before the second
             os.kill(rank_0, getattr(signal, name))
@@ -65,9 +74,7 @@ def test_a_signal_before_the_search_listens_is_not_lost(space_file, query, tmp_p
     (tmp_path / "slow.py").write_text(SLOW)
     search = ENDLESS | {"strategy": f"{tmp_path / 'slow.py'}:RandomSearch"}
     process = start(3, space_file("nap", search=search), tmp_path)
-    while not (tmp_path / "imported").exists():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
+    await_search(process, (tmp_path / "imported").exists, "the strategy is not imported", every_s=0.01)
     process.send_signal(signal.SIGUSR1)  # mpirun forwards it to all ranks
     out, _ = process.communicate(timeout=patient_s(30))
     assert process.returncode == 75
@@ -78,7 +85,7 @@ def test_a_signal_before_the_search_listens_is_not_lost(space_file, query, tmp_p
 def test_a_search_whose_rank_0_was_killed_is_unfinished(space_file, query, tmp_path):
     process = start(3, space_file("nap", search=ENDLESS), tmp_path)
     await_trials(process, query)
-    os.kill(ranks_of(process)[0], signal.SIGKILL)
+    os.kill(ranks_of(process.pid)[0], signal.SIGKILL)
     process.communicate(timeout=patient_s(30))
     assert process.returncode == 75
 
@@ -98,7 +105,7 @@ def test_a_search_with_n_is_finished_only_if_its_rank_0_says_so(victim, status, 
     search = {"strategy": "random", "trials": 100, "seed": 1}
     process = start_with_n(3, space_file("nap", search=search), tmp_path)
     await_trials(process, query)
-    ranks = [pid for mpirun in children(process.pid) for pid in children(mpirun)]
+    ranks = [pid for mpirun in children(process.pid) for pid in ranks_of(mpirun)]
     for rank in ranks if victim == "daemon" else ranks[2:]:  # mpirun ends with status 0 in both cases
         with suppress(ProcessLookupError):  # mpirun ends the others when it notices the first
             os.kill(rank, signal.SIGKILL)

@@ -13,7 +13,7 @@ import mpi_opt
 from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.sections import FoldsSection
 from mpi_opt.core.block_layout import BlockLayout
-from mpi_opt.core.folds.fold_stopping import FEWEST_COMPARED_TRIALS
+from mpi_opt.core.folds.fold_stopping import MIN_COMPARED_TRIALS
 from mpi_opt.core.space import Real
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.study.study import Study
@@ -60,7 +60,7 @@ def test_clearly_worse_trials_do_not_run_all_their_folds_and_the_best_one_does(s
     assert best == min((figure, number) for number, state, figure, _ in everything if state == "complete")
     pruned = [number for number, state, *_ in trials if state == "pruned"]
     assert len(pruned) > 15
-    assert min(pruned) > FEWEST_COMPARED_TRIALS
+    assert min(pruned) > MIN_COMPARED_TRIALS
     assert sum(map(len, folds.values())) < 0.75 * 5 * len(trials)
     for number, state, figure, _ in trials:
         if state == "complete":

@@ -81,7 +81,7 @@ import sys
 sys.modules["mpi4py"] = None  # an import of it raises
 from mpi_opt.cli.main import run
 for file in sys.argv[1:]:
-    assert run(["check", file]) == 0, file
+    assert run(["check", file, "--folds", "3"]) == 0, file
 assert not [name for name in sys.modules if name.startswith("mpi4py.")]
 """
 
@@ -94,6 +94,10 @@ def test_check_builds_model_and_data_without_mpi(folder):
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(": valid") == 2
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert [line for line in lines if line.startswith("one batch of the first fold with ")]
+    assert "training 958 samples, 15 steps of 64 per epoch on one rank" in lines  # 80 % of 1,797, in three folds
+    assert "validation 480 samples" in lines
 
 
 def test_substitute_behaves_like_mpi_on_one_rank():

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.end_to_end.searches import SEARCH, await_trials, ranks_of, start
+from tests.end_to_end.searches import SEARCH, await_search, await_trials, ranks_of, start
 from tests.mpirun import SURVIVES_LOST_RANKS, mpirun, patient_s
 from tests.world import in_world
 
@@ -135,9 +135,9 @@ def test_a_trial_that_locks_the_interpreter_costs_its_rank_and_nothing_else(spac
 
 def test_a_rank_that_dies_as_the_search_begins_is_survived(space_file, query, tmp_path):
     process = start(5, space_file("parabola", blocks={"size": 2}), tmp_path)
-    while not list(tmp_path.glob("test.logs/*")):  # the ranks have just received their orders
-        time.sleep(0.002)
-    os.kill(ranks_of(process)[2], signal.SIGKILL)
+    have_orders = lambda: any(tmp_path.glob("test.logs/*"))  # noqa: E731
+    await_search(process, have_orders, "the ranks do not receive their orders", every_s=0.002)
+    os.kill(ranks_of(process.pid)[2], signal.SIGKILL)
     out, _ = process.communicate(timeout=patient_s(60))
     assert process.returncode == 0, out
     assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(12,)]

@@ -162,7 +162,7 @@ def test_trials_that_print_do_not_fail_on_a_full_disk(space_file, query, tmp_pat
 
 
 @pytest.mark.mpi
-def test_n_starts_mpirun(space_file, query, tmp_path):
+def test_option_n_starts_mpirun(space_file, query, tmp_path):
     command = [sys.executable, *SEARCH, str(space_file("parabola")), "-n", "4", "--block-size", "3"]
     done = run(command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -108,5 +108,5 @@ def test_search_and_training_differ_only_in_their_hyperparameters(folder):
     assert space == alone
     path = folder / "search.yaml"
     configuration = read_study(path)
-    check_objective(configuration, configuration.dimensions(), folder, str(path))
+    check_objective(configuration, configuration.search_space(), folder, str(path))
     assert configuration.figures_of_merit().names == ("profile_distance", "response_distance")

@@ -146,7 +146,7 @@ def test_search_and_training_agree_and_every_hyperparameter_is_used(name, folder
     assert space["training"] == alone
     path = folder / f"search_{name}.yaml"
     configuration = read_study(path)
-    check_objective(configuration, configuration.dimensions(), folder, str(path))
+    check_objective(configuration, configuration.search_space(), folder, str(path))
     assert configuration.folds.number == 3
     assert configuration.blocks.size == 2
 

@@ -140,6 +140,24 @@ def test_check_refuses_a_loss_that_is_not_finite(folder):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("command", ["check", "train"])
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ("digits.h5", "digit.h5", "data.train: {folder}/digit.h5: there is no such file"),
+        ("labels: y", "labels: z", "data.labels: {folder}/digits.h5: z: there is no 'z' in this HDF5 file"),
+        ("digits.h5", "models.py", "data.train: {folder}/models.py: the suffix belongs to no known format"),
+        ("loss: cross_entropy", "loss: mse", "data.labels: "),
+    ],
+)
+def test_error_about_data_names_the_configuration_and_its_key(command, old, new, place, torch_folder):
+    text = (torch_folder / "training.yaml").read_text()
+    (torch_folder / "training.yaml").write_text(text.replace(old, new))
+    done = run(torch_folder, command, "training.yaml")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"mpi-learn: training.yaml: {place.format(folder=torch_folder)}")
+
+
 UNSAVABLE = """
 
 def build_unsavable(units=16):

@@ -14,11 +14,13 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
 from mpi_learn.training import xla_choice
+from tests.mpi_learn.configurations_for_tests import KERAS, TORCH
 from tests.mpi_learn.models_for_tests import digits
-from tests.mpi_learn.test_models import CLASSES, KERAS, TORCH, X64
 from tests.world import in_world
 
 LOSS = "sparse_categorical_crossentropy"
+rng = np.random.default_rng(0)
+X64, CLASSES = rng.random((20, 64)).astype("f"), rng.integers(0, 10, 20)
 
 
 def made():

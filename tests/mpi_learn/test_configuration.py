@@ -53,7 +53,15 @@ WRONG = {
         "did you mean loss",
     ),
     "validation metric without validation data": (
-        {"target": {"metric": "val_loss", "below": 1}}, "target.metric", "give data.validation",
+        {"target": {"metric": "val_loss", "below": 1}}, "target.metric", "→ give data.validation",
+    ),
+    "metric that is not among the metrics": (
+        {"metrics": ["mae"], "target": {"metric": "auc", "above": 1}}, "target.metric: the training does not produce",
+        "it produces: loss, mae; or add auc to `metrics:`",
+    ),
+    "validation metric without validation data that is not among the metrics": (
+        {"target": {"metric": "val_auc", "above": 1}}, "target.metric",
+        "it produces: loss; or add auc to `metrics:`; give data.validation or data.validation_fraction for val_",
     ),
     "validation metric without validation data or a loss": (
         {"loss": None, "early_stopping": {"patience": 3}}, "early_stopping.metric", "give data.validation",
@@ -81,6 +89,44 @@ WRONG = {
     "factor of a loss that is not finite": (
         {"gan": {"loss_weights": [float("inf")]}}, "gan.loss_weights.0", "expected a finite number",
     ),
+    "misspelt name of the loss of an output": (
+        {"loss": {"energy": {"nam": "huber"}}}, "loss.energy.name: this key is required\n",
+        "→ write `name` instead of `nam`",
+    ),
+    "misspelt name of a loss with arguments": (
+        {"loss": {"nam": "huber", "delta": 2.0}}, "loss.name: this key is required\n", "write `name` instead of `nam`",
+    ),
+    "misspelt name of a callback": (
+        {"callbacks": {"nam": "CSVLogger"}}, "callbacks.name: this key is required", "write `name` instead of `nam`",
+    ),
+    "misspelt name of the metric of an output": (
+        {"metrics": {"energy": {"nam": "mae"}}}, "metrics.energy.name: this key", "write `name` instead of `nam`",
+    ),
+    "misspelt name of an optimizer": (
+        {"optimizer": {"nam": "sgd"}}, "optimizer: expected a name, found", "write `name` instead of `nam`",
+    ),
+    "a number in place of a loss": (
+        {"loss": 3}, "loss: expected a text, a section of keys or a list, found 3", "write, for example, `loss: NAME`",
+    ),
+    "a number in place of a callback": (
+        {"callbacks": ["m.py:f", 3]}, "callbacks.1: expected a text or a section of keys, found 3",
+        "write, for example, `NAME`",
+    ),
+    "a class that is not a number": (
+        {"data": GOOD["data"] | {"class_weight": {"a": 1}}},
+        "data.class_weight.a: expected an integer as the key, found 'a'\n", "→ write, for example, `0: …`",
+    ),
+    "a number in place of features": (
+        {"data": GOOD["data"] | {"features": 3}}, "data.features: expected a text, a section of keys or a list, found",
+        "write, for example, `features: NAME`",
+    ),
+    "a number in place of a feature": (
+        {"data": GOOD["data"] | {"features": {"energy": 3}}},
+        "data.features.energy: expected a text or a list, found 3\n", "→ write, for example, `energy: NAME`",
+    ),
+    "unknown dtype of one array": (
+        {"data": GOOD["data"] | {"dtype": {"X": "floot32"}}}, "data.dtype.X: there is no 'floot32'", "mean float32?",
+    ),
     "two bounds": ({"target": {"metric": "loss", "below": 1, "above": 2}}, "target", "exactly one of above and below"),
 }  # fmt: skip
 
@@ -91,6 +137,7 @@ def test_wrong_configuration_is_one_error_with_key_and_cure(change, place, said)
         read_configuration(GOOD | change, where="t.yaml")
     assert str(raised.value).startswith(f"t.yaml: {place}")
     assert said in str(raised.value)
+    assert "also invalid" not in str(raised.value)  # such as an alternative that was not meant
 
 
 def test_missing_key_is_named():
@@ -172,7 +219,7 @@ def test_missing_file_names_the_nearest(tmp_path):
         read_configuration(tmp_path / "trainin.yaml")
 
 
-def test_short_forms():
+def test_a_name_alone_is_a_section_with_default_values():
     read = read_configuration(GOOD | {"optimizer": "sgd", "algorithm": "allreduce", "metrics": "accuracy"})
     assert (read.optimizer.learning_rate, read.algorithm.name, read.metrics) == (0.01, "allreduce", ["accuracy"])
 

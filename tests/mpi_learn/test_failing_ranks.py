@@ -14,7 +14,7 @@ from mpi_learn.data.samples.batches import Dealer
 from mpi_learn.errors import TrainingError
 from mpi_learn.mpi import messaging
 from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
-from tests.mpi_learn.test_references import Rank, shared_memory
+from tests.mpi_learn.quadratic_ranks import Rank, shared_memory
 from tests.mpi_learn.thread_ranks import run_ranks
 
 N_STEPS = 4

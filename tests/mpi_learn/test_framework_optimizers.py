@@ -14,8 +14,8 @@ from mpi4py import MPI
 
 from mpi_learn import train
 from mpi_learn.errors import ConfigurationError, TrainingError
+from tests.mpi_learn.configurations_for_tests import gan_configuration, unlabelled
 from tests.mpi_learn.models_for_tests import line
-from tests.mpi_learn.test_gan import configuration, unlabelled
 from tests.world import in_world
 
 HERE = Path(__file__).parent
@@ -113,7 +113,7 @@ def test_every_algorithm_whose_workers_update_their_weights_takes_it(framework, 
 def test_models_of_a_gan_have_optimizers_of_the_framework():
     own = {"generator_optimizer": {"name": "nadam", "learning_rate": 0.005}}
     file = TORCH["model"].partition(":")[0]
-    found = train(configuration(file, gan=own, epochs=1, optimizer="adamax"), MPI.COMM_SELF, data=unlabelled())
+    found = train(gan_configuration(file, gan=own, epochs=1, optimizer="adamax"), MPI.COMM_SELF, data=unlabelled())
     assert np.isfinite(found.history["loss"]).all()
 
 

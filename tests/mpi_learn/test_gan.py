@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sqlite3
 from dataclasses import replace
@@ -33,28 +32,16 @@ from mpi_learn.optimizers.separate_optimizers import SeparateOptimizers
 from mpi_learn.settings.component import Component
 from mpi_learn.training.check import check
 from mpi_learn.training.configuration import read_configuration
+from tests.mpi_learn.configurations_for_tests import GAN_LOSS, KERAS, TORCH, gan_configuration, unlabelled
 from tests.mpi_learn.models_for_tests import digits
+from tests.shared_data import SHARED, needs_shared
 from tests.world import in_world
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-KERAS, TORCH = f"{HERE}/models_for_tests.py", f"{HERE}/torch_models_for_tests.py"
-LOSS = {KERAS: "binary_crossentropy", TORCH: "binary_cross_entropy_with_logits"}
 FRAMEWORKS = pytest.mark.parametrize("file", [KERAS, TORCH], ids=["keras", "torch"])
 NAMES = ("discriminator_loss", "generator_loss")
 STEPS = {"discriminator": 2, "generator": 1}
-
-
-def unlabelled() -> Dataset:
-    dataset = digits()
-    bare = Samples(dataset.training.x, ())
-    return Dataset(bare, bare, dataset.training_indices[:600], dataset.validation_indices)
-
-
-def configuration(file: str, **changes) -> dict:
-    gan = {"latent": 8, **changes.pop("gan", {})}
-    common = {"model": f"{file}:build_gan", "loss": LOSS[file], "batch_size": 100, "epochs": 2, "seed": 3}
-    return common | {"gan": gan} | changes
 
 
 def test_noise_belongs_to_a_place_and_is_normal():
@@ -97,7 +84,7 @@ def test_weights_of_samples_are_refused_because_a_gan_would_not_use_them(changes
     samples = Samples(bare.training.x, bare.training.y, changes.pop("weights", ()))
     dataset = replace(bare, training=samples, validation=samples, **changes)
     with pytest.raises(ConfigurationError, match="does not use the weights of samples"):
-        train(configuration(TORCH), MPI.COMM_SELF, data=dataset)
+        train(gan_configuration(TORCH), MPI.COMM_SELF, data=dataset)
 
 
 def test_rounds_name_the_models_that_are_updated():
@@ -200,7 +187,7 @@ def torch_loop(options: Gan, epochs: int, dataset: Dataset) -> tuple[list[np.nda
 def test_training_equals_a_plain_loop(file, exchange, smoothing):
     gan = {"latent": 8, "steps": STEPS, "exchange": exchange, "smoothing": smoothing}
     sgd = {"optimizer": {"name": "sgd", "learning_rate": 0.05, "momentum": 0.9}} if file == TORCH else {}
-    result = train(configuration(file, gan=gan, **sgd), MPI.COMM_SELF, data=unlabelled())
+    result = train(gan_configuration(file, gan=gan, **sgd), MPI.COMM_SELF, data=unlabelled())
     options = Gan(**gan)
     dataset = replace(unlabelled(), noise=Noise(3, 8, options.turns_per_batch))
     expected = (keras_loop if file == KERAS else torch_loop)(options, 2, dataset)
@@ -220,10 +207,10 @@ def test_check_counts_the_parameters_of_both_models_and_prints_the_norm_of_their
     ends = []
     for rate in (1, 2):
         optimizer = {"name": "sgd", "learning_rate": rate, "momentum": 0, "schedule": {"name": "constant"}}
-        models = train(configuration(TORCH, **common, optimizer=optimizer), MPI.COMM_SELF, data=unlabelled()).model
+        models = train(gan_configuration(TORCH, **common, optimizer=optimizer), MPI.COMM_SELF, data=unlabelled()).model
         arrays = [parameter.detach().numpy().ravel() for model in models.values() for parameter in model.parameters()]
         ends.append(np.concatenate(arrays))
-    said = check(read_configuration(configuration(TORCH, **common)), MPI.COMM_SELF, data=unlabelled())
+    said = check(read_configuration(gan_configuration(TORCH, **common)), MPI.COMM_SELF, data=unlabelled())
     assert f"{ends[0].size:,} in {len(arrays)} trainable arrays" in said
     assert float(re.search(r"norm (\S+),", said)[1]) == pytest.approx(np.linalg.norm(ends[1] - ends[0]), rel=1e-3)
 
@@ -231,13 +218,13 @@ def test_check_counts_the_parameters_of_both_models_and_prints_the_norm_of_their
 def test_check_names_the_noise_of_features_that_have_names():
     plain = unlabelled()
     named = replace(plain, training=replace(plain.training, format=SampleFormat(x_names=("image",))))
-    said = check(read_configuration(configuration(TORCH)), MPI.COMM_SELF, data=named)
+    said = check(read_configuration(gan_configuration(TORCH)), MPI.COMM_SELF, data=named)
     assert re.search(r"inputs +image \(.*, noise \(", said)
 
 
 @FRAMEWORKS
 def test_resumed_training_has_the_losses_of_one_never_stopped(file, tmp_path):
-    common = configuration(
+    common = gan_configuration(
         file, parameters={"dropout": 0.3, "norm": True}, gan={"exchange": "batch", "steps": {"discriminator": 5}}
     )
     whole = train(common | {"epochs": 4}, MPI.COMM_SELF, data=unlabelled())
@@ -249,12 +236,12 @@ def test_resumed_training_has_the_losses_of_one_never_stopped(file, tmp_path):
 
 @FRAMEWORKS
 def test_labels_condition_the_generator_and_are_predicted(file, tmp_path):
-    losses = [LOSS[file], "sparse_categorical_crossentropy"]
+    losses = [GAN_LOSS[file], "sparse_categorical_crossentropy"]
     changes = {"model": f"{file}:build_conditional_gan", "loss": losses, "metrics": [f"{file}:pixel_gap"]}
     gan = {"condition": "generator", "smoothing": 0.1, "loss_weights": [1.0, 3.0]}
     own = {"discriminator_optimizer": {"name": "adam", "learning_rate": 0.002}}
     rates = {"gan": gan | own, "epochs": 30, "optimizer": {"name": "adam", "learning_rate": 0.003}}
-    result = train(configuration(file, **changes, **rates), MPI.COMM_SELF, data=digits())
+    result = train(gan_configuration(file, **changes, **rates), MPI.COMM_SELF, data=digits())
     gap = result.history["val_pixel_gap"]
     assert min(gap) < 0.6 * gap[0]
     x, y = result.validation
@@ -282,7 +269,7 @@ def test_labels_condition_the_generator_and_are_predicted(file, tmp_path):
 def test_best_epoch_is_that_of_the_users_metric():
     changes = {"metrics": [f"{KERAS}:pixel_gap"], "epochs": 4}
     stopping = {"early_stopping": {"metric": "val_pixel_gap", "mode": "min", "patience": 4}}
-    result = train(configuration(KERAS, **changes, **stopping), MPI.COMM_SELF, data=unlabelled())
+    result = train(gan_configuration(KERAS, **changes, **stopping), MPI.COMM_SELF, data=unlabelled())
     assert result.best_epoch == int(np.argmin(result.history["val_pixel_gap"]))
 
 
@@ -312,7 +299,7 @@ def test_data_that_do_not_fit_are_refused_before_the_first_step(changes, kind, s
     changes = dict(changes)
     data = digits() if changes.pop("labels", False) else unlabelled()
     with pytest.raises(kind, match=said):
-        train(configuration(TORCH) | changes, MPI.COMM_SELF, data=data)
+        train(gan_configuration(TORCH) | changes, MPI.COMM_SELF, data=data)
 
 
 REFUSED_ON_RANKS = {
@@ -327,7 +314,7 @@ REFUSED_ON_RANKS = {
 @pytest.mark.parametrize(("file", "changes", "said"), REFUSED_ON_RANKS.values(), ids=REFUSED_ON_RANKS)
 def test_gan_that_several_ranks_would_train_in_another_way_is_refused_on_several_ranks(file, changes, said):
     name = "build_special_gan" if "parameters" in changes else "build_gan"
-    loss = changes.get("loss", LOSS[file])
+    loss = changes.get("loss", GAN_LOSS[file])
     loss = Component.model_validate(loss) if isinstance(loss, dict) else loss
     settings = ModelSettings(f"{file}:{name}", changes.get("parameters", {}), loss, gan=Gan(latent=8))
     example = Example([digits().training.x[0][:20], np.ones((20, 8), np.float32)], ())
@@ -346,7 +333,7 @@ def test_mean_of_the_user_trains_a_gan_on_several_ranks():
 def test_last_batch_of_one_sample_is_refused_if_one_of_the_models_has_batch_normalisation(normalised):
     changes = {"model": f"{TORCH}:build_normalised_gan", "parameters": {"normalised": normalised}, "batch_size": 599}
     with pytest.raises(ConfigurationError, match="the smallest batch has 1 sample, the model needs 2"):
-        train(configuration(TORCH, **changes), MPI.COMM_SELF, data=unlabelled())
+        train(gan_configuration(TORCH, **changes), MPI.COMM_SELF, data=unlabelled())
 
 
 def named_gan(file, loss, y_names=(), n_labels=1, **parameters):
@@ -413,7 +400,7 @@ def test_named_labels_in_another_order_than_the_outputs_of_a_discriminator_are_r
 def test_losses_of_both_can_be_watched():
     watched = {"early_stopping": {"metric": "val_generator_loss"}}
     data = {"train": ["x.h5"], "features": "X", "labels": None, "validation_fraction": 0.1}
-    assert "val_generator_loss" in read_configuration(configuration(KERAS, data=data, **watched)).metric_names()
+    assert "val_generator_loss" in read_configuration(gan_configuration(KERAS, data=data, **watched)).metric_names()
 
 
 @cache
@@ -445,14 +432,16 @@ def test_every_algorithm_trains_both_models_and_ranks_agree(name):
     assert np.isfinite(np.array(seen[0]["history"]["loss"])).all()
 
 
-SHOWERS = Path(os.environ.get("CALORIMETER_SHOWERS", ROOT.parent / "shared/data/calo/odd_voxels.h5"))
-
-
-@pytest.mark.skipif(not SHOWERS.exists(), reason="the calorimeter showers are not here")
+@needs_shared
 def test_showers_in_a_calorimeter_train_in_three_dimensions():
     changes = {"model": f"{KERAS}:build_shower_gan", "gan": {"latent": 16}, "batch_size": 4, "epochs": 2}
-    data = {"train": [str(SHOWERS)], "features": "gamma", "labels": None, "validation_fraction": 0.2}
-    result = train(configuration(KERAS) | changes | {"data": data}, MPI.COMM_SELF)
+    data = {
+        "train": [str(SHARED / "calo" / "odd_voxels.h5")],
+        "features": "gamma",
+        "labels": None,
+        "validation_fraction": 0.2,
+    }
+    result = train(gan_configuration(KERAS) | changes | {"data": data}, MPI.COMM_SELF)
     noise = Noise(0, 16).draw(0, 0, 3)[0]
     assert result.model["generator"].predict(noise, verbose=0).shape == (3, 24, 24, 24)
     assert np.isfinite(result.history["val_loss"]).all()

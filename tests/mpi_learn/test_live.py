@@ -73,7 +73,7 @@ def test_view_is_put_away_when_the_training_fails(monkeypatch):
     assert stream.getvalue().rfind("\033[?25h") > stream.getvalue().rfind("\033[?25l")
 
 
-def test_line_an_epoch_elsewhere(capsys):
+def test_without_a_panel_each_epoch_is_one_line(capsys):
     with make_view(10, is_first=False) as view:
         view(report(0, 0.5))
     assert capsys.readouterr().out == "epoch  1/10  loss 0.5000  val_accuracy 0.5000  12,346 samples/s  4.00 s\n"

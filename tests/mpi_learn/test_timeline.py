@@ -12,7 +12,8 @@ from mpi_learn.cli.commands import app
 from mpi_learn.errors import DataError
 from mpi_learn.training import tracing
 from mpi_learn.training.tracing import COMMUNICATION, COMPUTE, Monitor, RankTrace, chrome_trace, read_traces, summary
-from tests.mpi_learn.test_training import NUMBERS, line
+from tests.mpi_learn.configurations_for_tests import NUMBERS
+from tests.mpi_learn.models_for_tests import line
 
 
 @pytest.fixture

@@ -20,12 +20,10 @@ from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ConfigurationError, DataError, ModelError, SavingError, TrainingError, UserError
 from mpi_learn.training.checkpoints.checkpoint_file import load_checkpoint, save_checkpoint
 from mpi_learn.training.configuration import read_configuration
+from tests.mpi_learn.configurations_for_tests import CLASSES, KERAS, NUMBERS
 from tests.mpi_learn.models_for_tests import digits, line
 
 HERE = Path(__file__).parent
-MODELS = str(HERE / "models_for_tests.py")
-CLASSES = {"model": f"{MODELS}:build_model", "loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"]}
-NUMBERS = {"model": f"{MODELS}:build_regression", "loss": "mse", "optimizer": {"name": "adam", "learning_rate": 0.02}}
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +44,9 @@ def test_metrics_of_sums_are_exact_over_uneven_batches(comm):
     dataset = line(n=101)
     y = (dataset.training.y[0] > 0).astype(np.int64)
     dataset = Dataset(Samples(dataset.training.x, (y,)), Samples(dataset.training.x, (y,)))
-    names = ["accuracy", "AUC", "Precision", "mae", f"{MODELS}:absolute_error"]
+    names = ["accuracy", "AUC", "Precision", "mae", f"{KERAS}:absolute_error"]
     configuration = {
-        "model": f"{MODELS}:build_binary", "loss": "binary_crossentropy", "metrics": names, "batch_size": 32,
+        "model": f"{KERAS}:build_binary", "loss": "binary_crossentropy", "metrics": names, "batch_size": 32,
         "validation": {"batch_size": 7}, "epochs": 1,
     }  # fmt: skip
     result = train(configuration, comm, data=dataset)
@@ -66,7 +64,7 @@ def test_metrics_of_sums_are_exact_over_uneven_batches(comm):
         assert result.history[f"val_{name}"][0] == pytest.approx(float(value), rel=1e-5), name
 
 
-def test_several_inputs_and_outputs(comm):
+def test_model_of_several_inputs_and_outputs_has_metrics_of_each(comm):
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(60, 5)).astype("f"), rng.normal(size=(60, 2)).astype("f")
     samples = Samples((a, b), (a.sum(1, keepdims=True), (b[:, 0] > 0).astype(np.int64)))
@@ -83,7 +81,7 @@ def test_several_inputs_and_outputs(comm):
 def test_losses_and_metrics_go_to_the_outputs_of_their_names(comm):
     x = np.random.default_rng(0).normal(size=(60, 3)).astype("f")
     samples = Samples((x,), (x.sum(1, keepdims=True), x[:, :1] ** 2))
-    common = {"model": f"{MODELS}:build_named_pair", "epochs": 2, "batch_size": 16}
+    common = {"model": f"{KERAS}:build_named_pair", "epochs": 2, "batch_size": 16}
     in_order = {"loss": ["mse", "mae"], "metrics": {"energy": ["mape"], "angle": ["mse"]}}
     by_name = {"loss": {"angle": "mae", "energy": "mse"}, "metrics": {"angle": ["mse"]}}
     ordered, named = (train(common | one, comm, data=Dataset(samples, samples)).history for one in (in_order, by_name))
@@ -96,7 +94,7 @@ def test_losses_and_metrics_go_to_the_outputs_of_their_names(comm):
 
 def test_metric_names_of_the_configuration_are_those_of_keras(comm, tmp_path):
     (tmp_path / "other.py").write_text("def absolute_error(labels, outputs):\n    return (labels - outputs) ** 2\n")
-    metrics = ["mae", f"{MODELS}:absolute_error", f"{tmp_path}/other.py:absolute_error"]
+    metrics = ["mae", f"{KERAS}:absolute_error", f"{tmp_path}/other.py:absolute_error"]
     configuration = NUMBERS | {"metrics": metrics, "weighted_metrics": ["mae", "mse", "mse"]}
     history = train(configuration, comm, data=line(n=20)).history
     assert read_configuration(configuration).metric_names() == list(history)
@@ -280,10 +278,10 @@ WRONG = {
     "no such metric": (NUMBERS | {"metrics": ["acuracy"]}, line(), ConfigurationError, "did you mean accuracy"),
     "no such parameter": (NUMBERS | {"parameters": {"unit": 1}}, line(), ConfigurationError, "did you mean units"),
     "function that returns no model": (
-        NUMBERS | {"model": f"{MODELS}:build_nothing"}, line(), ModelError, "expected a Keras or PyTorch model",
+        NUMBERS | {"model": f"{KERAS}:build_nothing"}, line(), ModelError, "expected a Keras or PyTorch model",
     ),
     "function that raises": (
-        NUMBERS | {"model": f"{MODELS}:build_raising"}, line(), ModelError, "RuntimeError: no such layer",
+        NUMBERS | {"model": f"{KERAS}:build_raising"}, line(), ModelError, "RuntimeError: no such layer",
     ),
     "negative units": (NUMBERS | {"parameters": {"units": -1}}, line(), ModelError, "units=-1"),
     "no data": (NUMBERS, None, ConfigurationError, "data: this section is required"),
@@ -297,6 +295,12 @@ WRONG = {
 def test_mistakes_are_reported_before_the_first_step(comm, configuration, data, kind, said):
     with pytest.raises(kind, match=said):
         train(configuration, comm, data=data)
+
+
+def test_arrays_in_place_of_a_dataset_are_refused_with_a_cure(comm):
+    arrays = np.zeros((20, 3), np.float32), np.zeros(20, np.float32)
+    with pytest.raises(ConfigurationError, match=r"expected a .*Dataset, found tuple\n.*HDF5"):
+        train(NUMBERS, comm, data=arrays)
 
 
 def test_folder_without_a_checkpoint_to_start_from_is_refused(comm, tmp_path):
@@ -462,7 +466,7 @@ def test_early_stopping_by_another_metric_begins_with_the_resumed_epochs(comm, t
 
 
 def test_steps_of_the_optimizer_that_a_model_reads_continue(comm, tmp_path):
-    common = {"model": f"{MODELS}:build_annealed", "batch_size": 32}
+    common = {"model": f"{KERAS}:build_annealed", "batch_size": 32}
     data = line()
     whole = train(common | {"epochs": 4}, comm, data=data)
     (x,), (y,) = data.validation.x, data.validation.y

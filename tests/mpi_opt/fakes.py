@@ -12,10 +12,10 @@ from mpi_opt.messages.messages import (
     Assignment,
     Disband,
     Dismissal,
-    End,
-    Freed,
+    EndProcess,
     FromCoordinator,
     Join,
+    LeftBlock,
     Ready,
     Stop,
     ToCoordinator,
@@ -50,7 +50,9 @@ class ListedStore:
 
     def __init__(self, records: list[TrialRecord] = ()) -> None:
         self.records, self.started, self.finished, self.requeued, self.events = list(records), [], [], [], []
+        self.details: list[str] = []
         self.attempted: list[AttemptRecord] = []
+        self.cleared: list[tuple[int, int]] = []
 
     def trials(self, study_id: int, states=None, numbers=None) -> list[TrialRecord]:
         found = [record for record in self.records if numbers is None or record.number in numbers]
@@ -71,8 +73,12 @@ class ListedStore:
     def requeue(self, study_id: int, numbers, error: str, outcome: str = "lost") -> None:
         self.requeued += numbers
 
+    def mark_lost(self, study_id: int, killed) -> None:
+        self.cleared += killed
+
     def event(self, study_id: int, kind: str, detail: str) -> None:
         self.events.append(kind)
+        self.details.append(detail)
 
 
 SILENCE_S = 5.0
@@ -119,16 +125,16 @@ class ScriptedLink(CoordinatorLink):
                 self.log.append(f"start {message.number}")
             case Stop():
                 self.stopped.append((rank, message.number))
-            case Disband() | End():
+            case Disband() | EndProcess():
                 self.call_watchdog(rank, message)
             case Dismissal():
                 self.dismissed.add(rank)
 
-    def call_watchdog(self, rank: int, message: Disband | End) -> None:
+    def call_watchdog(self, rank: int, message: Disband | EndProcess) -> None:
         self.called.append((rank, type(message).__name__))
         if isinstance(message, Disband):
             self.assigned = {n: (busy, one) for n, (busy, one) in self.assigned.items() if busy != rank}
-            self.waiting.append((rank, Freed(message.block)))
+            self.waiting.append((rank, LeftBlock(message.block)))
 
     def receive(self, timeout_s: float, is_interrupted: Callable[[], bool]) -> list[tuple[int, ToCoordinator]]:
         if not self.waiting and not self.assigned:

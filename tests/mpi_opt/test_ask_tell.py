@@ -37,21 +37,6 @@ folds: {folds}
 
 
 @pytest.fixture
-def program(tmp_path, monkeypatch, capsys):
-    """Runs ``mpi-opt`` in an empty folder; returns exit status, output as JSON, and error messages."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str, stdin: str = "") -> tuple[int, object, str]:
-        monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
-        status = run(list(arguments))
-        printed = capsys.readouterr()
-        is_json = arguments[0] in ("ask", "tell") and "--lines" not in arguments and status == 0
-        return status, json.loads(printed.out) if is_json else printed.out, printed.err
-
-    return call
-
-
-@pytest.fixture
 def write(tmp_path):
     def file(strategy="random", trials=10, direction="minimize", more="", folds=1):
         text = SPACE.format(strategy=strategy, trials=trials, direction=direction, more=more, folds=folds)

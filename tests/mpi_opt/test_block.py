@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 
 import pytest
@@ -45,6 +46,15 @@ def test_folds_are_in_order_whichever_part_arrives_first():
     outcome = merged([PartOutcome(7, [fold(index)]) for index in (2, 0, 1)], 1.0, FiguresOfMerit())
     assert [one.fold for one in outcome.folds] == [0, 1, 2]
     assert outcome.figure_of_merit == 1.0
+
+
+@pytest.mark.parametrize("selection", ["mean", "median", "mean+std"])
+def test_folds_whose_mean_is_too_large_for_a_number_fail_the_trial(selection):
+    largest = sys.float_info.max
+    folds = [FoldOutcome(index, largest, 1.0) for index in range(2)]
+    outcome = merged([PartOutcome(7, folds)], 1.0, FiguresOfMerit(selection=selection))
+    assert (outcome.state, outcome.figure_of_merit) == ("failed", None)
+    assert "too large" in outcome.error
 
 
 class NoWatchdog:

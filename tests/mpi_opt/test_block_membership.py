@@ -22,7 +22,7 @@ def test_a_block_is_formed_of_live_spare_ranks_only():
     membership = BlockMembership.of(BlockLayout(6, 2, spares=1))  # rank 5 is spare
     assert membership.lose([5, 1]) == [0]
     membership.disband(0)
-    membership.free(2)
+    membership.leave(2)
     assert membership.form() == []
     assert membership.spare == {2}
 
@@ -32,7 +32,7 @@ def test_a_rank_that_died_after_it_left_its_block_joins_no_other():
     membership.disband(0)
     membership.lose([1])
     for rank in (1, 2):
-        membership.free(rank)
+        membership.leave(rank)
     assert membership.spare == {2}
     assert membership.form() == []
 
@@ -40,10 +40,10 @@ def test_a_rank_that_died_after_it_left_its_block_joins_no_other():
 def test_a_rank_that_was_given_up_is_spare_again_when_it_leaves_its_block():
     membership = two_blocks()
     membership.disband(0)
-    membership.free(1)
+    membership.leave(1)
     membership.give_up({2})
     assert membership.form() == []
-    membership.free(2)
+    membership.leave(2)
     assert membership.form() == [2]
     assert membership.blocks[2] == (1, 2)
 
@@ -53,7 +53,7 @@ def test_a_rank_that_was_given_up_and_died_is_not_spare_when_its_last_message_ar
     membership.disband(0)
     membership.give_up({2})
     assert membership.lose([2]) == []
-    membership.free(2)
+    membership.leave(2)
     assert membership.spare == set()
     assert membership.lost == {2}
 
@@ -62,7 +62,7 @@ def test_a_smaller_block_is_formed_only_if_no_other_ranks_can_run_trials():
     membership = two_blocks()
     membership.lose([1, 3])
     assert membership.disband(0) == [2]
-    membership.free(2)
+    membership.leave(2)
     assert membership.form() == []  # block 1 is left
     assert membership.disband(1) == [4]
     assert membership.form() == []  # rank 4 is leaving

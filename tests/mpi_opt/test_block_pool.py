@@ -22,19 +22,19 @@ def pool() -> BlockPool:
 
 def test_the_block_that_has_waited_longest_is_the_first_free_one(pool):
     assert all(pool.mark_ready(Ready(block, "host")) for block in (1, 0))
-    assert pool.free == [1, 0]
+    assert pool.idle == [1, 0]
 
 
 def test_a_block_that_was_disbanded_before_it_was_ready_is_not_free(pool):
     pool.disband(0)
     assert not pool.mark_ready(Ready(0, "host"))
-    assert pool.free == []
+    assert pool.idle == []
 
 
 def test_a_free_block_that_is_disbanded_is_not_free(pool):
     pool.mark_ready(Ready(0, "host"))
     pool.disband(0)
-    assert pool.free == []
+    assert pool.idle == []
     assert pool.link.called == [(1, "Disband"), (2, "Disband")]
 
 
@@ -46,16 +46,16 @@ def test_ranks_are_retired_after_three_consecutive_blocks_that_could_not_be_form
         pool.mark_ready(Ready(block, "host")) if event == "r" else pool.mark_broken(Broken(block, "MPI_ERR_OTHER"))
         pool.disband(block)
         for rank in ranks:
-            pool.mark_freed(rank)
+            pool.mark_left(rank)
         block = next((number for number, members in pool.membership.blocks.items() if members == ranks), None)
     assert pool.membership.retired == (set(ranks) if is_retired else set())
 
 
 def test_ranks_that_do_not_leave_their_block_in_time_are_given_up(pool):
     pool.disband(0)
-    pool.mark_freed(1)
+    pool.mark_left(1)
     assert pool.give_up_unresponsive() == {2}
-    assert pool.link.called[2:] == [(2, "End")]
+    assert pool.link.called[2:] == [(2, "EndProcess")]
     assert pool.not_yet_lost(frozenset({1, 2})) == [1]
 
 
@@ -81,7 +81,7 @@ def test_a_rank_that_does_not_leave_its_block_is_given_up_although_others_are_di
 
 def test_a_rank_that_dies_while_it_leaves_its_block_does_not_keep_the_last_spare_rank_waiting(pool):
     pool.disband(0)
-    pool.mark_freed(1)
+    pool.mark_left(1)
     pool.disband(1)
     assert pool.lose(frozenset({2, 3})) == []
     assert len(pool) == 0
@@ -94,9 +94,9 @@ def test_without_protection_the_ranks_of_a_retired_block_wait_for_the_end_of_the
     pool.link.is_protected = False
     pool.retire(0)
     for rank, _ in pool.receive(0.0):
-        pool.mark_freed(rank)
+        pool.mark_left(rank)
     assert list(pool.membership.blocks) == [1]
-    assert "End" not in [name for _, name in pool.link.called]
+    assert "EndProcess" not in [name for _, name in pool.link.called]
     pool.dismiss()
     assert pool.link.dismissed == {1, 2, 3, 4}
 
@@ -104,7 +104,7 @@ def test_without_protection_the_ranks_of_a_retired_block_wait_for_the_end_of_the
 def test_the_processes_of_busy_ranks_end_with_the_search_and_the_others_are_dismissed(pool):
     pool.dismiss(busy=[1])
     pool.dismiss(busy=[0])
-    assert pool.link.called == [(3, "End"), (4, "End")]
+    assert pool.link.called == [(3, "EndProcess"), (4, "EndProcess")]
     assert pool.link.dismissed == {1, 2}
 
 
@@ -112,12 +112,12 @@ def test_the_processes_of_ranks_that_are_leaving_end_with_the_search(pool, monke
     monkeypatch.setattr("mpi_opt.coordinator.block_pool.PARTING_S", 0.0)
     pool.disband(0)
     pool.dismiss()
-    assert pool.link.called[2:] == [(1, "End"), (2, "End")]
+    assert pool.link.called[2:] == [(1, "EndProcess"), (2, "EndProcess")]
     assert pool.link.dismissed == {3, 4}
 
 
 def test_ranks_that_leave_their_block_while_the_search_ends_are_dismissed(pool):
     pool.disband(0)
-    pool.dismiss()  # ScriptedLink answers `Disband` with `Freed`
+    pool.dismiss()  # ScriptedLink answers `Disband` with `LeftBlock`
     assert pool.link.called[2:] == []
     assert pool.link.dismissed == {1, 2, 3, 4}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -23,7 +24,7 @@ from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreConflictError, StoreFullError, StudyOwnedError
 from mpi_opt.store.records import AttemptRecord, Start
 from mpi_opt.strategies.strategy import Decision
-from mpi_opt.study.past_trials import EXTERNAL_RANKS
+from mpi_opt.study.past_trials import EXTERNAL_BLOCK, EXTERNAL_RANKS
 from mpi_opt.study.progress import Progress
 from tests.mpi_opt.fakes import ListedStore, ListedStrategy, ScriptedLink
 
@@ -39,13 +40,13 @@ def failing(assignment) -> Outcome:
 def run(link, store, stopping, **limits):
     """A search on one block of one rank."""
     pool = BlockPool(link, BlockMembership.of(BlockLayout(2, 1)))
-    Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(**limits), stopping=stopping)).run()
+    Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(**limits), stop_condition=stopping)).run()
 
 
 def search(link, *, blocks=1, trials=6, strategy=None, store=None, time_limit_s=None, **limits):
     strategy, store = strategy or ListedStrategy(), store or ListedStore()
     pool = BlockPool(link, BlockMembership.of(BlockLayout(blocks + 1, 1)))
-    settings = SearchSettings(SearchLimits(trials, **limits), stopping=StopCondition(time_limit_s=time_limit_s))
+    settings = SearchSettings(SearchLimits(trials, **limits), stop_condition=StopCondition(time_limit_s=time_limit_s))
     Coordinator(pool, strategy, store, 1, settings).run()
     return strategy, store
 
@@ -113,9 +114,9 @@ def test_a_stop_goes_to_the_first_rank_of_each_fold_also_before_it_has_reported(
             return super().receive(timeout_s, is_interrupted)
 
     link = Reaching(lambda assignment: Outcome(assignment.number, "complete", 0.0, None, 1.0))
-    pool = BlockPool(link, BlockMembership.of(BlockLayout(11, 5, folds=2)))
+    pool = BlockPool(link, BlockMembership.of(BlockLayout(11, 5, n_folds=2)))
     limits = SearchLimits(9, target=(0.0,))
-    Coordinator(pool, ListedStrategy(), ListedStore(), 1, SearchSettings(limits, folds=2)).run()
+    Coordinator(pool, ListedStrategy(), ListedStore(), 1, SearchSettings(limits, n_folds=2)).run()
     assert link.stopped == [(1, 0), (4, 0)]  # folds of ranks 1 to 3, and of ranks 4 and 5
 
 
@@ -154,6 +155,11 @@ def test_a_search_all_of_whose_trials_fail_has_failed(trials, n_proposals):
         search(ScriptedLink(failing), trials=trials, blocks=2, strategy=Short(n_proposals))
 
 
+def test_a_single_trial_that_fails_is_not_called_the_first_trials():
+    with pytest.raises(SearchFailed, match=r"^the first trial failed:\nValueError: no"):
+        search(ScriptedLink(failing), trials=1)
+
+
 def pruned(assignment) -> Outcome:
     outcome = squares(assignment)
     outcome.state = "pruned" if assignment.number % 2 else "complete"
@@ -176,7 +182,7 @@ def test_a_pruned_trial_is_recorded_as_pruned_and_is_no_reference():
     store, complete_trials = ListedStore(), RecordedTrials()
     pool = BlockPool(ScriptedLink(pruned), BlockMembership.of(BlockLayout(2, 1)))
     Coordinator(
-        pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(4), folds=2, complete_trials=complete_trials)
+        pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(4), n_folds=2, complete_trials=complete_trials)
     ).run()
     assert [finish.outcome.state for finish in store.finished] == ["complete", "pruned"] * 2
     assert complete_trials.added == [0, 2]
@@ -188,7 +194,7 @@ def test_a_pruned_trial_of_an_earlier_search_is_no_reference():
     store.folds = lambda study_id: []
     pool = BlockPool(ScriptedLink(squares), BlockMembership.of(BlockLayout(2, 1)))
     Coordinator(
-        pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(2), folds=2, complete_trials=complete_trials)
+        pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(2), n_folds=2, complete_trials=complete_trials)
     ).run()
     assert complete_trials.added == [1]
 
@@ -237,6 +243,20 @@ def test_a_trial_that_a_workload_system_runs_is_not_run_by_the_search():
     assert [start.proposal.number for start in store.started] == [1, 2]
 
 
+def test_a_trial_that_a_workload_system_gives_back_runs_as_the_attempt_after_its_last_one(monkeypatch):
+    monkeypatch.setattr("mpi_opt.coordinator.external_trials.POLL_S", 0.0)
+    store = ListedStore([TrialRecord(0, "running", {"x": 0}, attempts=3)])
+    store.attempted = [AttemptRecord(0, 3, 0, EXTERNAL_RANKS, "", "", "", "running", "")]
+
+    def start(study_id, starts, start=store.start):
+        store.records = [TrialRecord(0, "queued", {"x": 0}, attempts=3)]
+        start(study_id, starts)
+
+    store.start = start
+    search(ScriptedLink(squares), trials=3, store=store)
+    assert [(start.proposal.number, start.attempt) for start in store.started] == [(1, 1), (0, 4), (2, 1)]
+
+
 class ShareStore(ListedStore):
     """A store to which a workload system reports a trial at the time of the second start."""
 
@@ -283,6 +303,45 @@ def test_a_target_that_a_workload_system_reached_stops_the_trials_that_still_run
     Coordinator(pool, ListedStrategy(), store, 1, settings).run()
     assert link.stopped == [(1, 0)]
     assert store.events == ["study_finished"]
+
+
+def test_a_trial_that_a_workload_system_ends_just_before_another_one_is_shown():
+    shown = []
+
+    class Shown(Progress):
+        def finished(self, block, outcome, parameters):
+            shown.append((block, outcome.number))
+
+    store = ShareStore(TrialRecord(2, "complete", {"x": 2}, 1.0))
+    store.records = [TrialRecord(0, "running", {"x": 0}, attempts=1)]
+    store.attempted = [AttemptRecord(0, 1, 0, EXTERNAL_RANKS, "", "", "", "running", "")]
+    pool = BlockPool(ScriptedLink(squares), BlockMembership.of(BlockLayout(2, 1)))
+    settings = SearchSettings(SearchLimits(4), progress=Shown(), new_strategy=ListedStrategy)
+    Coordinator(pool, ListedStrategy(), store, 1, settings).run()
+    assert shown == [(0, 1), (EXTERNAL_BLOCK, 0), (0, 3)]
+
+
+def test_a_target_that_is_reached_when_no_more_trials_start_is_the_reason_of_the_end():
+    class NoTimeAfterFirst(StopCondition):
+        n_ended = 0
+
+        def add_duration(self, duration_s):
+            self.n_ended += 1
+
+        def has_time_for_one(self):
+            return self.n_ended == 0
+
+    store, pool = (
+        ListedStore(),
+        BlockPool(
+            ScriptedLink(lambda one: Outcome(one.number, "complete", 3.0 - one.number, None, 1.0)),
+            BlockMembership.of(BlockLayout(3, 1)),
+        ),
+    )
+    settings = SearchSettings(SearchLimits(9, target=(2.5,)), stop_condition=NoTimeAfterFirst())
+    Coordinator(pool, ListedStrategy(), store, 1, settings).run()
+    assert [finish.outcome.number for finish in store.finished] == [0, 1]
+    assert (store.events, store.details) == (["study_finished"], ["trial 1 reached the target"])
 
 
 def test_a_search_does_not_finish_the_study_while_a_workload_system_runs_one_of_its_trials():
@@ -341,9 +400,9 @@ def test_a_pruned_trial_is_stopped_once_all_its_folds_have_reported(direction, s
                 self.waiting += [(1, Report(0, 0, 3, 1.0)), (3, Report(0, 1, 3, 2.0)), (3, Report(0, 1, 3, 9.0))]
 
     strategy, link = Pruning(), Reporting(squares)
-    pool = BlockPool(link, BlockMembership.of(BlockLayout(5, 4, folds=2)))
+    pool = BlockPool(link, BlockMembership.of(BlockLayout(5, 4, n_folds=2)))
     limits = SearchLimits(1, figures_of_merit=FiguresOfMerit(directions=(direction,)))
-    Coordinator(pool, strategy, ListedStore(), 1, SearchSettings(limits, folds=2)).run()
+    Coordinator(pool, strategy, ListedStore(), 1, SearchSettings(limits, n_folds=2)).run()
     assert strategy.seen == [(3, sign * 1.5)]
     assert link.stopped == [(1, 0), (3, 0)]
 
@@ -419,7 +478,7 @@ def test_a_rank_lost_just_before_the_search_is_cancelled_counts_against_no_trial
 
     pool = BlockPool(Cancelled(squares, {2: 1}), BlockMembership.of(BlockLayout(4, 1)))
     Coordinator(
-        pool, strategy, store, 1, SearchSettings(SearchLimits(6, retries=0), stopping=StopCondition(request))
+        pool, strategy, store, 1, SearchSettings(SearchLimits(6, retries=0), stop_condition=StopCondition(request))
     ).run()
     assert 2 in store.requeued
     assert 2 not in dict(strategy.told)
@@ -454,7 +513,7 @@ def test_a_request_is_noticed_at_once_and_first_queues_the_running_trials():
             done.append("note")
 
     pool, store = BlockPool(Asked(squares), BlockMembership.of(BlockLayout(2, 1))), Queue()
-    settings = SearchSettings(SearchLimits(6), progress=Notes(), stopping=StopCondition(request))
+    settings = SearchSettings(SearchLimits(6), progress=Notes(), stop_condition=StopCondition(request))
     Coordinator(pool, ListedStrategy(), store, 1, settings).run()
     assert store.requeued == [0]
     assert done[:3] == ["store", "note", "message"]
@@ -493,7 +552,7 @@ def test_the_loss_of_all_ranks_counts_against_no_trial_if_the_job_is_being_cance
                 threading.Timer(0.05, request.ask, ["SIGTERM"]).start()
 
     pool = BlockPool(Cancelled(squares, {0: 1}), BlockMembership.of(BlockLayout(2, 1)))
-    settings = SearchSettings(SearchLimits(6), stopping=StopCondition(request))
+    settings = SearchSettings(SearchLimits(6), stop_condition=StopCondition(request))
     Coordinator(pool, ListedStrategy(), store, 1, settings).run()
     assert requeued == [([0], "a rank of its block was lost", "lost")]
     assert store.events == ["rank_lost", "search_stopped"]
@@ -660,7 +719,7 @@ def test_a_block_that_fails_again_and_again_is_given_up():
     link.call_watchdog = call_watchdog
     _, store = search(link, blocks=2, trials=30)
     assert store.events == ["block_retired", "study_finished"]
-    assert (2, "End") in link.called
+    assert (2, "EndProcess") in link.called
 
 
 def test_the_last_block_is_kept_although_its_trials_fail():
@@ -699,8 +758,28 @@ def test_the_last_trial_is_recorded_also_if_its_block_does_not_answer(monkeypatc
     assert sorted(finish.outcome.number for finish in store.finished) == list(range(6))
 
 
+def test_a_trial_that_failed_with_its_block_is_recorded_with_the_time_since_its_start(monkeypatch):
+    monkeypatch.setattr("mpi_opt.coordinator.block_pool.TIMEOUT_SLACK_S", 0.0)
+    monkeypatch.setattr("mpi_opt.coordinator.block_pool.PARTING_S", 0.0)
+    marks, store = [], ListedStore()
+
+    def run(assignment):
+        time.sleep(0.2)  # before the other trial starts
+        marks.append(time.monotonic())
+        return squares(assignment)
+
+    def finish(study_id, finished, finish=store.finish):
+        marks.append(time.monotonic())
+        finish(study_id, finished)
+
+    store.finish = finish
+    search(Deaf(run, 1), trials=2, store=store, timeout_s=0.05)
+    began, _, ended = marks
+    assert 0.05 <= store.finished[1].outcome.duration_s < ended - began + 0.1
+
+
 def test_a_trial_that_raised_has_failed_also_if_nothing_frees_the_others_of_its_block(monkeypatch):
-    monkeypatch.setattr("mpi_opt.coordinator.trial_queue.STRANDED_S", 0.05)
+    monkeypatch.setattr("mpi_opt.coordinator.unfinished_trials.STRANDED_S", 0.05)
     link = Deaf(squares, 2)
 
     def send(rank, message, send=link.send):
@@ -720,7 +799,7 @@ def test_a_trial_that_raised_has_failed_also_if_nothing_frees_the_others_of_its_
 
 def test_blocks_are_not_late_if_the_coordinator_waited_for_the_store(monkeypatch):
     monkeypatch.setattr("mpi_opt.coordinator.block_pool.TIMEOUT_SLACK_S", 0.0)
-    monkeypatch.setattr("mpi_opt.coordinator.block_pool.LONGEST_GAP_S", 0.1)
+    monkeypatch.setattr("mpi_opt.coordinator.block_pool.MAX_GAP_S", 0.1)
     monkeypatch.setattr("mpi_opt.coordinator.retrying_store.PAUSE_S", 0.6)
     store, refusals = ListedStore(), [StoreFullError("no room", where="x.db")]
 
@@ -762,7 +841,7 @@ def test_a_request_to_end_requeues_the_running_trials(state):
 
     link.receive = receive
     store = ListedStore()
-    run(link, store, StopCondition(request), trials=100)
+    run(link, store, StopCondition(request), n_trials=100)
     assert set(store.requeued) == {max(start.proposal.number for start in store.started)}
     assert [finish.outcome.number for finish in store.finished] == list(range(len(store.started) - 1))
     assert store.events == ["search_stopped"]
@@ -788,12 +867,37 @@ def test_a_trial_that_a_workload_system_takes_while_the_search_ends_is_left_to_i
 
         link.receive = receive
         pool = BlockPool(link, BlockMembership.of(BlockLayout(2, 1)))
-        settings = SearchSettings(SearchLimits(100), stopping=StopCondition(request))
+        settings = SearchSettings(SearchLimits(100), stop_condition=StopCondition(request))
         Coordinator(pool, ListedStrategy(), store, study.id, settings).run()
         taken = store.trials(study.id)[-1]
         assert (taken.state, taken.attempts) == ("running", 2)
         assert [attempt.outcome for attempt in store.attempts(study.id, [taken.number])] == ["lost", None]
         assert [event.kind for event in store.events(study.id)] == ["search_stopped"]
+
+
+def test_of_two_trials_that_end_with_the_search_the_one_that_no_workload_system_took_is_recorded(tmp_path):
+    request, link = StopRequest(), ScriptedLink(squares)
+    with Store.open(str(tmp_path / "shared.db")) as store:
+        space = Space({"x": Real(0, 9)})
+        study = store.create_study("shared", strategy="random", seed=1, configuration={}, space=space)
+
+        def receive(*arguments, receive=link.receive):
+            if len(link.assigned) < 2:
+                return receive(*arguments)
+            if request.signal_name is None:
+                request.ask("SIGTERM")
+                return []
+            taken = link.assigned[1][1].proposal
+            store.start(study.id, [Start(taken, 2, 0, EXTERNAL_RANKS, "")])
+            ended = [(rank, squares(assignment)) for rank, assignment in link.assigned.values()]
+            link.assigned.clear()
+            return ended
+
+        link.receive = receive
+        pool = BlockPool(link, BlockMembership.of(BlockLayout(3, 1)))
+        settings = SearchSettings(SearchLimits(100), stop_condition=StopCondition(request))
+        Coordinator(pool, ListedStrategy(), store, study.id, settings).run()
+        assert [(one.state, one.attempts) for one in store.trials(study.id)] == [("complete", 1), ("running", 2)]
 
 
 def test_a_request_that_comes_when_all_trials_have_ended_leaves_a_finished_study():
@@ -805,14 +909,14 @@ def test_a_request_that_comes_when_all_trials_have_ended_leaves_a_finished_study
             request.ask("SIGTERM")
 
     store.finish = finish
-    run(ScriptedLink(squares), store, StopCondition(request), trials=3)
+    run(ScriptedLink(squares), store, StopCondition(request), n_trials=3)
     assert store.events == ["study_finished"]
 
 
 class Ambiguous(StopCondition):
     """A condition that cannot tell a cancellation from a rank's death."""
 
-    def may_be_a_death(self) -> bool:
+    def may_be_death_of_a_rank(self) -> bool:
         return True
 
 
@@ -835,10 +939,40 @@ def test_without_protection_a_running_trial_may_be_why_mpirun_ended_the_ranks(
     link.is_protected = is_protected
     store.requeue = lambda study, *arguments: requeued.append(arguments)
     store.start = lambda study, starts: request.ask("SIGTERM")
-    run(link, store, condition(request), trials=9, timeout_s=timeout_s)
+    run(link, store, condition(request), n_trials=9, timeout_s=timeout_s)
     assert requeued == ([] if outcome is None else [([0], "the search ended: got SIGTERM", outcome)])
     assert [finish.outcome.number for finish in store.finished] == ([0] if outcome is None else [])
-    assert link.called[-1] == (1, "End"), "a rank that hangs in its trial is not dismissed"
+    assert link.called[-1] == (1, "EndProcess"), "a rank that hangs in its trial is not dismissed"
+
+
+@pytest.mark.parametrize("copy_after", ["requeue", "event", None])
+def test_a_cancellation_whose_second_signal_comes_late_counts_against_no_trial(copy_after, monkeypatch):
+    """The batch system signals rank 0 and ``mpirun``, which passes it on. The first of the two may be a rank's death.
+
+    The second one comes when the trial is recorded, when the search is over, or never.
+    """
+    monkeypatch.setattr("mpi_opt.coordinator.stop_condition.all_ranks_live", lambda: False)
+    monkeypatch.setattr("mpi_opt.coordinator.block_pool.PARTING_S", 0.0)
+    monkeypatch.setattr("mpi_opt.coordinator.coordinator.STOPPING_S", 0.05)
+    link, store, written, request = Deaf(squares, 0), ListedStore(), [], StopRequest()
+    link.is_protected = False
+
+    def record(name):
+        def call(*arguments):
+            written.append((name, *arguments[1:]))
+            if name == copy_after:
+                request.ask("SIGTERM")
+
+        return call
+
+    for name in ("requeue", "mark_lost", "event"):
+        setattr(store, name, record(name))
+    store.start = lambda study, starts: request.ask("SIGTERM")
+    run(link, store, StopCondition(request), n_trials=9)
+    killed, corrected = ("requeue", [0], "the search ended: got SIGTERM", "killed"), ("mark_lost", [(0, 1)])
+    over = ("event", "search_stopped", "got SIGTERM")
+    expected = {"requeue": [killed, corrected, over], "event": [killed, over, corrected], None: [killed, over]}
+    assert written == expected[copy_after]
 
 
 def test_no_trial_starts_that_would_end_after_the_time_limit():

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import sys
+from statistics import variance
+
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import polygamma
 
 from mpi_opt.core.folds.fold_stopping import (
     MAX_WRONG_STOP_PROBABILITY,
@@ -56,6 +60,11 @@ def test_a_fold_that_is_hard_for_every_trial_stops_none():
     assert ReferenceTrial(0.4, BEST, 0.05, 20.0).is_clearly_worse([0.5, 0.8])
 
 
+def test_huge_differences_between_earlier_trials_stop_none():
+    reference = ReferenceTrial(0.4, BEST, sys.float_info.max, 3.0)
+    assert not reference.is_clearly_worse([1.0, 1.0])
+
+
 def test_the_estimate_of_a_stopped_trial_is_the_best_plus_the_mean_difference_of_its_folds():
     assert ReferenceTrial(0.4, BEST, 0.05, 20.0).expected([0.3, 1.3]) == pytest.approx(0.4 + (0.2 + 0.4) / 2)
     larger = tuple(1 - figure for figure in BEST)
@@ -73,6 +82,14 @@ def test_the_distribution_of_variances_is_found(prior):
     scatter, degrees_of_freedom = fitted_variance_prior(measured, K - 1)
     assert scatter == pytest.approx(0.3, rel=0.05)
     assert degrees_of_freedom == pytest.approx(prior, rel=0.1)
+
+
+def test_degrees_of_freedom_of_a_few_variances_are_those_of_the_paper():
+    """Smyth 2004, section 6.2: ψ'(ν₀/2) is the mean of (e - ē)² n/(n - 1) - ψ'(ν/2), with e = log s² + constants."""
+    logs = np.array([-1.0, 0.5, 2.0, 3.5])
+    _, degrees_of_freedom = fitted_variance_prior(np.exp(logs), K - 1)
+    expected = ((logs - logs.mean()) ** 2).mean() * 4 / 3 - polygamma(1, (K - 1) / 2)
+    assert polygamma(1, degrees_of_freedom / 2) == pytest.approx(expected)
 
 
 def test_equal_variances_count_for_no_more_than_was_measured():
@@ -112,6 +129,14 @@ def test_scatter_is_estimated_from_the_better_half_of_the_trials():
     rng = np.random.default_rng(4)
     better, worse = (level + scatter * rng.standard_normal((10, K)) for level, scatter in ((0.0, 0.01), (50.0, 1.0)))
     assert complete(np.vstack([worse, better])).reference_for(trial(20)).scatter < 0.05
+
+
+def test_scatter_is_fitted_to_the_sample_variances_of_the_differences():
+    differences = [1.0, -1.0, 0.0, 2.0, -2.0]  # of all other trials, except for a constant
+    reference = complete([np.array(BEST) + n + (n > 0) * np.array(differences) for n in range(5)]).reference_for(
+        trial(5)
+    )
+    assert reference.scatter == pytest.approx(fitted_variance_prior(np.full(4, variance(differences)), K - 1)[0])
 
 
 def test_a_trial_that_lacks_a_fold_is_no_reference():

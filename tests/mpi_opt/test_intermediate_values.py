@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
+
 from mpi_opt.coordinator.intermediate_values import IntermediateValues
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 
@@ -15,3 +19,12 @@ def test_values_of_later_folds_are_not_used_although_the_first_fold_ended_early(
 def test_parallel_folds_are_aggregated_when_all_have_reported():
     reports = IntermediateValues(2, FiguresOfMerit())
     assert [reports.add(fold, 3, float(fold)) for fold in (0, 1)] == [None, 0.5]
+
+
+@pytest.mark.parametrize("selection", ["mean", "median", "mean+std"])
+def test_value_of_a_fold_that_is_not_finite_makes_the_value_of_the_trial_nan(selection):
+    reports = IntermediateValues(2, FiguresOfMerit(selection=selection))
+    assert [reports.add(fold, 0, value) for fold, value in enumerate((1.0, math.nan))] == [
+        None,
+        pytest.approx(math.nan, nan_ok=True),
+    ]

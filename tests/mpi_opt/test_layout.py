@@ -17,7 +17,7 @@ def test_every_rank_but_the_coordinator_is_in_exactly_one_block(n_ranks, block_s
 
 
 def test_one_rank_does_everything():
-    layout = BlockLayout(1, 4, folds=3)
+    layout = BlockLayout(1, 4, n_folds=3)
     assert layout.is_serial
     assert layout.blocks == [range(1)]
 

@@ -280,9 +280,9 @@ def test_a_store_that_cannot_be_read_proves_nothing_about_the_owner(soon_gone, m
 
 def test_another_owner_is_not_taken_for_a_sign_of_life(soon_gone):
     """A lease that passes from one dead search to the next was not renewed by either."""
-    watch = module.Watch()
+    watch = module.OwnerWatch()
     for owner in (elsewhere("first"), elsewhere("second")):
-        watch.poll()
+        watch.begin_read()
         assert not watch.is_gone(owner)
     assert not watch.is_alive(owner)
 

@@ -91,6 +91,18 @@ def test_a_fold_has_validation_data_for_early_stopping(training, trained, tmp_pa
         TrainingObjective(training, "val_loss", tmp_path)(trial())
 
 
+def test_a_figure_of_merit_that_the_model_does_not_produce_is_named_with_those_that_it_does(
+    training, trained, tmp_path
+):
+    trained(None)
+    with pytest.raises(ConfigurationError) as raised:
+        TrainingObjective(training | {"loss": None}, "val_acc", tmp_path)(trial())
+    assert str(raised.value) == (
+        "figure_of_merit: the training does not produce the metric val_acc\n"
+        "  → did you mean val_accuracy? it produces: val_loss, val_accuracy"
+    )
+
+
 def test_every_fold_of_a_trial_has_a_folder_of_its_own_for_timelines(training, trained, tmp_path):
     training["trace"] = "traces"
     objective, calls = TrainingObjective(training, "val_loss", tmp_path), trained(None)

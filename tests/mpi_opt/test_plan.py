@@ -89,9 +89,9 @@ def test_the_arguments_of_every_model_among_the_categories_are_used(tmp_path):
         }
     )
     with pytest.raises(ConfigurationError, match="the hyperparameter neither is not used"):
-        check_objective(configuration, configuration.dimensions(), tmp_path, "")
+        check_objective(configuration, configuration.search_space(), tmp_path, "")
     del configuration.space["neither"]
-    check_objective(configuration, configuration.dimensions(), tmp_path, "")
+    check_objective(configuration, configuration.search_space(), tmp_path, "")
 
 
 def test_reproducible_trials_do_not_depend_on_the_number_of_blocks():

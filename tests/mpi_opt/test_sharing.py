@@ -15,7 +15,6 @@ from contextlib import contextmanager
 import pytest
 
 from mpi_opt.study.study import Study
-from tests.mpi_opt.test_ask_tell import program  # noqa: F401
 
 SPACE = """
 study: shared
@@ -83,7 +82,7 @@ def trials(folder) -> list:
 
 
 @pytest.mark.parametrize("strategy", ["random", "evolutionary"])
-def test_a_search_continues_while_a_workload_system_asks_and_tells(program, searching, tmp_path, strategy):  # noqa: F811
+def test_a_search_continues_while_a_workload_system_asks_and_tells(program, searching, tmp_path, strategy):
     asked = []
     with patience(tmp_path):
         process = searching(strategy)
@@ -106,7 +105,7 @@ def test_a_search_continues_while_a_workload_system_asks_and_tells(program, sear
     assert attempts == []
 
 
-def test_a_search_ends_without_waiting_for_trials_of_a_workload_system(program, searching, tmp_path):  # noqa: F811
+def test_a_search_ends_without_waiting_for_trials_of_a_workload_system(program, searching, tmp_path):
     with patience(tmp_path):
         process = searching(trials=10)
         wait_for(tmp_path, 1)
@@ -122,7 +121,7 @@ def test_a_search_ends_without_waiting_for_trials_of_a_workload_system(program, 
     assert Study.open(f"sqlite:///{tmp_path}/shared.db", "shared").is_finished
 
 
-def test_a_trial_that_others_lost_is_run_by_the_search(program, searching, tmp_path):  # noqa: F811
+def test_a_trial_that_others_lost_is_run_by_the_search(program, searching, tmp_path):
     with patience(tmp_path):
         process = searching(trials=60)
         wait_for(tmp_path, 2)
@@ -136,7 +135,7 @@ def test_a_trial_that_others_lost_is_run_by_the_search(program, searching, tmp_p
     assert one.figure_of_merit == pytest.approx(theirs["parameters"]["x"] ** 2)
 
 
-def test_a_target_that_others_reach_ends_the_search(program, searching, tmp_path):  # noqa: F811
+def test_a_target_that_others_reach_ends_the_search(program, searching, tmp_path):
     process = searching(trials=2000, target="1.0e-9")
     wait_for(tmp_path, 2)
     _, (theirs,), _ = program("ask", "space.yaml")

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from mpi_learn.cli.stop_request import StopRequest
-from mpi_opt.coordinator.stop_condition import StopCondition
+from mpi_opt.coordinator.stop_condition import COPY_S, StopCondition
 
 
 def asked(*signals: str) -> StopRequest:
@@ -43,7 +43,7 @@ def test_the_end_of_the_batch_job_is_a_time_limit(limit_s, left_s, expected_s):
     assert condition._limit_s == pytest.approx(expected_s, abs=0.5)
 
 
-@pytest.mark.parametrize(("elapsed_s", "may_begin"), [(89.0, True), (91.0, False)])
+@pytest.mark.parametrize(("elapsed_s", "may_begin"), [(90.5, True), (91.5, False)])
 def test_a_trial_begins_if_nine_of_ten_would_end_in_time(elapsed_s, may_begin):
     condition = StopCondition(time_limit_s=100.0)
     condition._began -= elapsed_s
@@ -75,14 +75,20 @@ def test_no_trial_fits_that_would_end_after_the_batch_job():
 def test_a_lone_sigterm_may_come_from_a_death_unless_all_ranks_live(signals, launcher, all_live, may_be, monkeypatch):
     monkeypatch.setattr("mpi_opt.coordinator.stop_condition.is_started_by_srun", lambda: launcher == "srun")
     monkeypatch.setattr("mpi_opt.coordinator.stop_condition.all_ranks_live", lambda: all_live)
-    assert StopCondition(asked(*signals)).may_be_a_death() is may_be
+    assert StopCondition(asked(*signals)).may_be_death_of_a_rank() is may_be
 
 
-def test_a_cancellation_is_not_waited_for_once_its_copy_has_arrived(monkeypatch):
+def test_the_wait_for_a_copy_ends_when_it_arrives(monkeypatch):
     request = asked("SIGTERM")
-    monkeypatch.setattr("mpi_opt.coordinator.stop_condition.all_ranks_live", lambda: False)
     monkeypatch.setattr("mpi_opt.coordinator.stop_condition.COPY_S", 60.0)
     threading.Timer(0.05, request.ask, ["SIGTERM"]).start()
     began = time.monotonic()
-    assert not StopCondition(request).may_be_a_death()
+    StopCondition(request).await_copy()
+    assert request.has_copies
     assert time.monotonic() - began < 30.0
+
+
+def test_the_wait_for_a_copy_that_never_comes_is_short():
+    """``mpirun`` kills its ranks after 0.25 s."""
+    assert COPY_S < 0.25
+    StopCondition(asked("SIGTERM")).await_copy()

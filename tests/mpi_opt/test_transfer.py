@@ -70,7 +70,7 @@ def begun(path, transfer, **search):
 
 
 def test_points_are_mapped_to_the_common_hyperparameters_best_first(tmp_path):
-    found = mapped(earlier_study(tmp_path / "a.db"), read_study(configuration_dict()).dimensions(), FiguresOfMerit())
+    found = mapped(earlier_study(tmp_path / "a.db"), read_study(configuration_dict()).search_space(), FiguresOfMerit())
     assert [(one.parameters, one.figure_of_merit) for one in found] == [
         ({"rate": pytest.approx(0.01), "units": 64}, 1.0),
         ({"rate": pytest.approx(0.02), "units": 128, "kind": "relu"}, 2.0),
@@ -84,7 +84,7 @@ def configuration_dict():
 
 def test_best_of_a_study_that_maximises_are_the_largest(tmp_path):
     study = earlier_study(tmp_path / "a.db", direction="maximize")
-    found = mapped(study, read_study(configuration_dict()).dimensions(), FiguresOfMerit())
+    found = mapped(study, read_study(configuration_dict()).search_space(), FiguresOfMerit())
     assert [one.figure_of_merit for one in found] == [-3.0, -2.5, -1.0]
 
 
@@ -135,6 +135,13 @@ def test_users_own_points_come_before_and_constraints_hold(tmp_path):
     asked = [proposal.parameters for proposal in strategy.ask(3)]
     assert asked[0] == own
     assert [point["units"] for point in asked[1:]] == [64, 64]
+
+
+def test_a_known_point_that_the_earlier_study_tried_does_not_count_as_one_of_its_best():
+    transfer = Transfer([({"x": 0.5}, 1.0), ({"x": 0.25}, 2.0), ({"x": 0.75}, 3.0)], best=1)
+    options = {"initial": [{"x": 0.5}]}
+    strategy = make_strategy("random", Space({"x": Real(0, 1)}), seed=1, options=options, transfer=transfer)
+    assert [proposal.parameters["x"] for proposal in strategy.ask(2)] == [0.5, 0.25]
 
 
 @pytest.mark.parametrize(
@@ -264,7 +271,7 @@ def test_bayesian_with_an_earlier_study_proposes_the_same_after_resuming():
 
 def test_values_of_another_direction_change_their_sign(tmp_path):
     study = earlier_study(tmp_path / "a.db")
-    found = mapped(study, read_study(configuration_dict()).dimensions(), FiguresOfMerit(directions=("maximize",)))
+    found = mapped(study, read_study(configuration_dict()).search_space(), FiguresOfMerit(directions=("maximize",)))
     assert [one.figure_of_merit for one in found] == [-1.0, -2.0, -3.0]
 
 

@@ -13,7 +13,7 @@ from mpi4py import MPI
 from mpi_learn.mpi import communicators, lost_ranks
 from mpi_learn.mpi.lost_ranks import RankLost
 from mpi_opt.messages.link import WorkerLink
-from mpi_opt.messages.messages import TO_WATCHDOG, Disband, End, Join
+from mpi_opt.messages.messages import TO_WATCHDOG, Disband, EndProcess, Join
 from mpi_opt.messages.serial_link import SerialCoordinatorLink, SerialWorkerLink
 from mpi_opt.worker import watchdog as watchdog_module
 from mpi_opt.worker.watchdog import Disbanded, TrialGivenUp, TrialTimeout, Watchdog
@@ -86,7 +86,7 @@ def test_a_process_ends_even_if_it_cannot_write_a_message():
     assert done.returncode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("message", [Disband(3), End()])
+@pytest.mark.parametrize("message", [Disband(3), EndProcess()])
 def test_a_trial_whose_block_is_given_up_is_ended(message, watchdog, coordinator):
     coordinator.send(0, Join(3, (0,)))
     watchdog.check(3)

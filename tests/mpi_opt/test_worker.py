@@ -7,11 +7,11 @@ from collections import deque
 from mpi4py import MPI
 
 from mpi_opt.core.objective import TrialSettings
-from mpi_opt.core.trial import Outcome, Proposal
+from mpi_opt.core.trial import Outcome, Proposal, Trial
 from mpi_opt.messages.link import WorkerLink
 from mpi_opt.messages.messages import STOP, TO_RANK, Assignment, Dismissal, Join, Stop
 from mpi_opt.worker.watchdog import Watchdog
-from mpi_opt.worker.worker import Worker
+from mpi_opt.worker.worker import LinkReporter, Worker
 
 
 class FilledLink(WorkerLink):
@@ -55,3 +55,12 @@ def test_a_stop_message_of_an_earlier_block_does_not_stop_the_next_attempt_of_th
     Worker(link, Watchdog(link, may_end_process=False), Steps(), TrialSettings(0)).serve()
     (outcome,) = (message for message in link.sent if isinstance(message, Outcome))
     assert (outcome.state, outcome.figure_of_merit) == ("complete", 9.0)
+
+
+def test_a_trial_that_was_stopped_remains_stopped():
+    """The message of the coordinator arrives once, but an objective may ask again."""
+    link = FilledLink(stops=[4])
+    trial = Trial(Proposal(5, {}), comm=MPI.COMM_SELF, study_seed=0, reporter=LinkReporter(link))
+    assert not trial.should_stop()  # the message was for another trial
+    link.arrived[STOP].append(Stop(5))
+    assert [trial.should_stop() for _ in range(3)] == [True, True, True]

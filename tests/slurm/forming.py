@@ -69,7 +69,7 @@ def coordinate() -> None:
         world.Abort(1)
     for member in members:
         link.send(member, Dismissal())
-    link.send_results((None, None), may_finalize=False)
+    link.send_result(None, None, processes_continue=False)
 
 
 def work() -> None:
@@ -80,7 +80,7 @@ def work() -> None:
     guard.open()
     Worker(link, guard, IdleObjective(), TrialSettings(0)).serve_or_die()
     guard.close()
-    link.receive_results()
+    link.receive_result()
 
 
 report("initialised")

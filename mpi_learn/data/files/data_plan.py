@@ -132,7 +132,10 @@ def _make_plan(
     parts: list[FilePart] = []
     kinds: list[list[tuple[ArrayKind, ...]]] = [[], [], []]
     for place in find_files(getattr(configuration, key), f"data.{key}"):
-        found = readers(opened(place), configuration)
+        try:
+            found = readers(opened(place), configuration)
+        except DataError as error:  # of a file that is damaged or of no known format: it names only the file
+            raise error if error.where.startswith("data.") else error.at(f"data.{key}") from None
         if found[0].n_samples == 0:
             continue
         first = first or found

@@ -12,7 +12,7 @@ from mpi_learn.data.configuration import Names, Transform
 from mpi_learn.data.files.array_kind import ArrayKind, Role, non_real_content
 from mpi_learn.data.files.names import Lookup, Request, names_in
 from mpi_learn.data.formats.source import Jagged, Source, reading
-from mpi_learn.errors import DataError
+from mpi_learn.errors import ConfigurationError, DataError
 from mpi_learn.settings.user_code import errors_of_user_code, load_function
 
 N_TRIED = 8
@@ -43,7 +43,7 @@ class Reader:
     ) -> None:
         self.source, self.config_key, self.role, self._dtypes = source, f"data.{role}", role, dtypes
         self._keys: tuple[str, ...] = ()
-        self.function = load_function(wanted.function) if isinstance(wanted, Transform) else None
+        self.function = self._load(wanted.function) if isinstance(wanted, Transform) else None
         with reading(source):
             self.requests = self._looked_up(
                 _plain(wanted), [name for names in left_out for name in names_in(_plain(names))]
@@ -76,6 +76,12 @@ class Reader:
     def error(self, problem: str, name: str = "", *, cure: str = "") -> DataError:
         """A `DataError` with the configuration's key, this file, and `name` in it."""
         return DataError(problem, where=": ".join(filter(None, (self.config_key, self.source.place, name))), cure=cure)
+
+    def _load(self, function: str) -> Callable[..., Any]:
+        try:
+            return load_function(function)
+        except ConfigurationError as error:
+            raise error.at(self.config_key) from None
 
     def _looked_up(self, names: Names | None, labels: list[str]) -> list[Request]:
         if names is None:

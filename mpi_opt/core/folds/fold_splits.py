@@ -15,16 +15,16 @@ HOLD_OUT = 0.2
 """With one fold, the fraction of the samples for validation."""
 
 
-def split(n_samples: int, fold: int, folds: int, seed: int, labels: np.ndarray | None = None) -> tuple[Ints, Ints]:
+def split(n_samples: int, fold: int, n_folds: int, seed: int, labels: np.ndarray | None = None) -> tuple[Ints, Ints]:
     """The training and the validation samples of one fold.
 
-    With `folds` > 1 each sample is a validation sample in exactly one fold. With one fold a random fifth of the samples
-    is used for validation.
+    With `n_folds` > 1 each sample is a validation sample in exactly one fold. With one fold, a random fifth of the
+    samples is used for validation.
 
     Args:
         n_samples: Number of samples.
         fold: 0-based index of the fold.
-        folds: Number of folds.
+        n_folds: Number of folds.
         seed: The study's seed, so that all trials have the same folds.
         labels: Shape (n_samples,) of classes or (n_samples, n_classes) one-hot. The folds are stratified by class.
             Labels that are not classes, or with fewer samples of a class than folds, are ignored.
@@ -37,9 +37,9 @@ def split(n_samples: int, fold: int, folds: int, seed: int, labels: np.ndarray |
     """
     from sklearn.model_selection import KFold, StratifiedKFold
 
-    parts = folds if folds > 1 else round(1 / HOLD_OUT)
+    parts = n_folds if n_folds > 1 else round(1 / HOLD_OUT)
     if n_samples < parts:
-        into = f"{folds} folds" if folds > 1 else f"training and validation samples: one fold needs {parts}"
+        into = f"{n_folds} folds" if n_folds > 1 else f"training and validation samples: one fold needs {parts}"
         cure = f"folds: {n_samples}" if n_samples > 1 else "give more samples, or validation data of their own"
         raise ConfigurationError(f"{n_samples} samples cannot be split into {into}", where="folds", cure=cure)
     strata = None if labels is None else classes(np.asarray(labels), parts)

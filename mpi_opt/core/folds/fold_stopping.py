@@ -36,10 +36,10 @@ from mpi_opt.core.trial import Proposal
 MAX_WRONG_STOP_PROBABILITY = 0.05
 """Largest probability of stopping a trial that would become the best one."""
 
-FEWEST_COMPARED_TRIALS = 4
+MIN_COMPARED_TRIALS = 4
 """Fewest complete trials besides the best one from which variances are estimated. With fewer no trial is stopped."""
 
-LEAST_SCATTER = 1e-9
+MIN_SCATTER = 1e-9
 """Least standard deviation of differences, relative to the largest value of the best trial, because of rounding."""
 
 
@@ -93,7 +93,8 @@ class ReferenceTrial:
     def _variance(self, differences: Floats) -> float:
         """s̃²."""
         own = float(((differences - differences.mean()) ** 2).sum())
-        return (self.degrees_of_freedom * self.scatter**2 + own) / (self.degrees_of_freedom + len(differences) - 1)
+        prior = self.degrees_of_freedom * self.scatter * self.scatter  # scatter**2 may raise OverflowError
+        return (prior + own) / (self.degrees_of_freedom + len(differences) - 1)
 
     def _differences(self, figures: Sequence[float]) -> Floats:
         differences: Floats = self.sign * (np.asarray(figures, dtype=float) - np.asarray(self.folds[: len(figures)]))
@@ -132,7 +133,7 @@ class CompleteTrials:
         known = self._trials
         if self.lag is not None:
             known = {other: trial for other, trial in known.items() if other <= proposal.number - self.lag}
-        if len(known) <= FEWEST_COMPARED_TRIALS or proposal.budget is not None:
+        if len(known) <= MIN_COMPARED_TRIALS or proposal.budget is not None:
             return None
         if self._latest[0] != known.keys():
             self._latest = set(known), self._reference(known)
@@ -141,9 +142,9 @@ class CompleteTrials:
     def _reference(self, known: dict[int, tuple[float, tuple[float, ...]]]) -> ReferenceTrial:
         ranked = sorted(known, key=lambda number: (self.sign * known[number][0], number))
         figure, folds = known[ranked[0]]
-        others = ranked[1 : 1 + max(FEWEST_COMPARED_TRIALS, len(ranked) // 2)]
+        others = ranked[1 : 1 + max(MIN_COMPARED_TRIALS, len(ranked) // 2)]
         differences = np.array([known[number][1] for number in others]) - np.array(folds)
-        least = LEAST_SCATTER * max(abs(value) for value in folds) or LEAST_SCATTER
+        least = MIN_SCATTER * max(abs(value) for value in folds) or MIN_SCATTER
         variances = np.maximum(differences.var(axis=1, ddof=1), least**2)
         scatter, degrees_of_freedom = fitted_variance_prior(variances, self.n_folds - 1)
         return ReferenceTrial(figure, folds, scatter, degrees_of_freedom, self.sign)

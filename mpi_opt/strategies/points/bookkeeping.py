@@ -65,8 +65,8 @@ class Bookkeeping:
             return False
         return self._encoding is None or not is_near(self._encoding.row(parameters), self._points.rows)
 
-    def next_known_point(self) -> Parameters | None:
-        """Removes and returns the next known point that has not been seen; None if there is none."""
+    def next_initial_point(self) -> Parameters | None:
+        """Removes and returns the next of the points `initial` that has not been seen; None if there is none."""
         while self._initial:
             point = self._initial.pop(0)
             if self._key(point) not in self._seen:
@@ -74,14 +74,14 @@ class Bookkeeping:
         return None
 
     def ask(self, count: object, new_point: Callable[[], Parameters | None]) -> list[Proposal]:
-        """Makes `count` proposals: known points first, then those of `new_point`, until it returns None.
+        """Makes `count` proposals: initial points first, then those of `new_point`, until it returns None.
 
         Raises:
             ConfigurationError: `count` is not a whole number of 0 or more.
         """
 
         def proposal() -> Proposal | None:
-            point = self.next_known_point() or new_point()
+            point = self.next_initial_point() or new_point()
             return None if point is None else self.propose(point)
 
         return proposals_up_to(count, proposal)
@@ -91,10 +91,10 @@ class Bookkeeping:
     ) -> Proposal:
         """Makes the next proposal and enters it as pending."""
         proposal = Proposal(self.n_asked, parameters, budget, resume_from)
-        self.enter(proposal)
+        self.add_pending(proposal)
         return proposal
 
-    def enter(self, proposal: Proposal) -> None:
+    def add_pending(self, proposal: Proposal) -> None:
         """Enters a proposal as pending. The next proposal gets a larger number."""
         self.n_asked = max(self.n_asked, proposal.number + 1)
         self.pending[proposal.number] = proposal
@@ -113,14 +113,16 @@ class Bookkeeping:
         number = whole_number(proposal.number, "tell: number of the trial")
         if number in self.observed:
             raise reported_twice(number)
-        if self.pending.get(number) != proposal:
+        is_pending = self.pending.get(number) == proposal
+        if not is_pending:
             try:
                 self.space.check(proposal.parameters)
             except SpaceError as error:
                 raise error.at(f"tell: trial {number}") from None
         cost = observed_cost(proposal, outcome, self.n_figures)
         self.observed.add(number)
-        if self.pending.pop(number, None) is not proposal:
+        self.pending.pop(number, None)
+        if not is_pending:
             self.n_asked = max(self.n_asked, number + 1)
             self._remember(proposal.parameters)
         return cost
@@ -135,7 +137,7 @@ class Bookkeeping:
         for proposal, outcome in observed:
             tell(proposal, outcome)
         for proposal in pending:
-            self.enter(proposal)
+            self.add_pending(proposal)
 
     def _remember(self, parameters: Parameters) -> None:
         if self._remembers_points or self._initial:

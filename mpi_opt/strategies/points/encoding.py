@@ -10,9 +10,9 @@ import numpy as np
 from mpi_opt.core.arrays import Bools, Floats
 from mpi_opt.core.space import Categorical, Dimension, Parameters, Space
 
-LEAST_DISTANCE = 1e-4
+MIN_DISTANCE = 1e-4
 """Points are near each other if every number differs by less than this part of its range and all categories agree."""
-MOST_LEVELS = 16
+MAX_LEVELS = 16
 """A number with more values than this is treated as continuous and rounded to its nearest value at the end."""
 
 
@@ -89,9 +89,9 @@ class GrowingArray:
 
 
 def is_near(row: Floats, others: Floats) -> bool:
-    """Whether `row`, shape (n_dimensions,), is near one of `others` (m, n_dimensions) (see `LEAST_DISTANCE`)."""
-    candidates = others[np.abs(others[:, 0] - row[0]) < LEAST_DISTANCE]
-    return bool((np.abs(candidates - row) < LEAST_DISTANCE).all(axis=1).any())
+    """Whether `row`, shape (n_dimensions,), is near one of `others` (m, n_dimensions) (see `MIN_DISTANCE`)."""
+    candidates = others[np.abs(others[:, 0] - row[0]) < MIN_DISTANCE]
+    return bool((np.abs(candidates - row) < MIN_DISTANCE).all(axis=1).any())
 
 
 def _is_unordered(dimension: Dimension) -> bool:
@@ -111,6 +111,6 @@ def _n_categories(dimension: Dimension) -> int:
 def _levels(dimension: Dimension) -> Floats | None:
     if _is_unordered(dimension):
         return np.arange(dimension.size, dtype=float)
-    if dimension.size > MOST_LEVELS:
+    if dimension.size > MAX_LEVELS:
         return None
     return np.array([dimension.encode(value) for value in dimension.all_values()])

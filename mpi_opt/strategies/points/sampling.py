@@ -18,7 +18,7 @@ CHUNK = 256
 """Points are drawn in chunks of this size, because a chunk costs hardly more than a point."""
 N_ATTEMPTS = 64
 """The number of random points that are drawn before the search for a point becomes thorough."""
-LARGEST_LISTED = 200_000
+MAX_LISTED_POINTS = 200_000
 """The largest space whose points are listed; in a larger one, at most this number of points is drawn."""
 
 
@@ -63,12 +63,12 @@ class Sampler:
 
         A point near a remembered one may be returned; if there is no new point, one that was seen before.
         """
-        if self._space.size <= LARGEST_LISTED:
+        if self._space.size <= MAX_LISTED_POINTS:
             if self._allowed is None:
                 self._allowed = list(all_points(self._space, allows=bookkeeping.allows))
             remaining = [point for point in self._allowed if bookkeeping.is_new(point)] or self._allowed
         else:
-            candidates = (self._space.sample(rng) for _ in range(LARGEST_LISTED))
+            candidates = (self._space.sample(rng) for _ in range(MAX_LISTED_POINTS))
             remaining = []
             for point in itertools.islice(filter(bookkeeping.allows, candidates), N_ATTEMPTS):
                 if bookkeeping.is_new(point):
@@ -128,6 +128,6 @@ def all_points(
 
 def n_allowed_points(space: Space, allows: Callable[[Parameters], bool]) -> float:
     """The number of points that `allows` accepts (see `all_points`); ``inf`` for spaces that are too large to list."""
-    if space.size > LARGEST_LISTED:
+    if space.size > MAX_LISTED_POINTS:
         return math.inf
     return sum(1 for _ in all_points(space, allows=allows))

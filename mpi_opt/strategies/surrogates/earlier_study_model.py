@@ -20,11 +20,11 @@ from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
 from mpi_opt.strategies.surrogates.observations import Observations
 from mpi_opt.strategies.surrogates.warp import scale_of
 
-FEWEST_SHARED, FEWEST_EARLIER = 5, 8
+MIN_SHARED, MIN_EARLIER = 5, 8
 """Fewest values of this study and of the earlier one for a regression."""
-LARGEST = 40
+MAX_ADDED_VALUES = 40
 """Largest number of values to add: the best half, and an even selection of the others."""
-LEAST_AGREEMENT = 0.25
+MIN_AGREEMENT = 0.25
 """Smallest explained part of the variance (adjusted R²) at which values are added."""
 CAUTION = 4.0
 """Factor of the variance of added values, because the errors of neighbouring values are not independent."""
@@ -41,16 +41,16 @@ class EarlierStudyModel:
     """
 
     def __init__(self, observed: Observations, is_known: Bools, is_category: Bools) -> None:
-        self._is_known, self._observed = is_known, observed.thinned(LARGEST)
+        self._is_known, self._observed = is_known, observed.thinned(MAX_ADDED_VALUES)
         self._model: GaussianProcess | None = None
-        if is_known.any() and len(observed.values) >= FEWEST_EARLIER and np.ptp(observed.values) > 0:
+        if is_known.any() and len(observed.values) >= MIN_EARLIER and np.ptp(observed.values) > 0:
             part = Observations(observed.rows[:, is_known], observed.values, observed.variances)
             self._model = Surrogate(is_category[is_known]).fit(part)[0]
 
     def extend(self, observed: Observations) -> Observations:
         """Adds the earlier values, in units of this study, to `observed`; returns `observed` if they do not agree."""
         here = observed.succeeded()
-        if self._model is None or len(here.values) < FEWEST_SHARED or not np.ptp(here.values) > 0:
+        if self._model is None or len(here.values) < MIN_SHARED or not np.ptp(here.values) > 0:
             return observed
         low, scale = here.values.min(), scale_of(here.values)
         log_values = np.log((here.values - low) / scale + 1.0)
@@ -82,4 +82,4 @@ def _line(x: Floats, y: Floats) -> tuple[float, float, float] | None:
     slope = float(dx @ dy / (dx @ dx))
     variance = float(((dy - slope * dx) ** 2).sum() / (n - 2))
     explained = 1.0 - variance / float(dy @ dy / (n - 1))
-    return (slope, float(y.mean() - slope * x.mean()), variance) if explained > LEAST_AGREEMENT else None
+    return (slope, float(y.mean() - slope * x.mean()), variance) if explained > MIN_AGREEMENT else None

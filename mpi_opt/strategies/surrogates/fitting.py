@@ -19,13 +19,13 @@ N_ANCHOR_ITERATIONS, N_ITERATIONS = 40, 15
 """The largest numbers of iterations of L-BFGS-B at an anchor and between anchors."""
 SUCCESS_LENGTH, SUCCESS_PRIOR = 0.1, 0.2
 """The length scale of the kernel for one hyperparameter, and the weight of the prior as a number of trials."""
-LEAST_SUCCESS = 0.35
+MIN_SUCCESS_PROBABILITY = 0.35
 """Points with a smaller probability of success are proposed only if there are no others."""
-LARGEST_SUCCESS = 2000
+MAX_SUCCESS_OBSERVATIONS = 2000
 """Largest number of observations in a model of failures."""
-LARGEST_VARIANCE = 10.0
+MAX_VARIANCE = 10.0
 """The largest known variance of a value, in units of the variance of all values."""
-LARGEST_FIT = 400
+MAX_FITTED_OBSERVATIONS = 400
 """Largest number of observations in a Gaussian process. If there are more, the best ones and an even selection of the
 others are used, half of this number each."""
 
@@ -68,10 +68,10 @@ class Surrogate:
         Returns:
             The model, and its smallest prediction at the observed points.
         """
-        anchor = observed.first(_anchor_size(len(observed.values))).thinned(LARGEST_FIT // 2)
+        anchor = observed.first(_anchor_size(len(observed.values))).thinned(MAX_FITTED_OBSERVATIONS // 2)
         if self._anchor is None or not anchor.is_equal(self._anchor[0]):
             self._anchor = anchor, self._chosen(anchor)
-        return self._fitted(observed.thinned(LARGEST_FIT), self._anchor[1])
+        return self._fitted(observed.thinned(MAX_FITTED_OBSERVATIONS), self._anchor[1])
 
     def fit_part(self, observed: Observations) -> tuple[GaussianProcess, float]:
         """As `fit`, for a part of the observations: without anchors, and without a logarithm of the values."""
@@ -115,7 +115,7 @@ def _standardized(observed: Observations, offset: float) -> tuple[Floats, Floats
     """The transformed values and their variances, in units of their standard deviation; both of shape (n,)."""
     y, slopes = warped(observed.values, offset)
     relative = observed.variances / scale_of(observed.values) ** 2
-    return y, np.minimum(relative * np.exp(2.0 * slopes), LARGEST_VARIANCE)
+    return y, np.minimum(relative * np.exp(2.0 * slopes), MAX_VARIANCE)
 
 
 def _anchor_size(n: int) -> int:
@@ -131,13 +131,14 @@ class SuccessProbability:
     """Estimates the probability that a trial succeeds, by a kernel with fixed length scales.
 
     Args:
-        observed: Observations with failed trials; if more than `LARGEST_SUCCESS`, an even selection of them is used.
+        observed: Observations with failed trials. If there are more than `MAX_SUCCESS_OBSERVATIONS`, an even selection
+            of them is used.
         is_category: Shape (n_dimensions,), bool.
     """
 
     def __init__(self, observed: Observations, is_category: Bools) -> None:
         n = len(observed.values)
-        kept = np.linspace(0, n - 1, min(n, LARGEST_SUCCESS)).astype(int)
+        kept = np.linspace(0, n - 1, min(n, MAX_SUCCESS_OBSERVATIONS)).astype(int)
         self._rows, self._is_category = observed.rows[kept], is_category
         self._has_value = np.isfinite(observed.values[kept])
         self._rate = max(float(self._has_value.mean()), 0.5)
@@ -153,5 +154,5 @@ class SuccessProbability:
         return found
 
     def is_likely(self, rows: Floats) -> Bools:
-        """Whether the probability is at least `LEAST_SUCCESS` at `rows` (m, n_dimensions): shape (m,), bool."""
-        return self.log_probability(rows) >= math.log(LEAST_SUCCESS)
+        """Whether the probability is at least `MIN_SUCCESS_PROBABILITY` at `rows` (m, n_dimensions): (m,), bool."""
+        return self.log_probability(rows) >= math.log(MIN_SUCCESS_PROBABILITY)

@@ -11,7 +11,7 @@ from mpi_opt.core.arrays import Bools, Floats
 SMOOTHING = 1e-6
 """Added to the diagonal, because two points may have the same row."""
 CATEGORY_DISTANCE = 0.5
-LARGEST_RESIDUAL = 1e-4
+MAX_RESIDUAL = 1e-4
 """With a larger residual, a system counts as singular."""
 
 
@@ -63,7 +63,7 @@ def _solved(system: Floats, values: Floats) -> Floats:
     """The solution of a linear system; of least norm if the system is (nearly) singular, as with few points."""
     try:
         solution = np.linalg.solve(system, values).astype(np.float64, copy=False)
-        if np.abs(system @ solution - values).max() < LARGEST_RESIDUAL:
+        if np.abs(system @ solution - values).max() < MAX_RESIDUAL:
             return solution
     except np.linalg.LinAlgError:
         pass

@@ -15,7 +15,7 @@ from mpi_opt.strategies.surrogates.acquisition import Acquisition
 N_ROUNDS = 4
 """The largest number of alternations of a local search."""
 
-LARGEST_LOSS = 1.0
+MAX_LOSS = 1.0
 """A local maximum may be worse than the best candidate by this much: candidates are not rounded to points of the space.
 """
 
@@ -53,7 +53,7 @@ def maximize(
     maxima.sort(key=lambda maximum: -maximum[1])
     best_candidate = values[order[0]]
     for row, value in maxima:
-        if value >= best_candidate - LARGEST_LOSS and is_allowed(row):
+        if value >= best_candidate - MAX_LOSS and is_allowed(row):
             return row
     for index in order:
         row = encoding.snapped(candidates[index])

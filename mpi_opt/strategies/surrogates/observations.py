@@ -15,11 +15,11 @@ from mpi_opt.strategies.points.encoding import Encoding, GrowingArray
 from mpi_opt.strategies.strategy import Cost
 from mpi_opt.strategies.surrogates.scalarization import scalarized
 
-LARGEST_UNCERTAINTY = 1e100
+MAX_UNCERTAINTY = 1e100
 """The largest uncertainty in units of the largest value. Its square is finite."""
 
-FEWEST_PENALTIES, FEWEST_MEASURED, PENALTY_GAP = 3, 5, 100.0
-"""A value is a penalty if it occurs at least `FEWEST_PENALTIES` times, if there are at least `FEWEST_MEASURED` other
+MIN_PENALTIES, MIN_MEASURED, PENALTY_GAP = 3, 5, 100.0
+"""A value is a penalty if it occurs at least `MIN_PENALTIES` times, if there are at least `MIN_MEASURED` other
 values, and if its distance from the best value is more than `PENALTY_GAP` times their range."""
 
 
@@ -89,18 +89,18 @@ class Observations:
 
 
 @final
-class History:
+class ObservationHistory:
     """All observations of a search.
 
     Attributes:
-        n_values: Number of trials that did not fail.
+        n_succeeded: Number of trials that did not fail.
     """
 
     def __init__(self, encoding: Encoding, n_figures: int = 1) -> None:
         self._encoding = encoding
         self._points = GrowingArray(encoding.n_dimensions)
         self._values, self._uncertainties = GrowingArray(n_figures), GrowingArray(n_figures)
-        self.n_values = 0
+        self.n_succeeded = 0
 
     def add(self, proposal: Proposal, cost: Cost | None) -> None:
         """Adds a trial that ended: its cost, which may hold uncertainties (`Measured`), or None if it failed."""
@@ -108,7 +108,7 @@ class History:
         self._points.append(self._encoding.row(proposal.parameters))
         self._values.append(np.array(costs))
         self._uncertainties.append(np.array([_uncertainty(each) for each in costs]))
-        self.n_values += cost is not None
+        self.n_succeeded += cost is not None
 
     def observations(self) -> Observations:
         """A copy of all observations: values scaled to (-1, 1) (see `scaled`), NaN for failed trials and penalties."""
@@ -120,7 +120,7 @@ class History:
 
     def best_rows(self) -> Floats:
         """The rows of the best eight trials, for each figure of merit: shape (m, n_dimensions)."""
-        order = [np.argsort(column)[: min(8, self.n_values)] for column in self._values.rows.T]
+        order = [np.argsort(column)[: min(8, self.n_succeeded)] for column in self._values.rows.T]
         return self._points.rows[np.concatenate(order)]
 
 
@@ -130,7 +130,7 @@ def _is_penalty(column: Floats) -> Bools:
     largest = values.max(initial=-math.inf)
     measured = values[values < largest]
     is_largest: Bools = column == largest
-    is_enough = is_largest.sum() >= FEWEST_PENALTIES and len(measured) >= FEWEST_MEASURED
+    is_enough = is_largest.sum() >= MIN_PENALTIES and len(measured) >= MIN_MEASURED
     if is_enough and largest - measured.min() > PENALTY_GAP * np.ptp(measured) > 0:
         return is_largest
     return np.zeros_like(is_largest)
@@ -147,12 +147,12 @@ def scaled(values: Floats, uncertainties: Floats) -> tuple[Floats, Floats]:
         uncertainties: Shape (n, n_figures), standard deviations.
 
     Returns:
-        The divided values and uncertainties; uncertainties are at most `LARGEST_UNCERTAINTY`.
+        The divided values and uncertainties; uncertainties are at most `MAX_UNCERTAINTY`.
     """
     magnitudes = np.abs(values).max(axis=0, initial=0.0, where=np.isfinite(values))
     exponents = np.frexp(magnitudes)[1]
     with np.errstate(over="ignore", under="ignore"):
-        return np.ldexp(values, -exponents), np.minimum(np.ldexp(uncertainties, -exponents), LARGEST_UNCERTAINTY)
+        return np.ldexp(values, -exponents), np.minimum(np.ldexp(uncertainties, -exponents), MAX_UNCERTAINTY)
 
 
 def _uncertainty(cost: float) -> float:

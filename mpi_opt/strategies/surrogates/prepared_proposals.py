@@ -9,7 +9,7 @@ from typing import Generic, TypeVar, final
 
 Item = TypeVar("Item")
 
-FEWEST, MOST = 8, 64
+MIN_PREPARED, MAX_PREPARED = 8, 64
 """Limits of the number of items that are prepared at once."""
 
 
@@ -30,14 +30,14 @@ class PreparedProposals(Generic[Item]):
         self._n_taken += 1
         return self._items.popleft() if self._items else None
 
-    def refill(self, plan: Callable[[Sequence[Item], int], Callable[[], list[Item]]]) -> None:
+    def refill(self, make_task: Callable[[Sequence[Item], int], Callable[[], list[Item]]]) -> None:
         """Collects a finished preparation and starts the next one. Returns at once if one is still running.
 
         The items of the finished preparation replace those that remain.
 
         Args:
-            plan: Called here with the items that remain and the number of items to prepare. Returns the function that
-                the thread calls.
+            make_task: Called here with the items that remain and the number of items to prepare. Returns the function
+                that the thread calls.
 
         Raises:
             Exception: Whatever the finished preparation raised.
@@ -46,10 +46,10 @@ class PreparedProposals(Generic[Item]):
             if not self._preparation.done():
                 return
             self._items = deque(self._preparation.result())
-        count = min(max(FEWEST, self._n_taken + self._n_taken // 4), MOST)
+        count = min(max(MIN_PREPARED, self._n_taken + self._n_taken // 4), MAX_PREPARED)
         self._n_taken = 0
         executor = ThreadPoolExecutor(1, "refit")
-        self._preparation = executor.submit(plan(tuple(self._items), count))
+        self._preparation = executor.submit(make_task(tuple(self._items), count))
         executor.shutdown(wait=False)
 
     def wait(self) -> None:

@@ -25,7 +25,7 @@ LOCAL_EVERY = 3
 """One in `LOCAL_EVERY` proposals comes from a model of the neighbourhood of the incumbent."""
 OTHER_CATEGORY_EVERY = 4
 """One in `OTHER_CATEGORY_EVERY` proposals has another category than the incumbent, in each hyperparameter in turn."""
-FEWEST_LOCAL, LARGEST_LOCAL = 16, 100
+MIN_LOCAL, MAX_LOCAL = 16, 100
 """Limits of the number of observations of the neighbourhood; two per hyperparameter are added to the first one."""
 N_THOROUGH = 16
 """In one call, proposals after the first `N_THOROUGH` are searched for with a quarter of the effort."""
@@ -120,7 +120,7 @@ class Proposer:
 
     def _is_local(self, number: int, n_values: int) -> bool:
         """Whether proposal `number` comes from a model of the neighbourhood of the incumbent."""
-        is_enough = n_values >= FEWEST_LOCAL + 2 * self._encoding.n_dimensions
+        is_enough = n_values >= MIN_LOCAL + 2 * self._encoding.n_dimensions
         return is_enough and number % LOCAL_EVERY == 1 and not self._has_other_category(number)
 
     def _has_other_category(self, number: int) -> bool:
@@ -147,9 +147,9 @@ class Proposer:
 
     def _neighbourhood(self, observed: Observations) -> Region:
         """A model of the neighbourhood of the incumbent, which may fit where one model of the whole space does not."""
-        n = max(FEWEST_LOCAL + 2 * self._encoding.n_dimensions, len(observed.values) // 3)
+        n = max(MIN_LOCAL + 2 * self._encoding.n_dimensions, len(observed.values) // 3)
         incumbent = observed.rows[int(np.argmin(observed.values))]
-        near = observed.nearest(min(n, LARGEST_LOCAL), incumbent, self._encoding.is_category)
+        near = observed.nearest(min(n, MAX_LOCAL), incumbent, self._encoding.is_category)
         return Region(*self._surrogate.fit_part(near), near, near.rows.min(axis=0), near.rows.max(axis=0))
 
     def _best_row(

@@ -17,8 +17,8 @@ from mpi_opt.strategies.bayesian import Bayesian
 from mpi_opt.strategies.strategy import Cost
 from mpi_opt.strategies.surrogates.prepared_proposals import PreparedProposals
 
-FEWEST_COSTS, COSTS_PER_DIMENSION = 8, 2
-"""A rung has enough costs if it has at least both `FEWEST_COSTS` and `COSTS_PER_DIMENSION` per hyperparameter."""
+MIN_COSTS, COSTS_PER_DIMENSION = 8, 2
+"""A rung has enough costs if it has at least both `MIN_COSTS` and `COSTS_PER_DIMENSION` per hyperparameter."""
 
 
 @final
@@ -33,7 +33,7 @@ class RungModel:
         self._space, self._seed, self._await_up_to = space, seed, await_up_to
         # each model proposes once, with all outcomes at that time, however many trials are pending
         self._options = dict(options) | {"initial": (), "initial_points": 1, "await_refit_up_to": 10**9}
-        self._enough = max(FEWEST_COSTS, COSTS_PER_DIMENSION * len(space))
+        self._enough = max(MIN_COSTS, COSTS_PER_DIMENSION * len(space))
         self._n_figures = 1
         self._prepared: PreparedProposals[Parameters] = PreparedProposals()
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from mpi_opt.core.space import Categorical, Dimension, Value
 
-MOST_PLACES = 24
+MAX_PLACES = 24
 
 
 def position(dimension: Dimension, value: Value) -> float:
@@ -32,7 +32,7 @@ def jittered(dimension: Dimension, places: list[float], seed: int = 0) -> np.nda
 
 
 def unit_positions(dimension: Dimension) -> tuple[np.ndarray, np.ndarray]:
-    """At most `MOST_PLACES` evenly spaced units in [0, 1], and the positions of their values; both of shape (m,)."""
-    m = int(min(MOST_PLACES, dimension.size))
+    """At most `MAX_PLACES` evenly spaced units in [0, 1], and the positions of their values; both of shape (m,)."""
+    m = int(min(MAX_PLACES, dimension.size))
     units = (np.arange(m) + 0.5) / m
     return units, np.array([position(dimension, dimension.decode(unit)) for unit in units])

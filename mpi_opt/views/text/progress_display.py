@@ -27,7 +27,7 @@ LINE_INTERVAL_S = 1.0
 DRAW_INTERVAL_S = 0.25
 """The shortest interval between two updates of the panel, in seconds."""
 
-MOST_CELLS = 256
+MAX_CELLS = 256
 """The largest number of blocks in the panel."""
 
 
@@ -156,7 +156,7 @@ def _blocks(counts: ProgressCounts) -> Text:
     from rich.text import Text
 
     text, n_training = Text(), len(counts.busy)
-    for block, exists in list(counts.blocks.items())[:MOST_CELLS]:
+    for block, exists in list(counts.blocks.items())[:MAX_CELLS]:
         if not exists:
             text.append("✗", "red")
         elif block in counts.busy:
@@ -165,7 +165,7 @@ def _blocks(counts: ProgressCounts) -> Text:
             text.append("□", "dim")
     n_lost = len(counts.blocks) - counts.n_blocks
     kinds = [f"{n_training} training", f"{counts.n_blocks - n_training} idle"] + [f"{n_lost} lost"] * bool(n_lost)
-    return text.append(f"{' …' if len(counts.blocks) > MOST_CELLS else ''} {', '.join(kinds)}")
+    return text.append(f"{' …' if len(counts.blocks) > MAX_CELLS else ''} {', '.join(kinds)}")
 
 
 def _parameter(name: str, value: object) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 from mpi_learn.algorithms.rank_layout import RankLayout
 from mpi_opt.core.block_layout import BlockLayout, fold_groups
 
-MOST_RANKS = 1000
+MAX_DRAWN_RANKS = 1000
 """The largest number of ranks that are drawn."""
 
 ROLES = {
@@ -34,7 +34,8 @@ def picture(layout: BlockLayout, trials: int, training: Training, width: int = 1
         training: The roles of the ranks that train one fold, by the number of these ranks.
         width: The number of columns of the terminal.
     """
-    cells = ["C", *(_block(block, layout.folds, training, index < trials) for index, block in enumerate(layout.blocks))]
+    blocks = [_block(block, layout.n_folds, training, index < trials) for index, block in enumerate(layout.blocks)]
+    cells = ["C", *blocks]
     cells += ["s" * layout.spares] * bool(layout.spares)
     lines = [*textwrap.wrap(" ".join(_first_ranks(cells)), width - 2, break_on_hyphens=False), ""]
     text = Text("\n".join(f"  {line}".rstrip() for line in lines))
@@ -44,11 +45,11 @@ def picture(layout: BlockLayout, trials: int, training: Training, width: int = 1
 
 
 def _first_ranks(cells: list[str]) -> list[str]:
-    """The cells up to about `MOST_RANKS` ranks."""
+    """The cells up to about `MAX_DRAWN_RANKS` ranks."""
     drawn: list[str] = []
     n_ranks = 0
     for cell in cells:
-        if n_ranks > MOST_RANKS:
+        if n_ranks > MAX_DRAWN_RANKS:
             return [*drawn, "…"]
         drawn.append(cell)
         n_ranks += sum(letter in ROLES for letter in cell)

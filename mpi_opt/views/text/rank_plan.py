@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from mpi_opt.core.block_layout import BlockLayout, fold_groups
 
-MOST_ROWS = 12
+MAX_ROWS = 12
 
 
 def plan_text(layout: BlockLayout, trials: int) -> str:
     """A few lines with the role of every rank."""
     if layout.is_serial:
         return "1 rank: one process does everything, one trial after the other"
-    blocks, folds = layout.blocks, layout.folds
+    blocks, folds = layout.blocks, layout.n_folds
     lines = [
         f"{layout.n_ranks} ranks",
         "  rank 0        coordinator",
@@ -21,19 +21,22 @@ def plan_text(layout: BlockLayout, trials: int) -> str:
         f"{len(blocks)} {_plural('trial', len(blocks))} at a time, "
         f"about {-(-trials // len(blocks))} one after the other",
     ]
-    for index, block in enumerate(blocks[:MOST_ROWS]):
+    for index, block in enumerate(blocks[:MAX_ROWS]):
         lines.append(f"    block {index:<3}   {_ranks(block):<12} {_block_text(block, folds)}")
-    if len(blocks) > MOST_ROWS:
-        lines.append(f"    … and {len(blocks) - MOST_ROWS} more blocks like these")
+    if len(blocks) > MAX_ROWS:
+        lines.append(f"    … and {len(blocks) - MAX_ROWS} more blocks like these")
     if layout.spares:
         lines.append(f"  {_ranks(layout.spare_ranks):<13} spare: replace lost ranks")
     return "\n".join(lines) + "\n"
 
 
 def notes(layout: BlockLayout, trials: int, stop_early: bool = False) -> list[str]:
-    """The costs of unfavourable numbers of ranks, folds and trials, each with a better choice."""
-    found = (_note_on_sizes(layout), _note_on_folds(layout, stop_early), _note_on_idle_ranks(layout, trials))
-    return [note for note in found if note]
+    """The highest cost of unfavourable numbers of ranks, folds and trials, with a better choice; empty without one.
+
+    There is at most one note, because each recommends another block size.
+    """
+    found = (_note_on_idle_ranks(layout, trials), _note_on_folds(layout, stop_early), _note_on_sizes(layout))
+    return [note for note in found if note][:1]
 
 
 def _note_on_sizes(layout: BlockLayout) -> str:
@@ -44,8 +47,10 @@ def _note_on_sizes(layout: BlockLayout) -> str:
 
 
 def _note_on_folds(layout: BlockLayout, stop_early: bool) -> str:
-    folds, size, n_training = layout.folds, len(layout.blocks[0]), sum(map(len, layout.blocks))
+    folds, size, n_training = layout.n_folds, len(layout.blocks[0]), sum(map(len, layout.blocks))
     if size < folds:
+        if stop_early:  # needs folds in turn
+            return ""
         ranks = "" if n_training >= folds else f"-n {1 + folds + layout.spares} "
         return f"a block of {size} takes its {folds} folds in turn; {ranks}--block-size {folds} runs them at once"
     if folds > 1 and stop_early:
@@ -70,8 +75,9 @@ def _note_on_idle_ranks(layout: BlockLayout, trials: int) -> str:
     if not n_idle:
         return ""
     n = sum(len(block) for block in layout.blocks)
+    there_are = "there is only 1 trial" if trials == 1 else f"there are only {trials} trials"
     return (
-        f"{n_idle} of {layout.n_ranks - 1} ranks would be idle, because there are only {trials} trials; "
+        f"{n_idle} of {layout.n_ranks - 1} ranks would be idle, because {there_are}; "
         f"--block-size auto, or {-(-n // trials)}, uses them"
     )
 

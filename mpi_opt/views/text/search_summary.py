@@ -31,8 +31,14 @@ def search_summary(study: Study, store: str, n_expected: int) -> str:
             else "to resume, run the same command again"
         )
         lines.append(f"{n_ended} of {n_expected} trials have ended; {rest}")
+    n_failed = study.record.counts.get("failed", 0)
+    if n_failed:
+        lines.append(f"{n_failed} of {study.record.n_ended} trials failed")
     if not is_in_memory(parsed(store)):
         store = without_passwords(store)
+        if n_failed:
+            of_study = f"--store {shlex.quote(store)} --study {shlex.quote(study.name)}"
+            lines[-1] += f"; to see why\n  mpi-opt results {of_study} --state failed"
         query = re.sub(r'[\\"$`]', r"\\\g<0>", _query(study))  # in double quotes: the query has single ones
         lines += [f"all trials are in {store}; try", f'  mpi-opt results --store {shlex.quote(store)} --sql "{query}"']
     return "\n".join(lines)

@@ -15,6 +15,7 @@ from mpi_learn.data.formats.open_source import SOURCES, open_source
 from mpi_learn.data.loading import load
 from mpi_learn.errors import DataError, UserError
 from tests.mpi_learn.data.formats import FORMATS, Format
+from tests.shared_data import SHARED, needs_shared
 
 N = 13
 COLUMNS = {
@@ -24,7 +25,7 @@ COLUMNS = {
     "label": np.arange(N, dtype=np.int64) % 2,
 }
 ROWS = [[1.0, 2.0, 3.0], [], [4.0], [5.0, 6.0]]
-HEP = Path(__file__).parents[4] / "shared" / "data" / "hep"
+HEP = SHARED / "hep"
 
 
 @pytest.fixture(params=FORMATS)
@@ -190,7 +191,7 @@ def test_a_missing_reader_says_what_to_install(suffix, module, extra, tmp_path, 
         count_samples(configured(path))
 
 
-@pytest.mark.skipif(not HEP.is_dir(), reason="the shared data are not here")
+@needs_shared
 def test_the_same_events_in_three_containers_are_the_same_samples(tmp_path):
     import h5py
 

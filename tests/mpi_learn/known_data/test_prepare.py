@@ -22,9 +22,7 @@ from mpi_learn.errors import DataError, UserError
 from mpi_learn.known_data import DATA_SETS, prepare
 from mpi_learn.known_data.origin import Origin, Original
 from tests.mpi_learn.known_data import originals
-
-SHARED = Path(__file__).parents[4] / "shared" / "data"
-needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
+from tests.shared_data import SHARED, needs_shared
 
 
 @pytest.fixture(scope="module")

@@ -82,6 +82,27 @@ def test_started_trial_is_running(store: Store) -> None:
     assert attempt.outcome is None
 
 
+def test_a_trial_that_runs_again_has_the_start_of_its_latest_attempt(store: Store) -> None:
+    study = create(store)
+    store.start(study.id, [start(0)])
+    store.requeue(study.id, [0], "rank 2 was lost")
+    store.start(study.id, [start(0, attempt=2)])
+    (trial,), (first, second) = store.trials(study.id), store.attempts(study.id)
+    assert first.started_at < first.finished_at < second.started_at
+    assert trial.started_at == second.started_at
+
+
+def test_only_a_killed_attempt_is_cleared(store: Store) -> None:
+    study = create(store)
+    for attempt, outcome in enumerate(("killed", "killed", "lost"), 1):
+        store.start(study.id, [start(0, attempt=attempt)])
+        store.requeue(study.id, [0], "the search ended", outcome)
+    store.start(study.id, [start(0, attempt=4)])
+    store.mark_lost(study.id, [(0, 2), (0, 3), (0, 4)])
+    assert [attempt.outcome for attempt in store.attempts(study.id)] == ["killed", "lost", "lost", None]
+    assert [trial.state for trial in store.trials(study.id)] == ["running"]
+
+
 def test_finished_trial_holds_its_outcome_folds_and_curves(store: Store) -> None:
     study = create(store)
     history = {"loss": [0.9, math.nan, 0.5], "val_loss": [1.0, 0.8, 0.7]}

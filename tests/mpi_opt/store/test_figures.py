@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import create_engine, event, inspect, text
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Integer, Real, Space
@@ -77,6 +77,17 @@ def test_trials_and_folds_keep_every_figure(store):
     assert (good.pareto, bad.pareto, bad.figures_of_merit) == (True, False, {})
     rows = store.sql("SELECT fold, name, value FROM fold_figures_of_merit ORDER BY name")[1]
     assert rows == [(0, "accuracy", 0.9), (0, "seconds", 12.0)]
+
+
+def test_figures_of_many_trials_are_read_without_a_parameter_for_each(store):
+    """Databases limit the parameters of a statement: SQLite to 32766, PostgreSQL to 65535."""
+    study, numbers, n_parameters = create(store), range(1001), []
+    store.start(study.id, [start(n) for n in numbers])
+    store.finish(study.id, [ended(n, (n / 1000, 12.0)) for n in numbers])
+    count = lambda *arguments: n_parameters.append(len(arguments[3]))  # noqa: E731
+    event.listen(store._database._connection, "before_cursor_execute", count)
+    assert [trial.figures_of_merit["accuracy"] for trial in store.trials(study.id)] == [n / 1000 for n in numbers]
+    assert 0 < max(n_parameters) <= 1000
 
 
 def test_trial_that_is_run_again_replaces_its_folds(store):

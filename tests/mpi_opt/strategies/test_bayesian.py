@@ -26,8 +26,8 @@ from mpi_opt.strategies.surrogates.gaussian_process import (
 from mpi_opt.strategies.surrogates.observations import Observations
 from mpi_opt.strategies.surrogates.prepared_proposals import PreparedProposals
 from mpi_opt.strategies.surrogates.warp import OFFSETS, warped
+from tests.mpi_opt.strategies.searching import run
 from tests.mpi_opt.strategies.spaces import SPACES
-from tests.mpi_opt.strategies.test_conformance import run
 
 MIXED = Space(
     {
@@ -388,6 +388,26 @@ def test_prepared_proposals_are_used_once_they_exist():
         pending += strategy.ask(1)
         strategy._prepared.wait()  # as if trials took so long
     assert min(costs) < 1e-3
+
+
+@pytest.mark.parametrize(("n_observed", "are_local"), [(17, set()), (18, {19, 22, 25})])
+def test_one_in_three_proposals_is_in_the_neighbourhood_of_the_best_once_enough_points_are_observed(
+    n_observed, are_local
+):
+    """Costs decrease up to the last point: a model of the whole space extrapolates, one of the neighbourhood cannot."""
+    strategy, points = make_strategy("bayesian", {"x": Real(0, 1)}, seed=0), np.linspace(0, 0.2, n_observed)
+    strategy.resume([(Proposal(number, {"x": float(x)}), -float(x)) for number, x in enumerate(points)])
+    assert {proposal.number for proposal in strategy.ask(9) if proposal.parameters["x"] <= 0.2} == are_local
+
+
+def test_a_proposal_with_another_category_is_not_from_the_neighbourhood_of_the_best():
+    space = Space({"x": Real(0, 1), "kind": Categorical(("a", "b", "c"))})
+    strategy = make_strategy("bayesian", space, seed=0)
+    points = [{"x": float(x), "kind": "abc"[number % 3]} for number, x in enumerate(np.linspace(0, 0.2, 45))]
+    strategy.resume([(Proposal(number, point), -point["x"]) for number, point in enumerate(points)])
+    proposals = {proposal.number: proposal.parameters for proposal in strategy.ask(8)}
+    assert [number for number, point in proposals.items() if point["x"] <= 0.2] == [49, 52]
+    assert proposals[46]["kind"] != points[44]["kind"]  # else it would be from the neighbourhood
 
 
 def test_every_fourth_proposal_leaves_a_category_of_the_best_each_in_turns():

@@ -7,7 +7,6 @@ every fifth one failed and every fifth one NaN.
 import functools
 import json
 import math
-import random
 import time
 
 import numpy as np
@@ -17,6 +16,7 @@ from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import Failed, Measured, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import STRATEGIES, make_strategy
+from tests.mpi_opt.strategies.searching import cost, run
 from tests.mpi_opt.strategies.spaces import N_POINTS, SPACES
 
 every_strategy = pytest.mark.parametrize("name", list(STRATEGIES))
@@ -37,30 +37,8 @@ def made(name, space, seed=3, **options):
     return make_strategy(name, space, seed=seed, options=QUICK.get(name, {}) | options)
 
 
-def cost(space, parameters):
-    """Smallest, 0, at the middle of every dimension."""
-    return float(np.sum((space.encode(parameters) - 0.5) ** 2))
-
-
 def key(proposal):
     return repr(sorted(proposal.parameters.items())), proposal.budget, proposal.resume_from
-
-
-def run(strategy, space, n_trials, in_flight=4, outcome=None, order=0):
-    """Asks and tells `n_trials`, some in flight, in a shuffled order; returns proposals and reported outcomes."""
-    outcome = outcome or (lambda proposal: cost(space, proposal.parameters))
-    rng, pending, asked, told = random.Random(order), [], [], []
-    while len(told) < n_trials:
-        if len(pending) < in_flight and len(asked) < n_trials:
-            new = strategy.ask(min(in_flight - len(pending), n_trials - len(asked)))
-            asked, pending = asked + new, pending + new
-            if not new and not pending:
-                break
-        if pending:
-            proposal = pending.pop(rng.randrange(len(pending)))
-            told.append((proposal, outcome(proposal)))
-            strategy.tell(*told[-1])
-    return asked, told
 
 
 def often_failing(space):

@@ -128,6 +128,13 @@ def test_first_promotion_of_a_rung_does_not_wait_for_new_configurations():
     assert first_full == [3, 3]
 
 
+def test_epochs_of_the_first_promotion_do_not_delay_the_second():
+    """The second one takes 2 epochs, a fifth of all when 8 new configurations have taken one each."""
+    options = OPTIONS | {"max_budget": 3, "exploration": 0.8, "proposer": "random"}
+    _, _, proposals = searched(make_strategy("halving", SPACE, seed=1, options=options), 10, lambda one: one.number)
+    assert [number for number, proposal in proposals.items() if proposal.budget == 3] == [3, 9]
+
+
 @pytest.mark.parametrize(
     ("space", "constraints"),
     [

@@ -56,7 +56,7 @@ def test_results_as_json_hold_everything_of_the_best(digits_file: Path, digits: 
     assert best["uncertainty"] == digits.best.uncertainty
 
 
-def test_results_as_csv_of_one_state(digits_file: Path, digits: Study) -> None:
+def test_results_may_be_restricted_to_a_state_and_printed_as_csv(digits_file: Path, digits: Study) -> None:
     text = answer("results", "--store", str(digits_file), "--state", "failed", "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["state"] for row in rows] == ["failed"] * digits.record.counts["failed"]
@@ -87,7 +87,7 @@ def test_terminal_shows_some_trials_and_says_how_to_see_the_others(
     assert hint == "… and 30 more: append | less, or --format csv"  # --best shows complete trials only
 
 
-def test_results_of_a_query(digits_file: Path, digits: Study) -> None:
+def test_query_prints_the_same_values_as_the_study(digits_file: Path, digits: Study) -> None:
     query = "SELECT number, figure_of_merit FROM study_digits WHERE state = 'complete' ORDER BY figure_of_merit LIMIT 1"
     (row,) = json.loads(answer("results", "--store", str(digits_file), "--sql", query, "--format", "json"))
     assert row == {"number": digits.best.number, "figure_of_merit": digits.best.figure_of_merit}

@@ -46,7 +46,7 @@ def test_every_rank_is_one_letter_in_the_order_of_ranks():
 def test_masters_and_groups_of_workers_are_seen():
     assert "[Mw:w]" not in drawn(BlockLayout(5, 4), masters=1)
     assert "[Mwww]" in drawn(BlockLayout(5, 4), masters=1)
-    assert "[Mww:ww|Mww:ww]" in drawn(BlockLayout(11, 10, folds=2), masters=1, processes=2)
+    assert "[Mww:ww|Mww:ww]" in drawn(BlockLayout(11, 10, n_folds=2), masters=1, processes=2)
 
 
 def test_blocks_without_a_trial_are_drawn_idle_and_counted():
@@ -58,7 +58,7 @@ def test_blocks_without_a_trial_are_drawn_idle_and_counted():
 
 @pytest.mark.parametrize("width", [20, 44, 100])
 def test_no_line_of_the_picture_is_wider_than_the_terminal(width):
-    text = picture(BlockLayout(300, 60, folds=4), 100, make_rank_layout, width).plain.split("\n\n")[0]
+    text = picture(BlockLayout(300, 60, n_folds=4), 100, make_rank_layout, width).plain.split("\n\n")[0]
     assert max(len(line) for line in text.splitlines()) <= width
 
 
@@ -86,6 +86,23 @@ def test_the_block_size_that_a_note_recommends_gives_no_note():
 )
 def test_a_note_recommends_more_ranks_if_there_are_too_few(n, size, folds, note):
     assert note in notes(BlockLayout(n, size, folds), 100)
+
+
+@pytest.mark.parametrize(
+    ("n", "size", "folds", "trials", "note"),
+    [
+        (6, 2, 2, 1, "2 of 5 ranks would be idle, because there is only 1 trial; --block-size auto, or 5, uses them"),
+        (6, 2, 2, 2, "folds get unequal numbers of ranks; -n 7 --block-size 2 makes them equal"),
+        (6, 2, 1, 2, "blocks differ in size; --block-size 1 makes them all equal"),
+    ],
+)
+def test_at_most_one_note_recommends_a_block_size(n, size, folds, trials, note):
+    assert notes(BlockLayout(n, size, folds), trials) == [note]
+
+
+def test_folds_that_must_run_in_turn_to_be_stopped_early_are_no_reason_for_a_note():
+    assert notes(BlockLayout(5, 1, 3), 100) != []
+    assert notes(BlockLayout(5, 1, 3), 100, stop_early=True) == []
 
 
 @pytest.mark.parametrize("stop_early", [False, True])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
+from mpi_opt.cli.main import run
 from mpi_opt.core.space import Integer, Space
 from mpi_opt.core.trial import Outcome
 from mpi_opt.store import Store
@@ -22,6 +25,26 @@ def test_queued_trials_are_not_left_to_others(tmp_path):
         store.event(study.id, SEARCH_STOPPED, "")
         text = search_summary(Study.read(store, "a"), "sqlite:///a.db", 2)
     assert "2 of 2 trials have ended; to resume, run the same command again" in text
+
+
+@pytest.mark.parametrize("store_url", ["sqlite:///a.db", "sqlite://"])
+def test_summary_counts_failed_trials_and_names_the_command_that_shows_their_errors(tmp_path, store_url):
+    with Store.open(str(tmp_path / "a.db")) as store:
+        study = store.create_study("a b", strategy="grid", seed=1, configuration={}, space=Space({"x": Integer(0, 9)}))
+        store.start(study.id, [start(number, {"x": number}) for number in range(3)])
+        outcomes = [Outcome(number, "failed", None, None, 1.0, error="ValueError: no") for number in (0, 2)]
+        outcomes.append(Outcome(1, "complete", 0.5, None, 1.0))
+        store.finish(study.id, [Finish(outcome, 1, 0) for outcome in outcomes])
+        store.event(study.id, STUDY_FINISHED, "")
+        lines = search_summary(Study.read(store, "a b"), store_url, 3).splitlines()
+    if store_url == "sqlite://":  # in memory: no other command can read it
+        assert lines[-1] == "2 of 3 trials failed"
+        return
+    place = lines.index("2 of 3 trials failed; to see why")
+    command = "mpi-opt results --store sqlite:///a.db --study 'a b' --state failed"
+    assert lines[place + 1].strip() == command
+    arguments = [word.replace("sqlite:///", f"sqlite:///{tmp_path}/") for word in shlex.split(command)[1:]]
+    assert run(arguments) == 0
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The queue of trials: those that wait, those that run, and the number of those that have begun."""
+"""The trials of a study that wait or run, and the number of those that have begun."""
 
 from __future__ import annotations
 
@@ -55,25 +55,25 @@ class RunningTrial:
 
 
 @dataclass
-class TrialQueue:
+class UnfinishedTrials:
     """The trials of a study that have not ended, and the number of those that have begun.
 
     Attributes:
-        trials: Number of trials of the study.
+        n_trials: Number of trials of the study.
         waiting: Proposals to run before the strategy is asked for others, with the number of the attempt.
         running: Trial number -> the trial on its block.
         n_begun: Number of trials that run or have ended.
     """
 
-    trials: int
+    n_trials: int
     waiting: list[tuple[Proposal, int]] = field(default_factory=list)
     running: dict[int, RunningTrial] = field(default_factory=dict)
     n_begun: int = 0
 
     @property
-    def is_done(self) -> bool:
+    def has_begun_all(self) -> bool:
         """Whether all trials of the study run or have ended."""
-        return self.n_begun >= self.trials and not self.waiting
+        return self.n_begun >= self.n_trials and not self.waiting
 
     def resume(self, past: PastTrials) -> None:
         """Queues the unfinished trials of the study, except those that run on a block or in a workload system."""
@@ -86,7 +86,7 @@ class TrialQueue:
     def next(self, count: int, ask: Callable[[int], list[Proposal]]) -> list[tuple[Proposal, int]]:
         """At most `count` trials to start: waiting ones first, then new ones from `ask`. They count as begun."""
         first, self.waiting = self.waiting[:count], self.waiting[count:]
-        wanted = min(count - len(first), self.trials - self.n_begun - len(first))
+        wanted = min(count - len(first), self.n_trials - self.n_begun - len(first))
         asked = ask(wanted) if wanted > 0 else []
         self.n_begun += len(first) + len(asked)
         return first + [(proposal, 1) for proposal in asked]
