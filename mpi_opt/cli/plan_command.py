@@ -39,14 +39,14 @@ def show_plan(configuration: StudyConfiguration, n: int) -> None:
     from rich.console import Console
 
     from mpi_opt.views.text.rank_picture import picture
-    from mpi_opt.views.text.rank_plan import notes, plan_text
+    from mpi_opt.views.text.rank_plan import plan_text, recommendation
 
     layout, wanted = configuration.layout(n), configuration.search.trials
     console = Console(highlight=False, soft_wrap=True)
     console.print(plan_text(layout, wanted), markup=False)
     if not layout.is_serial:
         console.print(picture(layout, wanted, _training_layout(configuration), console.width), end="\n\n")
-    for note in notes(layout, wanted, configuration.folds.stop_early):
+    if note := recommendation(layout, wanted, configuration.folds.stop_early):
         console.print(f"note: {note}", style="yellow", markup=False)
 
 

@@ -30,13 +30,12 @@ def plan_text(layout: BlockLayout, trials: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def notes(layout: BlockLayout, trials: int, stop_early: bool = False) -> list[str]:
-    """The highest cost of unfavourable numbers of ranks, folds and trials, with a better choice; empty without one.
+def recommendation(layout: BlockLayout, trials: int, stop_early: bool = False) -> str:
+    """The highest cost of unfavourable numbers of ranks, folds and trials, with a better block size; empty without one.
 
-    There is at most one note, because each recommends another block size.
+    Only one cost is named, because the better block sizes for several of them differ.
     """
-    found = (_note_on_idle_ranks(layout, trials), _note_on_folds(layout, stop_early), _note_on_sizes(layout))
-    return [note for note in found if note][:1]
+    return _note_on_idle_ranks(layout, trials) or _note_on_folds(layout, stop_early) or _note_on_sizes(layout)
 
 
 def _note_on_sizes(layout: BlockLayout) -> str:

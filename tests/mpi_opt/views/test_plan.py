@@ -12,7 +12,7 @@ from mpi_learn.algorithms.rank_layout import make_rank_layout
 from mpi_opt.cli.main import run
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.views.text.rank_picture import ROLES, picture
-from mpi_opt.views.text.rank_plan import notes, plan_text, slurm_script
+from mpi_opt.views.text.rank_plan import plan_text, recommendation, slurm_script
 
 SPACE = """
 study: p
@@ -52,8 +52,8 @@ def test_masters_and_groups_of_workers_are_seen():
 def test_blocks_without_a_trial_are_drawn_idle_and_counted():
     layout = BlockLayout(9, 2)
     assert "C [ww] [··] [··] [··]" in drawn(layout, trials=1)
-    assert any("6 of 8 ranks would be idle" in note for note in notes(layout, 1))
-    assert not notes(layout, 4)
+    assert "6 of 8 ranks would be idle" in recommendation(layout, 1)
+    assert not recommendation(layout, 4)
 
 
 @pytest.mark.parametrize("width", [20, 44, 100])
@@ -70,8 +70,8 @@ def test_a_very_large_job_is_drawn_in_part():
 
 
 def test_the_block_size_that_a_note_recommends_gives_no_note():
-    assert any("--block-size 3 " in note for note in notes(BlockLayout(10, 2), 100))
-    assert not notes(BlockLayout(10, 3), 100)
+    assert "--block-size 3 " in recommendation(BlockLayout(10, 2), 100)
+    assert not recommendation(BlockLayout(10, 3), 100)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_the_block_size_that_a_note_recommends_gives_no_note():
     ],
 )
 def test_a_note_recommends_more_ranks_if_there_are_too_few(n, size, folds, note):
-    assert note in notes(BlockLayout(n, size, folds), 100)
+    assert recommendation(BlockLayout(n, size, folds), 100) == note
 
 
 @pytest.mark.parametrize(
@@ -97,12 +97,12 @@ def test_a_note_recommends_more_ranks_if_there_are_too_few(n, size, folds, note)
     ],
 )
 def test_at_most_one_note_recommends_a_block_size(n, size, folds, trials, note):
-    assert notes(BlockLayout(n, size, folds), trials) == [note]
+    assert recommendation(BlockLayout(n, size, folds), trials) == note
 
 
 def test_folds_that_must_run_in_turn_to_be_stopped_early_are_no_reason_for_a_note():
-    assert notes(BlockLayout(5, 1, 3), 100) != []
-    assert notes(BlockLayout(5, 1, 3), 100, stop_early=True) == []
+    assert recommendation(BlockLayout(5, 1, 3), 100)
+    assert not recommendation(BlockLayout(5, 1, 3), 100, stop_early=True)
 
 
 @pytest.mark.parametrize("stop_early", [False, True])
@@ -111,12 +111,12 @@ def test_every_recommendation_of_a_note_is_possible_and_removes_its_cause(stop_e
         if 0 < n - 1 <= spares:
             continue  # spare ranks alone
         layout = BlockLayout(n, size, folds, spares if n > 1 else 0)
-        for note in notes(layout, 100, stop_early):
+        if note := recommendation(layout, 100, stop_early):
             options = {option: int(value) for option, value in re.findall(r"(-n|--block-size) (\d+)", note)}
             n_better, size_better = options.get("-n", n), options["--block-size"]
             assert size_better <= n_better - 1 - layout.spares, (layout, note)
-            after = notes(BlockLayout(n_better, size_better, folds, layout.spares), 100, stop_early)
-            assert kind_of(note) not in map(kind_of, after), (layout, note)
+            after = recommendation(BlockLayout(n_better, size_better, folds, layout.spares), 100, stop_early)
+            assert kind_of(after) != kind_of(note), (layout, note)
 
 
 def kind_of(note: str) -> str:
