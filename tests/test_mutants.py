@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,16 @@ def test_at_least_150_entries_of_the_lists_match_the_source():
     assert len(mutants) - len(stale) >= 150
     assert len({(one.file, one.old, one.new) for one in mutants}) == len(mutants)
     assert len({str(one) for one in mutants}) == len(mutants)
+
+
+def test_no_wrong_change_is_noticed_only_because_it_uses_an_undefined_name(tmp_path):
+    for index, one in enumerate(read_mutants()):
+        with suppress(StaleMutant):
+            changed = one.applied_to((ROOT / one.file).read_text())
+            (tmp_path / f"mutant_{index}.py").write_text(f"# {one}\n{changed}")
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 def test_changes_are_noticed_unnoticed_or_run_too_long(project, monkeypatch):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mpi_learn.settings.yaml_file import dumped
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from markdown_tables import markdown_table, with_deviation, write_end
 from run_ranks import run_ranks
 

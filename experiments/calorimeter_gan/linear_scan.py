@@ -20,7 +20,7 @@ from compare import N_TEST, N_TRAINING, prepare_data
 
 from mpi_learn.settings.yaml_file import read_yaml
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from run_ranks import run_ranks
 
 

@@ -21,7 +21,7 @@ import h5py
 from mpi_learn.settings.yaml_file import dumped
 from mpi_learn.training.tracing import DATA, read_traces
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from run_ranks import run_ranks
 
 HERE = Path(__file__).resolve().parent

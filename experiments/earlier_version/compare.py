@@ -26,7 +26,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
-sys.path += [str(ROOT / "experiments"), str(ROOT / "experiments" / "training_speed")]
+sys.path += [str(ROOT / "experiments" / "common"), str(ROOT / "experiments" / "training_speed")]
 
 from markdown_tables import markdown_table, write_end  # noqa: E402 - found by the path above
 from turns import Program  # noqa: E402

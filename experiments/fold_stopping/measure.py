@@ -29,7 +29,7 @@ from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real
 from mpi_opt.strategies import make_strategy
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from markdown_tables import markdown_table, with_quartiles, write_end
 
 HERE = Path(__file__).parent

@@ -31,7 +31,7 @@ from scipy.stats import mannwhitneyu
 from mpi_opt.core.space import Dimension, Integer, Parameters, Real, Space
 from mpi_opt.strategies import make_strategy
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from markdown_tables import markdown_table, with_quartiles, write_end
 
 HERE = Path(__file__).resolve().parent
@@ -191,7 +191,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="some of the settings")
     parser.add_argument("--curves", type=Path, default=CURVES, help="file lcbench_curves.npz")
     parser.add_argument("--results", type=Path, default=RESULTS, help="file of results; default: results.json")
-    parser.add_argument("--print", action="store_true", help="only the table, from the file of results")
+    parser.add_argument("--print", action="store_true", help="only table and picture, from the file of results")
     given = parser.parse_args()
     results = json.loads(given.results.read_text()) if given.results.exists() else {}
     for name in [] if given.print else given.only:

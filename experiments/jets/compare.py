@@ -25,7 +25,7 @@ from mpi_learn.known_data import prepare
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt import Study
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from markdown_tables import markdown_table, with_deviation, write_end
 from run_ranks import run_ranks
 

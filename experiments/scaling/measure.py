@@ -24,7 +24,7 @@ import h5py
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-sys.path += [str(HERE.parent), str(HERE.parent / "training_speed"), str(HERE.parent / "slow_link")]
+sys.path += [str(HERE.parent / "common"), str(HERE.parent / "training_speed"), str(HERE.parent / "slow_link")]
 
 from network import SUBNET, Network, slow_network  # noqa: E402 - found by the path above
 from report import BATCH, GRADIENT_BYTES, OF_MPI_LEARN, OF_OPEN_MPI, show  # noqa: E402

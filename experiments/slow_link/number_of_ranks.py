@@ -26,7 +26,7 @@ from tables import with_spread
 
 from mpi_learn.training.tracing import COMMUNICATION, COMPUTE, read_traces
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from markdown_tables import markdown_table
 
 FILE = HERE / "number_of_ranks.json"

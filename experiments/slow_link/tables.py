@@ -10,7 +10,7 @@ import numpy as np
 from runs import N_TRAINING
 from time_to_target import TARGET, seconds_to_target
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from markdown_tables import markdown_table, write_end
 
 HERE = Path(__file__).resolve().parent

@@ -24,7 +24,7 @@ from grid import N_EPOCHS, Table, space
 
 from mpi_opt.strategies import STRATEGIES, make_strategy
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from markdown_tables import markdown_table, with_deviation, write_end
 
 HERE = Path(__file__).parent

@@ -26,7 +26,7 @@ import numpy as np
 from mpi_opt.core.space import Parameters, Real, Space
 from mpi_opt.strategies import Transfer, make_strategy
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from markdown_tables import markdown_table, with_quartiles, write_end
 
 SPACE = Space({name: Real(0, 1) for name in ("a", "b", "c", "d")})

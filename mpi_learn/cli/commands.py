@@ -64,7 +64,7 @@ def train(
     debug: Debug = False,
 ) -> None:
     """Train one model on all ranks that mpirun has started, otherwise in one process."""
-    invocation: Invocation = context.obj
+    invocation: Invocation = context.obj or Invocation(sys.argv[1:], StopRequest())
     request = invocation.request
     if n is not None:
         with reported(None, debug):

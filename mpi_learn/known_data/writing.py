@@ -30,7 +30,7 @@ def write(
     Args:
         path: The HDF5 file. Its folder is created if it does not exist.
         n: The number of samples of all blocks together.
-        blocks: NamedArrays by name, the same names in each block.
+        blocks: Arrays by name, the same names in each block.
         arrays: Descriptions of the arrays, which are stored as attributes of the datasets.
         compress: Whether to compress; for arrays of mostly zeros, like padding or voxels without energy.
 

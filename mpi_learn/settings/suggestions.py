@@ -9,10 +9,10 @@ from pathlib import Path
 N_LISTED = 30
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The name in `known` that is most similar to `name`; None if none is similar."""
+def nearest(name: str, known: Iterable[str], min_likeness: float = 0.5) -> str | None:
+    """The name in `known` that is most similar to `name`; None if none has a likeness, 0 to 1.2, of `min_likeness`."""
     best = max(known, key=lambda other: _likeness(name.lower(), other.lower()), default=None)
-    return best if best is not None and _likeness(name.lower(), best.lower()) >= 0.5 else None
+    return best if best is not None and _likeness(name.lower(), best.lower()) >= min_likeness else None
 
 
 def nearest_file(path: Path, pattern: str = "*") -> str | None:

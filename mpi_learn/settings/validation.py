@@ -50,6 +50,10 @@ CHOICES = ("union_tag_invalid", "literal_error")
 """Pydantic's error types of a value that is not one of several."""
 
 
+MIN_LIKENESS = 0.78
+"""A key is a misspelt `name` if it is at least this similar: `nam` and `nmae` are, `game` and `time` are not."""
+
+
 class InvalidValue(ValueError):
     """An invalid value, as raised by the validators of a configuration."""
 
@@ -98,6 +102,11 @@ class _Invalid:
         if EXPLANATIONS.get(self.kind) is SECTION:
             return A_SECTION
         return EXPECTED.get(self.kind.partition("_")[0], ("", ""))[0]
+
+    @property
+    def is_of_name(self) -> bool:
+        """Whether the name of the key is invalid, and not its value."""
+        return bool(self.error["loc"][-1:] == ("[key]",))
 
     @property
     def misspelt(self) -> str | None:
@@ -152,7 +161,7 @@ def _translated(error: ValidationError, model_class: type[BaseModel], data: Any,
     found = [one for one in found if not one.is_unlikely(found)]
     found.sort(key=lambda one: one.kind != "extra_forbidden")  # may explain a missing key
     key = found[0].key
-    same = [one for one in found if one.key.path == key.path]
+    same = [one for one in found if one.key.path == key.path and one.is_of_name == found[0].is_of_name]
     first = next((one for one in same if one.kind == "string_type"), same[0])  # a name is the shortest form
     problem, cure = _explained(first.error, key)
     if first.kind not in CHOICES and "literal_error" in [one.kind for one in same]:  # the key also accepts some words
@@ -219,7 +228,8 @@ def _misspelt(error: Any, key: _Key) -> str | None:
     else:
         return None
     known = {name for model in models for name in model.model_fields}
-    return nearest("name", [str(name) for name in error["input"] if name not in known])
+    candidates = [str(key) for key, value in error["input"].items() if key not in known and isinstance(value, str)]
+    return nearest("name", candidates, MIN_LIKENESS)
 
 
 def _choices(types: Sequence[Any]) -> list[str]:
@@ -254,7 +264,7 @@ def _explained(error: Any, key: _Key) -> tuple[str, str]:
         wanted = context.get("tag", found)
         return f"there is no {wanted}", suggestion(wanted, _choices(key.types))
     if error["loc"][-1:] == ("[key]",):
-        expected, _ = EXPECTED[kind.partition("_")[0]]
+        expected, _ = EXPECTED.get(kind.partition("_")[0], ("another type", ""))
         cure = f'write "{error["input"]}" in quotes' if kind == "string_type" else "write, for example, `0: …`"
         return f"expected {expected} as the key, found {found}", cure
     if kind in EXPLANATIONS:

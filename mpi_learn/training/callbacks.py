@@ -120,10 +120,12 @@ class Callbacks:
                 if is_copy
                 else " on one rank alone"
             )
+            cures = ["leave out `validation: {mode: thread}`"] * is_copy
+            cures += ["train on one rank"] * (has_weights and self.comm.size > 1)
             raise ConfigurationError(
                 f"a callback changes the {changed} of the model{problem}",
                 where="callbacks",
-                cure="leave out `validation: {mode: thread}`" if is_copy else "train on one rank",
+                cure=" and ".join(cures),
             )
         return now if has_state else None
 

@@ -17,7 +17,7 @@ from mpi_learn.optimizers.configuration import Adam, NotFused, OptimizerConfigur
 from mpi_learn.settings import keys_of_other_libraries
 from mpi_learn.settings.component import Named, component, with_absolute_paths
 from mpi_learn.settings.section import Section, without_numpy
-from mpi_learn.settings.suggestions import suggestion
+from mpi_learn.settings.suggestions import nearest, suggestion
 from mpi_learn.settings.user_code import absolute_specification, is_function
 from mpi_learn.settings.validation import InvalidValue, key_in_file, validated
 from mpi_learn.settings.yaml_file import read_yaml
@@ -225,7 +225,9 @@ class TrainingConfiguration(Section):
             return
         cures = []
         if plain not in known:
-            cures += [suggestion(name, known, "it produces"), f"or add {plain} to `metrics:`"]
+            cures.append(suggestion(name, known, "it produces"))
+            if isinstance(self.metrics, list) and nearest(name, known) is None and not plain.endswith("_loss"):
+                cures.append(f"or add {plain} to `metrics:`")
         if lacks_validation:
             cures.append("give data.validation or data.validation_fraction for val_ metrics")
         problem = f"the training does not produce the metric {name}"

@@ -71,9 +71,9 @@ class BlocksSection(Section):
 
     size: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         1,
-        description="Requested ranks per block, or `auto`, for about ten trials per block. N workers (all ranks but "
-        "rank 0 and the spares) form N / `size` blocks, rounded down, whose sizes differ by at most one; fewer workers "
-        "than `size` form one block. With `size: 5`, 16 workers form blocks of 6, 5 and 5 ranks.",
+        description="Requested ranks per block, or `auto`, for about ten trials per block. The N ranks other than rank "
+        "0 and the spares form N / `size` blocks, rounded down, whose sizes differ by at most one; fewer ranks than "
+        "`size` form one block. With `size: 5`, 16 ranks form blocks of 6, 5 and 5 ranks.",
     )
     spares: int = Field(0, ge=0, description="Number of idle ranks that replace lost ranks.")
 

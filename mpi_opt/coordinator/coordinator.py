@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +22,7 @@ from mpi_opt.coordinator.unfinished_trials import RunningTrial
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import RanksLost, SearchFailed
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, LeftBlock, Lost, Ready, Report, Stop, ToCoordinator
+from mpi_opt.store.errors import StoreNotReadyError
 from mpi_opt.store.store import Store
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.past_trials import EXTERNAL_BLOCK, PastTrials
@@ -80,10 +82,10 @@ class Coordinator:
                     self._handle_external(record)
                 self._give_up_unresponsive()
                 self._stop_if_due()
-                self._clear_suspects()
                 self._stop_without_ranks()
                 self.settings.check_lease()
                 self._record()
+                self._clear_suspects()
                 self._dispatch()
                 self.progress.tick()
             self._conclude()
@@ -111,7 +113,7 @@ class Coordinator:
     def _conclude(self) -> None:
         """Records whether the study is finished."""
         end = self._end or SearchEnd("no trials left", "all trials have ended")
-        no_trials_left = self.unfinished.has_begun_all or end.kind == "no trials left"
+        no_trials_left = self.unfinished.has_begun_all or self.state.is_exhausted or end.kind == "no trials left"
         if end.kind == "target":
             self.store.event(STUDY_FINISHED, end.why)
         elif self.unfinished.running or not no_trials_left:
@@ -226,10 +228,10 @@ class Coordinator:
             self.pool.new_running_trial(proposal, attempt, block, self.settings)
             for (proposal, attempt), block in zip(trials, self.pool.idle, strict=False)
         ]
-        external = set(self.state.external)
+        known = set(self.state.ended)
         if not self.state.start([self.pool.start_of(running) for running in started]):
             for record in self.state.past.ended:
-                if record.number in external:  # it has ended since the store was last asked
+                if record.number not in known:  # a workload system has ended it since the store was last asked
                     self.progress.finished(EXTERNAL_BLOCK, record.outcome, record.parameters)
             self._stop_if_reached(self.state.past, "a trial of a workload system reached the target")
             return
@@ -345,8 +347,9 @@ class Coordinator:
     def _clear_suspects(self) -> None:
         """Corrects the record of trials that may have killed the search, once it is clear that the job is cancelled."""
         if self._must_clear_suspects():
-            self.store.mark_lost([(running.number, running.attempt) for running in self._suspects])
-            self._suspects = []
+            with suppress(StoreNotReadyError):  # not worth an error: the next call tries again
+                self.store.mark_lost([(running.number, running.attempt) for running in self._suspects])
+                self._suspects = []
 
     def _start_no_more(self, end: SearchEnd) -> None:
         """Starts no more trials. If a running trial then reaches the target, this becomes the reason."""

@@ -1,4 +1,4 @@
-"""The state of a study: its strategy, its queue of trials, and the trials that a workload system runs."""
+"""The state of a study: its strategy, its unfinished trials, and the trials that a workload system runs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ class StudyState:
     Attributes:
         unfinished: The trials that wait and run.
         past: The trials of the study when it was last read from the store.
+        ended: The numbers of the trials that have ended, as far as the search knows.
         n_usable: Number of trials with a figure of merit, including earlier searches.
         n_failed: Number of trials that have failed in this search.
     """
 
     def __init__(self, store: RetryingStore, strategy: Strategy, settings: SearchSettings) -> None:
         self.unfinished = UnfinishedTrials(settings.limits.n_trials)
+        self.ended: set[int] = set()
         self.n_usable = self.n_failed = 0
         self._strategy, self._external, self._store = strategy, ExternalTrials(store), store
         self._limits, self._n_folds, self._new_strategy = settings.limits, settings.n_folds, settings.new_strategy
@@ -121,6 +123,7 @@ class StudyState:
 
     def tell(self, proposal: Proposal, outcome: Outcome) -> None:
         """Passes the outcome of a trial to the strategy."""
+        self.ended.add(proposal.number)
         self._strategy.tell(proposal, self._limits.figures_of_merit.measured_cost(outcome, self._n_folds))
         self.n_failed += outcome.figure_of_merit is None
         self.n_usable += outcome.figure_of_merit is not None
@@ -209,4 +212,5 @@ class StudyState:
             past.add_complete(self._complete_trials, self._store.read(lambda store, study_id: store.folds(study_id)))
         self.unfinished.resume(past)
         self._external.resume(past)
+        self.ended = {record.number for record in past.ended}
         self.n_usable = sum(record.figure_of_merit is not None for record in past.ended)

@@ -118,13 +118,15 @@ class FiguresOfMerit:
 
         Returns:
             One value per figure of merit, and the sample standard deviation (K - 1 degrees of freedom) of each over the
-            folds; None in place of the deviations with one fold. A number that is too large for a float is NaN.
+            folds. None in place of the deviations with one fold, or if one is too large for a float. A value that is
+            too large is NaN.
         """
         if len(folds) == 1:
             return self.values(folds[0]), None
         columns = list(zip(*map(self.values, folds), strict=True))
-        uncertainties = tuple(_finite(statistics.stdev, column) for column in columns)
-        return tuple(self.aggregate(column, figure) for figure, column in enumerate(columns)), uncertainties
+        deviations = tuple(_finite(statistics.stdev, column) for column in columns)
+        values = tuple(self.aggregate(column, figure) for figure, column in enumerate(columns))
+        return values, deviations if all(map(math.isfinite, deviations)) else None
 
     def aggregate(self, values: Sequence[float], figure: int = 0) -> float:
         """Aggregates the values, one per fold, of the figure of merit with index `figure`.

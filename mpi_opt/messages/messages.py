@@ -17,7 +17,7 @@
 | coordinator | ranks of a block | `Disband` | `TO_WATCHDOG` | the block has lost a rank, or is given up |
 | any rank | coordinator | `LeftBlock` | `TO_COORDINATOR` | it has left its block and can join another |
 | coordinator | any rank | `Dismissal` | `TO_RANK` | the search is over and the rank runs no trial |
-| coordinator | any rank | `EndProcess` | `TO_WATCHDOG` | it does not leave its block, or its block is retired |
+| coordinator | any rank | `EndProcess` | `TO_WATCHDOG` | it hangs, or its block is retired; see `EndProcess` |
 | coordinator | all live ranks | `SearchResult` | `TO_RANK` | after the last message of the search |
 
 The leader of a block is its first rank. Messages with the tag `TO_WATCHDOG` are received even while user code runs. All

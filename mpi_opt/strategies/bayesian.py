@@ -123,8 +123,8 @@ class Bayesian(Strategy):
         count = whole_number(count, "ask")
         proposals: list[Proposal] = []
         while len(proposals) < count:
-            if (initial := self._bookkeeping.next_initial_point()) is not None:
-                proposals.append(self._bookkeeping.propose(initial))
+            if (known := self._bookkeeping.next_known_point()) is not None:
+                proposals.append(self._bookkeeping.propose(known))
             elif self._bookkeeping.n_asked < self._n_initial or self._history.n_succeeded < MIN_FITTED_COSTS:
                 proposals.append(self._bookkeeping.propose(self._design.new_point(self._bookkeeping)))
             elif len(self._bookkeeping.pending) <= self._options.await_refit_up_to:

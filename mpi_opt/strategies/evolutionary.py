@@ -144,7 +144,7 @@ class Evolutionary(Strategy):
         is_generation_complete = self._bookkeeping.n_asked % self._options.population == 0
         if self._options.generational and is_generation_complete and self._bookkeeping.pending:
             return None
-        return self._bookkeeping.propose(self._bookkeeping.next_initial_point() or self._point())
+        return self._bookkeeping.propose(self._bookkeeping.next_known_point() or self._point())
 
     def _point(self) -> Parameters:
         number = self._bookkeeping.n_asked

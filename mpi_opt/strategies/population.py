@@ -166,7 +166,7 @@ class Population(Strategy):
         return self._options.max_budget is not None and (proposal.budget or 0) >= self._options.max_budget
 
     def _start_network(self) -> Proposal:
-        point = self._bookkeeping.next_initial_point() or self._design.new_point(self._bookkeeping)
+        point = self._bookkeeping.next_known_point() or self._design.new_point(self._bookkeeping)
         return self._bookkeeping.propose(point, budget=self._next_budget(0.0))
 
     def _continue_network(self, number: int) -> Proposal:

@@ -179,7 +179,7 @@ def merged(
     state: State = "pruned" if any(part.was_stopped for part in parts) else "complete"
     figures, uncertainties = figures_of_merit.aggregate_folds(folds)
     if not all(map(math.isfinite, figures)):
-        error = "the figures of merit of the folds are too large for their mean"
+        error = "the figures of merit of the folds are too large to aggregate"
         return Outcome(number, "failed", duration_s=duration_s, folds=folds, error=error)
     return figures_of_merit.outcome(number, state, figures, uncertainties, duration_s, folds)
 

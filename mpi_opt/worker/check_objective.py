@@ -13,7 +13,7 @@ from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
 from mpi_opt.configuration.placeholders import references
 from mpi_opt.core.space import Space
 from mpi_opt.errors import ConfigurationError, UserError
-from mpi_opt.worker.objectives import RESULT_FIGURES, TrainingObjective
+from mpi_opt.worker.objectives import RESULT_FIGURES, TrainingObjective, in_section
 
 
 def check_objective(configuration: StudyConfiguration, space: Space, directory: Path, where: str) -> None:
@@ -47,8 +47,8 @@ def check_objective(configuration: StudyConfiguration, space: Space, directory: 
 
     try:
         n_training, _ = count_samples(training.data)
-    except UserError as error:  # it names a key of the training, such as data.train
-        raise type(error)(error.problem, where=key_in_file(section, error.where), cure=error.cure) from None
+    except UserError as error:
+        raise in_section(error, section) from None
     if configuration.folds.number > n_training:
         raise ConfigurationError(
             f"{n_training} samples cannot be split into {configuration.folds.number} folds",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -148,7 +149,7 @@ class TrainingObjective(Objective):
         try:
             return run(configuration, comm, data=self._loaded(configuration, comm))
         except UserError as error:
-            raise error.at("training") from error
+            raise in_section(error) from error
 
     def _changes(self, trial: Trial, training: Mapping[str, Any]) -> dict[str, Any]:
         """The keys of `training` that differ between trials: seed, number of epochs, and folders."""
@@ -191,6 +192,14 @@ class TrainingObjective(Objective):
             labels = data.training_labels()  # empty with `labels: null`
             self._folds[trial.fold] = data.fold(*trial.split(data.n_training, labels[0] if labels else None))
         return self._folds[trial.fold]
+
+
+def in_section(error: UserError, section: str = "training") -> UserError:
+    """An error of a training, with the section in its location: ``training.data.labels``."""
+    key = re.split(r"[.:]", error.where)[0]
+    if key not in TrainingConfiguration.model_fields:  # a file of the user, or nothing
+        return error.at(section)
+    return type(error)(error.problem, where=f"{section}.{error.where}", cure=error.cure)
 
 
 def _folder_of_trial(base: Path, study: str, number: int, fold: int | None = None) -> Path:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from mpi_learn.cli.launch import launch_environment
@@ -31,13 +32,14 @@ def start_with_n(n: int, path: Path, cwd: Path) -> subprocess.Popen:
     )
 
 
-def ranks_of(mpirun: int) -> list[int]:
-    """The process ids of the ranks of an ``mpirun`` of Open MPI on this host, by rank."""
+def ranks_of(mpirun: int) -> dict[int, int]:
+    """Rank -> process id, of the ranks of an ``mpirun`` of Open MPI on this host that are alive."""
     found = {}
     for pid in children(mpirun):
-        words = Path(f"/proc/{pid}/environ").read_text().split("\0")
-        found |= {int(word.partition("=")[2]): pid for word in words if word.startswith("OMPI_COMM_WORLD_RANK=")}
-    return [found[rank] for rank in sorted(found)]
+        with suppress(OSError):  # it has just ended
+            words = Path(f"/proc/{pid}/environ").read_text().split("\0")
+            found |= {int(word.partition("=")[2]): pid for word in words if word.startswith("OMPI_COMM_WORLD_RANK=")}
+    return found
 
 
 def children(pid: int) -> list[int]:

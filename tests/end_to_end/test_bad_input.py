@@ -452,6 +452,12 @@ CASES = [
     ),
     (
         "training.data.train",
+        ["nonsense://a/b.h5"],
+        "space.yaml: training.data.train: nonsense://a/b.h5: Protocol not known",
+        "use a URL that fsspec supports",
+    ),
+    (
+        "training.data.train",
         ["*.parquet"],
         "space.yaml: training.data.train: *.parquet: no file matches this pattern",
         "check the path and the suffix",
@@ -722,7 +728,7 @@ def test_a_password_is_not_shown(folder, capsys):
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        ("training.data.labels", "far", ["training: data.labels: ", "label", "7"]),
+        ("training.data.labels", "far", ["training.data.labels: ", "label", "7"]),
         ("training.loss", "sparse_crossentropy", ["sparse_crossentropy"]),
         ("training.metrics", ["acuracy"], ["acuracy"]),
     ],

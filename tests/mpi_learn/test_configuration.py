@@ -93,6 +93,12 @@ WRONG = {
         {"loss": {"energy": {"nam": "huber"}}}, "loss.energy.name: this key is required\n",
         "→ write `name` instead of `nam`",
     ),
+    "invalid loss of an output whose name is similar to `name`": (
+        {"loss": {"energy": "mse", "time": ["mae"]}}, "loss.time: expected a text", "NAME",
+    ),
+    "invalid loss of an output with such a name and a section": (
+        {"loss": {"game": {"nam": "huber"}}}, "loss.game.name: this key is required", "write `name` instead of `nam`",
+    ),
     "misspelt name of a loss with arguments": (
         {"loss": {"nam": "huber", "delta": 2.0}}, "loss.name: this key is required\n", "write `name` instead of `nam`",
     ),
@@ -115,6 +121,10 @@ WRONG = {
     "a class that is not a number": (
         {"data": GOOD["data"] | {"class_weight": {"a": 1}}},
         "data.class_weight.a: expected an integer as the key, found 'a'\n", "→ write, for example, `0: …`",
+    ),
+    "a class and its weight that are not numbers": (
+        {"data": GOOD["data"] | {"class_weight": {"signal": "5,0"}}}, "data.class_weight.signal: expected an integer",
+        "write, for example, `0: …`",
     ),
     "a number in place of features": (
         {"data": GOOD["data"] | {"features": 3}}, "data.features: expected a text, a section of keys or a list, found",

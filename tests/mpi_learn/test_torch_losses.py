@@ -119,6 +119,7 @@ def test_own_metric_receives_what_an_own_loss_receives_whatever_other_metrics_th
     model = make_model(settings, Example((x,), (y,)))
     found = model.metrics(model.evaluate((x,), (y,)))
     assert found["energy_error"] == pytest.approx(found["loss"])
+    assert list(found) == ["loss", *[f"energy_{name}" for name in others], "energy_error"]
     if others:
         (output,) = model.predict((x,))
         assert found["energy_mae"] == pytest.approx(np.abs(output[:, 0] - y).mean())

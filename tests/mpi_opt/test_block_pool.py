@@ -1,4 +1,4 @@
-"""How the blocks of a search are formed, freed and disbanded."""
+"""How the blocks of a search are formed and disbanded."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def pool() -> BlockPool:
     return BlockPool(link, BlockMembership.of(BlockLayout(5, 2)))
 
 
-def test_the_block_that_has_waited_longest_is_the_first_free_one(pool):
+def test_the_block_that_has_waited_longest_is_the_first_idle_one(pool):
     assert all(pool.mark_ready(Ready(block, "host")) for block in (1, 0))
     assert pool.idle == [1, 0]
 
 
-def test_a_block_that_was_disbanded_before_it_was_ready_is_not_free(pool):
+def test_a_block_that_was_disbanded_before_it_was_ready_is_not_idle(pool):
     pool.disband(0)
     assert not pool.mark_ready(Ready(0, "host"))
     assert pool.idle == []
 
 
-def test_a_free_block_that_is_disbanded_is_not_free(pool):
+def test_an_idle_block_that_is_disbanded_is_not_idle(pool):
     pool.mark_ready(Ready(0, "host"))
     pool.disband(0)
     assert pool.idle == []

@@ -305,7 +305,7 @@ def test_a_target_that_a_workload_system_reached_stops_the_trials_that_still_run
     assert store.events == ["study_finished"]
 
 
-def test_a_trial_that_a_workload_system_ends_just_before_another_one_is_shown():
+def test_trials_that_a_workload_system_ends_between_two_starts_are_shown():
     shown = []
 
     class Shown(Progress):
@@ -318,19 +318,31 @@ def test_a_trial_that_a_workload_system_ends_just_before_another_one_is_shown():
     pool = BlockPool(ScriptedLink(squares), BlockMembership.of(BlockLayout(2, 1)))
     settings = SearchSettings(SearchLimits(4), progress=Shown(), new_strategy=ListedStrategy)
     Coordinator(pool, ListedStrategy(), store, 1, settings).run()
-    assert shown == [(0, 1), (EXTERNAL_BLOCK, 0), (0, 3)]
+    assert shown == [(0, 1), (EXTERNAL_BLOCK, 0), (EXTERNAL_BLOCK, 2), (0, 3)]
+
+
+class NoTimeAfterFirst(StopCondition):
+    """After the first trial has ended there is no time for another one."""
+
+    n_ended = 0
+
+    def add_duration(self, duration_s):
+        self.n_ended += 1
+
+    def has_time_for_one(self):
+        return self.n_ended == 0
+
+
+@pytest.mark.parametrize(("n_points", "event"), [(2, "study_finished"), (3, "search_stopped")])
+def test_a_study_is_finished_if_its_last_point_ends_when_no_more_trials_start(n_points, event):
+    store, pool = ListedStore(), BlockPool(ScriptedLink(squares), BlockMembership.of(BlockLayout(3, 1)))
+    settings = SearchSettings(SearchLimits(9), stop_condition=NoTimeAfterFirst())
+    Coordinator(pool, ListedStrategy(n=n_points), store, 1, settings).run()
+    assert len(store.finished) == 2
+    assert store.events == [event]
 
 
 def test_a_target_that_is_reached_when_no_more_trials_start_is_the_reason_of_the_end():
-    class NoTimeAfterFirst(StopCondition):
-        n_ended = 0
-
-        def add_duration(self, duration_s):
-            self.n_ended += 1
-
-        def has_time_for_one(self):
-            return self.n_ended == 0
-
     store, pool = (
         ListedStore(),
         BlockPool(

@@ -18,7 +18,7 @@ from mpi_learn.data.files.reader import Reader
 from mpi_learn.data.files.remote import Copies
 from mpi_learn.data.formats.open_source import open_source
 from mpi_learn.data.formats.source import Source
-from mpi_learn.errors import DataError
+from mpi_learn.errors import DataError, UserError
 
 OpenSource = Callable[[str], Source]
 Readers = tuple[Reader, Reader, Reader]
@@ -121,6 +121,17 @@ def count_samples(configuration: DataConfiguration) -> tuple[int, int]:
     return training.n_samples - n_held_out, n_held_out
 
 
+@contextmanager
+def _errors_at(key: str) -> Iterator[None]:
+    """Adds the key to errors that name only a file or a URL: it is damaged, of no known format, or not reachable."""
+    try:
+        yield
+    except UserError as error:
+        if error.where.startswith("data."):
+            raise
+        raise error.at(f"data.{key}") from error
+
+
 def _make_plan(
     configuration: DataConfiguration, key: str, opened: OpenSource, first: Readers | None = None
 ) -> tuple[DataPlan, Readers]:
@@ -131,11 +142,11 @@ def _make_plan(
     """
     parts: list[FilePart] = []
     kinds: list[list[tuple[ArrayKind, ...]]] = [[], [], []]
-    for place in find_files(getattr(configuration, key), f"data.{key}"):
-        try:
+    with _errors_at(key):
+        places = find_files(getattr(configuration, key), f"data.{key}")
+    for place in places:
+        with _errors_at(key):
             found = readers(opened(place), configuration)
-        except DataError as error:  # of a file that is damaged or of no known format: it names only the file
-            raise error if error.where.startswith("data.") else error.at(f"data.{key}") from None
         if found[0].n_samples == 0:
             continue
         first = first or found
@@ -144,8 +155,8 @@ def _make_plan(
             kinds_so_far.append(reader.kinds)
         parts.append(_part(place, found, configuration))
     if not parts or first is None:
-        places = ", ".join(getattr(configuration, key))
-        raise DataError("there is no sample in any file", where=f"data.{key}: {places}", cure="name files with samples")
+        names = ", ".join(getattr(configuration, key))
+        raise DataError("there is no sample in any file", where=f"data.{key}: {names}", cure="name files with samples")
     plan = DataPlan(tuple(parts), *map(_promote_kinds, kinds))
     _check_weights_and_dtypes(plan, configuration)
     return plan, first

@@ -19,6 +19,7 @@ from mpi_learn.models.torch_.torch_inputs import arguments_of, described, flat_o
 from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
 from mpi_learn.models.torch_.torch_network import TorchNetwork, least_samples, tensors, trainable_parameters
 from mpi_learn.models.torch_.torch_total_loss import make_total_loss, split_metrics
+from mpi_learn.settings.component import component
 
 FIRST_STATE = 3
 """Index of the first metric state in the sums."""
@@ -167,10 +168,8 @@ class TorchModel(Model):
                 cure="write `metrics`, which are not weighted",
             )
         made: list[tuple[str, tuple[int, int] | None, Metric]] = []
-        if self._loss.joint is not None:
-            of_all, metrics = split_metrics(metrics)
-            made = [(wanted.key, None, make_metric(wanted, None, (), None)) for wanted in of_all]
-        for index, of_output in enumerate(outputs.metrics(metrics)):
+        _, of_single_outputs = split_metrics(metrics) if self._loss.joint is not None else ([], metrics)
+        for index, of_output in enumerate(outputs.metrics(of_single_outputs)):
             label = losses.labels[index]
             for wanted in of_output:
                 if label is None:
@@ -181,7 +180,13 @@ class TorchModel(Model):
                     )
                 metric = make_metric(wanted, losses.losses[index], outputs.shapes[index], example.y[label])
                 made.append((outputs.key(index, wanted), (index, label), metric))
-        return made
+        if of_single_outputs is metrics or isinstance(metrics, dict):
+            return made
+        remaining = iter(made)  # those of the only output
+        return [
+            (wanted.key, None, make_metric(wanted, None, (), None)) if wanted.is_own else next(remaining)
+            for wanted in map(component, metrics)
+        ]
 
     def _check(self, example: Example, in_evaluation: Outputs) -> None:
         """One pass in each mode on the example, for errors before the first step.

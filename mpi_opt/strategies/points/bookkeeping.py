@@ -65,8 +65,8 @@ class Bookkeeping:
             return False
         return self._encoding is None or not is_near(self._encoding.row(parameters), self._points.rows)
 
-    def next_initial_point(self) -> Parameters | None:
-        """Removes and returns the next of the points `initial` that has not been seen; None if there is none."""
+    def next_known_point(self) -> Parameters | None:
+        """Removes and returns the next known point that has not been seen; None if there is none."""
         while self._initial:
             point = self._initial.pop(0)
             if self._key(point) not in self._seen:
@@ -74,14 +74,14 @@ class Bookkeeping:
         return None
 
     def ask(self, count: object, new_point: Callable[[], Parameters | None]) -> list[Proposal]:
-        """Makes `count` proposals: initial points first, then those of `new_point`, until it returns None.
+        """Makes `count` proposals: known points first, then those of `new_point`, until it returns None.
 
         Raises:
             ConfigurationError: `count` is not a whole number of 0 or more.
         """
 
         def proposal() -> Proposal | None:
-            point = self.next_initial_point() or new_point()
+            point = self.next_known_point() or new_point()
             return None if point is None else self.propose(point)
 
         return proposals_up_to(count, proposal)

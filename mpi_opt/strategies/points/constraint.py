@@ -17,20 +17,20 @@ from mpi_opt.core.space import Parameters, Space
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.points.checks import unknown_hyperparameter
 
-MAX_POWER_BITS = 10_000
+MAX_INTEGER_SIZE = 10_000
 """Limit for integers: the number of bits of a power, estimated within a factor of two, and the number of digits that
 `round` removes. An expression that exceeds it violates the constraint. Powers of real numbers are not limited."""
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    if isinstance(base, int) and isinstance(exponent, int) and (base.bit_length() - 1) * exponent > MAX_POWER_BITS:
-        raise OverflowError(f"a power of more than {MAX_POWER_BITS} bits")
+    if isinstance(base, int) and isinstance(exponent, int) and (base.bit_length() - 1) * exponent > MAX_INTEGER_SIZE:
+        raise OverflowError(f"a power of more than {MAX_INTEGER_SIZE} bits")
     return base**exponent
 
 
 def _rounded(value: Any, digits: Any = None) -> Any:
-    if digits is not None and digits < -MAX_POWER_BITS:
-        raise OverflowError(f"more than {MAX_POWER_BITS} digits to round off")
+    if digits is not None and digits < -MAX_INTEGER_SIZE:
+        raise OverflowError(f"more than {MAX_INTEGER_SIZE} digits to round off")
     return round(value, digits)
 
 

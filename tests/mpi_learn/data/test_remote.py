@@ -281,7 +281,7 @@ def test_partial_copies_of_a_dead_process_are_removed(remote_folder, tmp_path):
 def test_a_url_that_leads_nowhere_is_named(place, said):
     with pytest.raises(DataError, match=said) as caught:
         count_samples(configured(place))
-    assert place in str(caught.value)
+    assert f"data.train: {place}" in str(caught.value)
 
 
 def test_npy_files_that_a_glob_of_urls_matches_are_refused(tmp_path):

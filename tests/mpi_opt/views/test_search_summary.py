@@ -28,7 +28,7 @@ def test_queued_trials_are_not_left_to_others(tmp_path):
 
 
 @pytest.mark.parametrize("store_url", ["sqlite:///a.db", "sqlite://"])
-def test_summary_counts_failed_trials_and_names_the_command_that_shows_their_errors(tmp_path, store_url):
+def test_summary_counts_failed_trials_and_names_the_command_that_shows_their_errors(tmp_path, store_url, capsys):
     with Store.open(str(tmp_path / "a.db")) as store:
         study = store.create_study("a b", strategy="grid", seed=1, configuration={}, space=Space({"x": Integer(0, 9)}))
         store.start(study.id, [start(number, {"x": number}) for number in range(3)])
@@ -45,6 +45,7 @@ def test_summary_counts_failed_trials_and_names_the_command_that_shows_their_err
     assert lines[place + 1].strip() == command
     arguments = [word.replace("sqlite:///", f"sqlite:///{tmp_path}/") for word in shlex.split(command)[1:]]
     assert run(arguments) == 0
+    assert "ValueError: no" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

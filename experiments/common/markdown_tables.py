@@ -1,4 +1,4 @@
-"""Tables for the README files. Scripts in the folders find this file through ``sys.path``."""
+"""Tables for the README files. Scripts find this file through ``sys.path``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a Python program on MPI ranks of this machine. Scripts in the folders find this file through ``sys.path``."""
+"""Runs a Python program on MPI ranks of this machine. Scripts find this file through ``sys.path``."""
 
 from __future__ import annotations
 
