@@ -35,6 +35,10 @@ class ListedStrategy(Strategy):
         self.next, self.left = numbers.stop, self.left - len(numbers)
         return [Proposal(number, {"x": number}) for number in numbers]
 
+    @property
+    def finished(self) -> bool:
+        return self.left == 0
+
     def tell(self, proposal: Proposal, outcome: float | Failed) -> None:
         self.told.append((proposal.number, outcome))
 
