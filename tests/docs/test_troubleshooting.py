@@ -170,6 +170,7 @@ PROVOKED: dict[str, Callable[[], object]] = {
     "expected a Keras or PyTorch model": lambda: _check(STUDY),
     "building the model with": lambda: _text("model.py", "def build_model(units):\n    1 / 0\n") or _check(STUDY),
     "no *.db file in this folder": lambda: run(["results"]),
+    "this folder has several *.db files": lambda: [Path(f"{name}.db").touch() for name in "ab"] and run(["results"]),
     "the store has several studies": lambda: _searched("one", "two") and run(["best"]),
     "there is no study": lambda: _searched("one") and run(["best", "--study", "on"]),
     "was created with another": lambda: _searched("one") and _searched("one", change={"direction": "maximize"}),

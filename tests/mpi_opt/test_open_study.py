@@ -159,7 +159,7 @@ def test_trial_that_ends_between_two_queries_is_not_read_as_running_too():
         def ended_trials(self, study_id):
             return [record("complete")]
 
-    past = PastTrials.read(StoreOfOneTrial(), 1, figures_of_merit=None, folds=1)
+    past = PastTrials.read(StoreOfOneTrial(), 1, figures_of_merit=None, n_folds=1)
     assert [one.state for one in past.ended] == ["complete"]
     assert (past.unfinished, past.external) == ([], frozenset())
 
