@@ -228,7 +228,7 @@ class Coordinator:
             self.pool.new_running_trial(proposal, attempt, block, self.settings)
             for (proposal, attempt), block in zip(trials, self.pool.idle, strict=False)
         ]
-        known = set(self.state.ended)
+        known = self.state.ended  # after a conflict, `start` puts a new set in its place
         if not self.state.start([self.pool.start_of(running) for running in started]):
             for record in self.state.past.ended:
                 if record.number not in known:  # a workload system has ended it since the store was last asked
