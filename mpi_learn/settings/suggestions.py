@@ -8,6 +8,9 @@ from pathlib import Path
 
 N_LISTED = 30
 
+MISSPELT_LIKENESS = 0.78
+"""Names of at least this likeness differ by a typing error: `nam` and `nmae` are `name`, `game` and `time` are not."""
+
 
 def nearest(name: str, known: Iterable[str], min_likeness: float = 0.5) -> str | None:
     """The name in `known` that is most similar to `name`; None if none has a likeness, 0 to 1.2, of `min_likeness`."""

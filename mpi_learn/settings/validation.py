@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.settings.suggestions import nearest, suggestion
+from mpi_learn.settings.suggestions import MISSPELT_LIKENESS, nearest, suggestion
 
 Validated = TypeVar("Validated", bound=BaseModel)
 
@@ -48,10 +48,6 @@ EXPLANATIONS = {
 
 CHOICES = ("union_tag_invalid", "literal_error")
 """Pydantic's error types of a value that is not one of several."""
-
-
-MIN_LIKENESS = 0.78
-"""A key is a misspelt `name` if it is at least this similar: `nam` and `nmae` are, `game` and `time` are not."""
 
 
 class InvalidValue(ValueError):
@@ -229,7 +225,7 @@ def _misspelt(error: Any, key: _Key) -> str | None:
         return None
     known = {name for model in models for name in model.model_fields}
     candidates = [str(key) for key, value in error["input"].items() if key not in known and isinstance(value, str)]
-    return nearest("name", candidates, MIN_LIKENESS)
+    return nearest("name", candidates, MISSPELT_LIKENESS)
 
 
 def _choices(types: Sequence[Any]) -> list[str]:

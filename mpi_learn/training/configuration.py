@@ -17,7 +17,7 @@ from mpi_learn.optimizers.configuration import Adam, NotFused, OptimizerConfigur
 from mpi_learn.settings import keys_of_other_libraries
 from mpi_learn.settings.component import Named, component, with_absolute_paths
 from mpi_learn.settings.section import Section, without_numpy
-from mpi_learn.settings.suggestions import nearest, suggestion
+from mpi_learn.settings.suggestions import MISSPELT_LIKENESS, nearest, suggestion
 from mpi_learn.settings.user_code import absolute_specification, is_function
 from mpi_learn.settings.validation import InvalidValue, key_in_file, validated
 from mpi_learn.settings.yaml_file import read_yaml
@@ -226,7 +226,8 @@ class TrainingConfiguration(Section):
         cures = []
         if plain not in known:
             cures.append(suggestion(name, known, "it produces"))
-            if isinstance(self.metrics, list) and nearest(name, known) is None and not plain.endswith("_loss"):
+            is_misspelt = nearest(name, known, MISSPELT_LIKENESS) is not None
+            if isinstance(self.metrics, list) and not is_misspelt and not plain.endswith("_loss"):
                 cures.append(f"or add {plain} to `metrics:`")
         if lacks_validation:
             cures.append("give data.validation or data.validation_fraction for val_ metrics")

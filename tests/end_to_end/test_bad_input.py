@@ -530,7 +530,7 @@ def test_check_names_the_file_and_section_of_a_mistake_that_only_a_framework_det
     content = changed("training.data.labels", "far") | {"figure_of_merit": "loss"}
     (folder / "space.yaml").write_text(yaml.safe_dump(content))
     assert run(["check", "space.yaml"]) == INVALID
-    assert capsys.readouterr().err.startswith("mpi-opt: space.yaml: training: data.labels: ")
+    assert capsys.readouterr().err.startswith("mpi-opt: space.yaml: training.data.labels: ")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from mpi_opt.core.folds.fold_stopping import MIN_COMPARED_TRIALS
 from mpi_opt.core.space import Real
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.study.study import Study
-from mpi_opt.views.text.rank_plan import notes
+from mpi_opt.views.text.rank_plan import recommendation
 from mpi_opt.views.text.tables import trial_page
 from tests.end_to_end.objectives import uneven_folds
 from tests.world import in_world
@@ -158,4 +158,4 @@ def test_early_stopping_is_shown(search, tmp_path):
     study = Study.open(f"sqlite:///{tmp_path}/test.db", "test")
     page = trial_page(study, study.trials[number], study.folds([number]), [], [])
     assert f"pruned after {len(folds[number])} of 5 folds" in page
-    assert "--block-size 2 or less runs them in turn" in notes(BlockLayout(6, 5, 5), 40, stop_early=True)[0]
+    assert "--block-size 2 or less runs them in turn" in recommendation(BlockLayout(6, 5, 5), 40, stop_early=True)
