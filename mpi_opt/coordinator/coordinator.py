@@ -342,7 +342,7 @@ class Coordinator:
 
     def _must_clear_suspects(self) -> bool:
         """Whether trials are recorded as suspects, although the job is being cancelled."""
-        return bool(self._suspects) and not self.stop_condition.may_be_death_of_a_rank()
+        return bool(self._suspects) and self.stop_condition.request.has_copies
 
     def _clear_suspects(self) -> None:
         """Corrects the record of trials that may have killed the search, once it is clear that the job is cancelled."""

@@ -56,7 +56,6 @@ class ListedStore:
         self.records, self.started, self.finished, self.requeued, self.events = list(records), [], [], [], []
         self.details: list[str] = []
         self.attempted: list[AttemptRecord] = []
-        self.cleared: list[tuple[int, int]] = []
 
     def trials(self, study_id: int, states=None, numbers=None) -> list[TrialRecord]:
         found = [record for record in self.records if numbers is None or record.number in numbers]
@@ -78,7 +77,7 @@ class ListedStore:
         self.requeued += numbers
 
     def mark_lost(self, study_id: int, killed) -> None:
-        self.cleared += killed
+        pass
 
     def event(self, study_id: int, kind: str, detail: str) -> None:
         self.events.append(kind)

@@ -18,7 +18,7 @@ from mpi_learn.models.outputs import Outputs, names_in_history
 from mpi_learn.models.torch_.torch_inputs import arguments_of, described, flat_outputs
 from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
 from mpi_learn.models.torch_.torch_network import TorchNetwork, least_samples, tensors, trainable_parameters
-from mpi_learn.models.torch_.torch_total_loss import make_total_loss, split_metrics
+from mpi_learn.models.torch_.torch_total_loss import make_total_loss, metrics_of_single_outputs
 from mpi_learn.settings.component import component
 
 FIRST_STATE = 3
@@ -168,7 +168,8 @@ class TorchModel(Model):
                 cure="write `metrics`, which are not weighted",
             )
         made: list[tuple[str, tuple[int, int] | None, Metric]] = []
-        _, of_single_outputs = split_metrics(metrics) if self._loss.joint is not None else ([], metrics)
+        has_joint_loss = self._loss.joint is not None
+        of_single_outputs = metrics_of_single_outputs(metrics) if has_joint_loss else metrics
         for index, of_output in enumerate(outputs.metrics(of_single_outputs)):
             label = losses.labels[index]
             for wanted in of_output:
@@ -180,11 +181,11 @@ class TorchModel(Model):
                     )
                 metric = make_metric(wanted, losses.losses[index], outputs.shapes[index], example.y[label])
                 made.append((outputs.key(index, wanted), (index, label), metric))
-        if of_single_outputs is metrics or isinstance(metrics, dict):
+        if not has_joint_loss or isinstance(metrics, dict):
             return made
-        remaining = iter(made)  # those of the only output
+        of_only_output = iter(made)
         return [
-            (wanted.key, None, make_metric(wanted, None, (), None)) if wanted.is_own else next(remaining)
+            (wanted.key, None, make_metric(wanted, None, (), None)) if wanted.is_own else next(of_only_output)
             for wanted in map(component, metrics)
         ]
 

@@ -15,7 +15,7 @@ from mpi_learn.models.labels import OutputLosses, output_losses
 from mpi_learn.models.outputs import Outputs
 from mpi_learn.models.torch_.torch_inputs import flat_outputs
 from mpi_learn.models.torch_.torch_losses import Loss, make_loss, make_output_loss
-from mpi_learn.settings.component import Component, component
+from mpi_learn.settings.component import component
 
 
 @dataclass(frozen=True)
@@ -69,19 +69,16 @@ def make_total_loss(settings: ModelSettings, outputs: Outputs, example: Example)
         )
     n = len(outputs)
     labels: Sequence[int | None] = [None] * n  # only metrics of single outputs need labels that match the outputs
-    _, of_single_outputs = split_metrics(settings.metrics)
+    of_single_outputs = metrics_of_single_outputs(settings.metrics)
     if of_single_outputs and len(example.y) and (isinstance(of_single_outputs, dict) or n == 1):
         labels = outputs.labels(example.y_names, len(example.y), outputs.losses(settings.loss))
     of_outputs = OutputLosses([loss] * n, [None] * n, labels, may_be_sums=True)
     return TotalLoss(of_outputs, joint=loss, label_names=example.y_names)
 
 
-def split_metrics(metrics: Metrics) -> tuple[list[Component], Metrics]:
-    """Beside a joint loss: the user's metrics, which receive all outputs and labels, and the metrics of single outputs.
+def metrics_of_single_outputs(metrics: Metrics) -> Metrics:
+    """The metrics of single outputs beside a joint loss: all of a mapping, or those of a list that are not the user's.
 
-    In a mapping, every metric belongs to a single output.
+    The user's metrics in a list receive all outputs and labels.
     """
-    if isinstance(metrics, dict):
-        return [], metrics
-    components = list(map(component, metrics))
-    return [wanted for wanted in components if wanted.is_own], [wanted for wanted in components if not wanted.is_own]
+    return metrics if isinstance(metrics, dict) else [one for one in metrics if not component(one).is_own]

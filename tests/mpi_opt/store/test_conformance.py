@@ -92,7 +92,7 @@ def test_a_trial_that_runs_again_has_the_start_of_its_latest_attempt(store: Stor
     assert trial.started_at == second.started_at
 
 
-def test_only_a_killed_attempt_is_cleared(store: Store) -> None:
+def test_only_a_killed_attempt_can_be_marked_as_lost(store: Store) -> None:
     study = create(store)
     for attempt, outcome in enumerate(("killed", "killed", "lost"), 1):
         store.start(study.id, [start(0, attempt=attempt)])
