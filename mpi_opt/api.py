@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mpi_learn.cli.launchers import check_world, is_launched
-from mpi_learn.cli.stop_request import StopRequest, ignored_requests
+from mpi_learn.job.launchers import check_world, is_launched
+from mpi_learn.job.stop_request import StopRequest, ignored_requests
 from mpi_learn.mpi import communicators, lost_ranks
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.validation import validated

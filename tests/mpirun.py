@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mpi_learn.cli.launch import launch_environment
+from mpi_learn.job.launch import launch_environment
 
 _BESIDE = Path(sys.executable).with_name("mpirun")
 MPIRUN = str(_BESIDE) if _BESIDE.exists() else shutil.which("mpirun") or "mpirun"

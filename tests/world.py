@@ -24,7 +24,7 @@ import time
 import warnings
 from pathlib import Path
 
-from mpi_learn.cli.launch import launch_environment
+from mpi_learn.job.launch import launch_environment
 from tests.mpirun import MPIRUN, PROTECTED, mpirun, patient_s
 
 MAX_RANKS = 16

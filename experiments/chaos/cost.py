@@ -16,7 +16,7 @@ from pathlib import Path
 from launched import Launched, end_in_order, query
 from storm import space
 
-from mpi_learn.cli.launch import find_mpirun, launch_flags
+from mpi_learn.job.launch import find_mpirun, launch_flags
 from mpi_learn.known_data import prepare
 
 HERE = Path(__file__).parent

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.job.launch import find_mpirun, launch_environment, launch_flags
 from mpi_learn.settings.yaml_file import dumped
 
 

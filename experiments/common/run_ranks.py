@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.job.launch import find_mpirun, launch_environment, launch_flags
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 

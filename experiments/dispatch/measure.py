@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.job.launch import find_mpirun, launch_environment, launch_flags
 from mpi_learn.settings.yaml_file import dumped
 
 HERE = Path(__file__).parent

@@ -31,7 +31,7 @@ sys.path += [str(ROOT / "experiments" / "common"), str(ROOT / "experiments" / "t
 from markdown_tables import markdown_table, write_end  # noqa: E402 - found by the path above
 from turns import Program  # noqa: E402
 
-from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags  # noqa: E402
+from mpi_learn.job.launch import find_mpirun, launch_environment, launch_flags  # noqa: E402
 
 N_SAMPLES = {"mlp": 38400, "cnn": 5120, "lstm": 7680}
 KINDS = [(kind, ranks) for kind in ("ours-keras", "ours-torch") for ranks in (1, 2)]

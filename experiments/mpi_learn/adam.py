@@ -110,7 +110,7 @@ def measure(work: Path, *, smoke: bool) -> dict[str, list[float]]:
 
     The short form leaves out TensorFlow, which takes seconds to load.
     """
-    from mpi_learn.cli.launch import launch_environment
+    from mpi_learn.job.launch import launch_environment
 
     threads = ("OMP", "OPENBLAS", "NUMEXPR", "NUMBA")
     one = {f"{name}_NUM_THREADS": "1" for name in threads}

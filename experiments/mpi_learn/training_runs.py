@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.job.launch import find_mpirun, launch_environment, launch_flags
 
 HERE = Path(__file__).parent.resolve()
 

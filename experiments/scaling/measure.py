@@ -30,7 +30,7 @@ from network import SUBNET, Network, slow_network  # noqa: E402 - found by the p
 from report import BATCH, GRADIENT_BYTES, OF_MPI_LEARN, OF_OPEN_MPI, show  # noqa: E402
 from turns import Program  # noqa: E402
 
-from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags  # noqa: E402
+from mpi_learn.job.launch import find_mpirun, launch_environment, launch_flags  # noqa: E402
 from mpi_learn.mpi.library import EAGER_BYTES, EAGER_LIMIT  # noqa: E402
 from mpi_learn.training import tracing  # noqa: E402
 

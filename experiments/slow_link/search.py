@@ -22,7 +22,7 @@ from network import Network, slow_network
 from runs import N_RANKS
 from slow_link import BANDWIDTH_MBIT_S, HERE, LATENCY_S, mpirun, write_images
 
-from mpi_learn.cli.launch import launch_environment
+from mpi_learn.job.launch import launch_environment
 from mpi_learn.settings.yaml_file import dumped, read_yaml
 
 FILES = ("search.yaml", "model.py", "time_to_target.py")

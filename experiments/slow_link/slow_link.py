@@ -24,7 +24,7 @@ from network import SUBNET, Network, slow_network
 from runs import N_RANKS, N_TRAINING, ROWS, TUNING, WARM_UP, Run, seeds
 from tables import show, with_spread
 
-from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.job.launch import find_mpirun, launch_environment, launch_flags
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results.json"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.job.launch import find_mpirun, launch_environment, launch_flags
 from mpi_learn.mpi.messaging import broadcast_sleeping
 
 HERE = Path(__file__).parent

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from mpi_learn.cli.exit_status import FAILED, INTERRUPTED
-from mpi_learn.cli.launchers import launched_rank
 from mpi_learn.errors import MPILearnError, TrainingError, UserError, without_passwords
+from mpi_learn.job.exit_status import FAILED, INTERRUPTED
+from mpi_learn.job.launchers import launched_rank
 
 if TYPE_CHECKING:
     from mpi_learn.mpi.communicators import Communicator

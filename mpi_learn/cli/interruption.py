@@ -6,8 +6,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from mpi_learn.cli.slurm import job_end_s, margin_s
-from mpi_learn.cli.stop_request import StopRequest
+from mpi_learn.job.slurm import job_end_s, margin_s
+from mpi_learn.job.stop_request import StopRequest
 
 if TYPE_CHECKING:
     from mpi_learn.mpi.communicators import Communicator

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from mpi_learn.cli.launchers import is_launched
+from mpi_learn.job.launchers import is_launched
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mpi_learn.cli.exit_status import FINISHED, UNFINISHED
+from mpi_learn.job.exit_status import FINISHED, UNFINISHED
 from mpi_opt.cli.store_options import MAX_TRIAL_NUMBER, StoreUrl, StudyName, find_study, find_trial, show, store_url
 from mpi_opt.errors import ConfigurationError
 

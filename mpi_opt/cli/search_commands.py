@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mpi_learn.cli.exit_status import FINISHED
-from mpi_learn.cli.launch import Launch, without_n
-from mpi_learn.cli.launchers import check_allocation, check_not_launched, is_launched
-from mpi_learn.cli.stop_request import StopRequest
+from mpi_learn.job.exit_status import FINISHED
+from mpi_learn.job.launch import Launch, without_n
+from mpi_learn.job.launchers import check_allocation, check_not_launched, is_launched
+from mpi_learn.job.stop_request import StopRequest
 from mpi_opt.cli.override_options import Changes, SpaceFile, overriding
 from mpi_opt.cli.plan_command import show_plan
 from mpi_opt.cli.rank_logs import log_to_file, make_log_folder

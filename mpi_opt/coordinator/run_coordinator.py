@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
-from mpi_learn.cli.slurm import job_end_s
-from mpi_learn.cli.stop_request import StopRequest
+from mpi_learn.job.slurm import job_end_s
+from mpi_learn.job.stop_request import StopRequest
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.block_pool import BlockPool

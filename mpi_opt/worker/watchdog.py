@@ -30,7 +30,7 @@ import threading
 import time
 from typing import Any, NoReturn
 
-from mpi_learn.cli.exit_status import UNFINISHED
+from mpi_learn.job.exit_status import UNFINISHED
 from mpi_learn.mpi import communicators, lost_ranks, process_end
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.mpi.lost_ranks import RankLost

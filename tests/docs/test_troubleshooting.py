@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 import yaml
 
-from mpi_learn.cli.launch import find_mpirun, launch_environment
+from mpi_learn.job.launch import find_mpirun, launch_environment
 from mpi_opt.cli.main import main, run
 from mpi_opt.store import connecting
 from tests import session_folders

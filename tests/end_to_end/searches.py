@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from mpi_learn.cli.launch import launch_environment
+from mpi_learn.job.launch import launch_environment
 from tests.mpirun import MPIRUN, PROTECTED, patient_s
 
 SEARCH = ("-m", "mpi_opt", "search")

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import yaml
 
-from mpi_learn.cli.exit_status import INVALID
 from mpi_learn.errors import UserError
+from mpi_learn.job.exit_status import INVALID
 from mpi_opt.cli.main import _guarded, main, run
 from tests.world import in_world
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_learn.cli.launch import find_mpirun
+from mpi_learn.job.launch import find_mpirun
 from tests.end_to_end.searches import SEARCH
 from tests.mpirun import run
 

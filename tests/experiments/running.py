@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from mpi_learn.cli.launch import find_mpirun
+from mpi_learn.job.launch import find_mpirun
 from tests.in_process import in_process
 from tests.world import in_world
 

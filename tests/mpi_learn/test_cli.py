@@ -13,7 +13,7 @@ import h5py
 import pytest
 
 from mpi_learn.cli.commands import main
-from mpi_learn.cli.launch import without_n
+from mpi_learn.job.launch import without_n
 from tests.in_process import in_process
 from tests.mpi_learn.models_for_tests import digits
 from tests.mpirun import patient_s

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from mpi_learn.cli import launch as launching
 from mpi_learn.cli.commands import main as mpi_learn
-from mpi_learn.cli.exit_status import CONFIRMED, STATUS_FILE, VARIABLE, LaunchMode
-from mpi_learn.cli.launch import Launch, launch
-from mpi_learn.cli.launchers import (
+from mpi_learn.errors import UserError
+from mpi_learn.job import launch as launching
+from mpi_learn.job.exit_status import CONFIRMED, STATUS_FILE, VARIABLE, LaunchMode
+from mpi_learn.job.launch import Launch, launch
+from mpi_learn.job.launchers import (
     LAUNCHERS,
     check_allocation,
     check_world,
@@ -23,9 +24,8 @@ from mpi_learn.cli.launchers import (
     launched,
     n_hosts,
 )
-from mpi_learn.cli.slurm import job_end_s, margin_s, seconds_left
-from mpi_learn.cli.stop_request import StopRequest
-from mpi_learn.errors import UserError
+from mpi_learn.job.slurm import job_end_s, margin_s, seconds_left
+from mpi_learn.job.stop_request import StopRequest
 from mpi_opt.cli.main import main as mpi_opt
 
 SRUN = {"SLURM_NTASKS": "5", "SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "5"}
@@ -268,7 +268,7 @@ def test_on_several_hosts_of_a_batch_job_nothing_is_oversubscribed(mpirun, envir
 
 def test_child_processes_do_not_inherit_the_launch_mode():
     program = (
-        "from mpi_learn.cli.exit_status import LaunchMode as Mode; import os\n"
+        "from mpi_learn.job.exit_status import LaunchMode as Mode; import os\n"
         f"print(Mode.from_environment(), {VARIABLE!r} in os.environ, Mode.from_environment())"
     )
     environment = os.environ | {VARIABLE: "confirmed"}

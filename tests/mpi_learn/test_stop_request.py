@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from mpi_learn.cli.stop_request import COPIES_S, SIGNALS, WARNING_S, StopRequest, ignored_requests
+from mpi_learn.job.stop_request import COPIES_S, SIGNALS, WARNING_S, StopRequest, ignored_requests
 
 
 def handlers() -> list:
@@ -70,7 +70,7 @@ def test_sigusr1_before_the_known_end_of_the_job_is_a_warning(left_s, heeds_warn
 @pytest.mark.parametrize("listener", ["request.StopRequest().listening()", "request.ignored_requests()"])
 def test_a_process_forked_meanwhile_reacts_to_sigterm_as_before(listener):
     program = (
-        "import os, signal, time; from mpi_learn.cli import stop_request as request\n"
+        "import os, signal, time; from mpi_learn.job import stop_request as request\n"
         f"with {listener}:\n"
         "    child = os.fork()\n"
         "    if child == 0: time.sleep(30)\n"

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from mpi_learn.cli.stop_request import StopRequest
 from mpi_learn.errors import TrainingError
+from mpi_learn.job.stop_request import StopRequest
 from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.block_pool import BlockPool
 from mpi_opt.coordinator.coordinator import Coordinator

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from mpi_learn.cli.stop_request import StopRequest
+from mpi_learn.job.stop_request import StopRequest
 from mpi_opt.coordinator.stop_condition import COPY_S, StopCondition
 
 

@@ -38,7 +38,7 @@ class LaunchMode(StrEnum):
     DIRECT = "direct"
     """By the user, a batch script or ``mpirun``."""
     SHIELDED = "shielded"
-    """By `mpi_learn.cli.launch.launch`, which forwards requests to end as SIGUSR1."""
+    """By `mpi_learn.job.launch.launch`, which forwards requests to end as SIGUSR1."""
     CONFIRMED = "confirmed"
     """As `SHIELDED`, and rank 0 confirms."""
 

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpi_learn.cli.exit_status import (
+from mpi_learn.errors import UserError
+from mpi_learn.job.exit_status import (
     CONFIRMED,
     FAILED,
     FINISHED,
@@ -26,10 +27,9 @@ from mpi_learn.cli.exit_status import (
     VARIABLE,
     LaunchMode,
 )
-from mpi_learn.cli.launchers import check_not_launched, is_launched, launched_rank, n_hosts
-from mpi_learn.cli.slurm import job_end_s
-from mpi_learn.cli.stop_request import StopRequest
-from mpi_learn.errors import UserError
+from mpi_learn.job.launchers import check_not_launched, is_launched, launched_rank, n_hosts
+from mpi_learn.job.slurm import job_end_s
+from mpi_learn.job.stop_request import StopRequest
 
 BLOCKED_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Signals after which ``mpirun`` kills its ranks within half a second; they are blocked in it."""
@@ -82,7 +82,7 @@ def launch(wanted: Launch, request: StopRequest) -> int:
         request: Receives the signals of this process.
 
     Returns:
-        One of the statuses in `mpi_learn.cli.exit_status`.
+        One of the statuses in `mpi_learn.job.exit_status`.
 
     Raises:
         UserError: There is no ``mpirun``, or this process already runs under one.

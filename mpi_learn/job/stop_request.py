@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from mpi_learn.cli.exit_status import INTERRUPTED, UNFINISHED
-from mpi_learn.cli.launchers import is_launched
+from mpi_learn.job.exit_status import INTERRUPTED, UNFINISHED
+from mpi_learn.job.launchers import is_launched
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGUSR1")
 """Ctrl-C; ``scancel`` and time limits of batch systems; the warning that Slurm sends with ``--signal``."""
@@ -27,7 +27,7 @@ class StopRequest:
 
     Args:
         heeds_warnings: Whether SIGUSR1 shortly before `job_end_s` is a warning of the batch system rather than a
-            request. False in ranks to which `mpi_learn.cli.launch.launch` forwards requests.
+            request. False in ranks to which `mpi_learn.job.launch.launch` forwards requests.
 
     Attributes:
         signal_name: The name of the first signal; None before it.
