@@ -27,7 +27,7 @@ from mpi_opt.errors import MPILearnError, SearchFailed
 from mpi_opt.messages.link import WorkerLink
 from mpi_opt.messages.mpi_link import MPICoordinatorLink, MPIWorkerLink
 from mpi_opt.messages.serial_link import SerialCoordinatorLink, SerialWorkerLink
-from mpi_opt.worker.objectives import FunctionObjective
+from mpi_opt.objectives.function_objective import FunctionObjective
 from mpi_opt.worker.watchdog import Watchdog, end_unfinished, is_interactive, is_main_thread
 from mpi_opt.worker.worker import Worker
 

@@ -39,7 +39,7 @@ def search(
         return Launch(["mpi_opt", *without_n(context.obj)], n)
     check_allocation()
     from mpi_opt.configuration.plan import Plan
-    from mpi_opt.worker.objectives import make_objective
+    from mpi_opt.objectives.make_objective import make_objective
 
     configuration = _read(space, changes)
     if report:
@@ -124,7 +124,7 @@ def run_search(plan: Plan, request: StopRequest) -> int:
 def _read(path: Path, changes: Changes) -> StudyConfiguration:
     """Reads the configuration and makes the checks that need no framework; `open_study` checks the strategy."""
     from mpi_opt.configuration.configuration import read_study
-    from mpi_opt.worker.check_objective import check_objective
+    from mpi_opt.objectives.check_objective import check_objective
 
     configuration = read_study(path, changes)
     check_objective(configuration, configuration.search_space(), path.resolve().parent, str(path))
@@ -174,7 +174,8 @@ def _check_one_batch(configuration: StudyConfiguration, directory: Path) -> None
     """Trains one batch at the centre of the space, or imports the user's function, in this process."""
     from mpi_learn.mpi.library import MPI
     from mpi_opt.configuration.configuration import EXTERNAL
-    from mpi_opt.worker.objectives import TrainingObjective, make_objective
+    from mpi_opt.objectives.make_objective import make_objective
+    from mpi_opt.objectives.training_objective import TrainingObjective
 
     if configuration.objective == EXTERNAL:
         return

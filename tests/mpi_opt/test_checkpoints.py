@@ -14,9 +14,9 @@ from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.space import Real, Space
 from mpi_opt.core.trial import Failed
+from mpi_opt.objectives.make_objective import make_objective
 from mpi_opt.strategies import make_strategy
 from mpi_opt.study.study import Study
-from mpi_opt.worker.objectives import make_objective
 
 SPACE = Space({"x": Real(0, 1)})
 EVERLASTING = {"population": 4}  # whose networks may be compared with new ones at any time

@@ -12,7 +12,7 @@ import mpi_learn
 from mpi_learn.training.result import Result
 from mpi_opt.core.trial import Proposal, Trial
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.worker.objectives import TrainingObjective
+from mpi_opt.objectives.training_objective import TrainingObjective
 
 SHARES = [60, 30, 10]
 

@@ -11,8 +11,8 @@ from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.placeholders import filled
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.errors import ConfigurationError
+from mpi_opt.objectives.check_objective import check_objective
 from mpi_opt.strategies import make_strategy
-from mpi_opt.worker.check_objective import check_objective
 
 
 def plan(n_ranks: int, strategy: str, **options) -> Plan:

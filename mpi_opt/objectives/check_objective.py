@@ -13,7 +13,7 @@ from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
 from mpi_opt.configuration.placeholders import references
 from mpi_opt.core.space import Space
 from mpi_opt.errors import ConfigurationError, UserError
-from mpi_opt.worker.objectives import RESULT_FIGURES, TrainingObjective, in_section
+from mpi_opt.objectives.training_objective import RESULT_FIGURES, TrainingObjective, in_section
 
 
 def check_objective(configuration: StudyConfiguration, space: Space, directory: Path, where: str) -> None:

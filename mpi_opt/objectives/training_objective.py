@@ -1,4 +1,4 @@
-"""The objectives: a function of the user, and a training by `mpi_learn`. A block runs one for each fold of a trial."""
+"""The objective that trains a model with `mpi_learn`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mpi_learn.mpi.communicators import Communicator
-from mpi_learn.settings.paths import file_name
 from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import is_function, load_function
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
-from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
 from mpi_opt.configuration.placeholders import filled, filled_training
 from mpi_opt.core.objective import MetricCurves, Objective
 from mpi_opt.core.space import Parameters
@@ -29,24 +27,6 @@ T = TypeVar("T")
 
 RESULT_FIGURES = ("seconds", "samples_per_second")
 """Figures of merit besides the metrics: the duration and the speed of a training."""
-
-
-class FunctionObjective(Objective):
-    """A function of the user, or ``file.py:function`` relative to `directory`. It is called with the `Trial`."""
-
-    def __init__(self, function: Callable[[Trial], Any] | str, directory: Path | None = None) -> None:
-        self.function, self.directory = function, directory
-
-    def prepare(self, comm: Communicator, parameters: Parameters) -> None:
-        if isinstance(self.function, str):
-            self.function = load_function(self.function, self.directory)
-
-    def __call__(self, trial: Trial) -> tuple[object, MetricCurves | None]:
-        assert not isinstance(self.function, str), "`prepare` was called before"
-        return self.function(trial), None
-
-    def discard(self, study: str, numbers: Iterable[int]) -> None:
-        pass
 
 
 class TrainingObjective(Objective):
@@ -206,24 +186,3 @@ def _folder_of_trial(base: Path, study: str, number: int, fold: int | None = Non
     """The folder of a trial, or of one of its folds."""
     folder = base / study / f"trial-{number:05d}"
     return folder if fold is None else folder / f"fold-{fold}"
-
-
-def make_objective(configuration: StudyConfiguration, directory: Path) -> Objective:
-    """Builds the objective of a ``space.yaml``.
-
-    Raises:
-        ConfigurationError: A workload system runs the trials, not this program.
-    """
-    if configuration.objective == EXTERNAL:
-        cure = "use mpi-opt ask and tell, or write objective: file.py:function"
-        raise ConfigurationError("other programs run the trials of this study", where="objective", cure=cure)
-    if configuration.objective == "train":
-        checkpoints = Path.cwd() / f"{file_name(configuration.study)}.checkpoints"
-        return TrainingObjective(
-            configuration.training or {},
-            configuration.figure_of_merit,
-            directory,
-            checkpoints,
-            configuration.folds.number,
-        )
-    return FunctionObjective(configuration.objective, directory)
