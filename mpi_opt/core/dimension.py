@@ -261,6 +261,8 @@ def _check_interval(low: float, high: float, prior: str, step: float | None) -> 
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not abs(value) <= sys.float_info.max:  # also False for NaN
             raise SpaceError(f"{name} must be a finite number, not {value!r}", where=name, cure="write a number")
+    if not high - low <= sys.float_info.max:
+        raise SpaceError(f"the range from {low} to {high} is too large for a float", where="high", cure="narrow it")
     if not low < high:
         cure = "exchange the two" if low > high else "leave it out of the space, and write the value where it is used"
         raise SpaceError(f"low must be less than high, not {low} ≥ {high}", where="low", cure=cure)

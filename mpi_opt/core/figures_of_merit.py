@@ -82,7 +82,7 @@ class FiguresOfMerit:
 
     def values(self, ended: FoldOutcome | Outcome | TrialRecord) -> tuple[float, ...]:
         """The figures of merit of a fold or trial that has not failed, in the order of `names`."""
-        return tuple(_known(ended.figures_of_merit.get(name, ended.figure_of_merit)) for name in self.names)
+        return tuple(_of_a_success(ended.figures_of_merit.get(name, ended.figure_of_merit)) for name in self.names)
 
     def costs(self, figures: Sequence[float]) -> tuple[float, ...]:
         """`figures`, in the order of `names`, as values to be minimised."""
@@ -250,7 +250,7 @@ def _finite(statistic: Callable[[Sequence[float]], float], values: Sequence[floa
     return result if math.isfinite(result) else math.nan
 
 
-def _known(figure: float | None) -> float:
+def _of_a_success(figure: float | None) -> float:
     """The figure of a fold or trial that did not fail."""
     assert figure is not None
     return figure

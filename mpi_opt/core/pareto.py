@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpi_opt.core.arrays import Floats, Ints
+from mpi_opt.core.arrays import Bools, Floats, Ints
 
 
 def dominates(one: tuple[float, ...] | float, other: tuple[float, ...] | float) -> bool:
@@ -51,6 +51,25 @@ def ranks(values: ArrayLike) -> Ints:
             fronts.append([])
         fronts[low].append(row)
         found[index] = low
+    return found
+
+
+def is_on_front(values: ArrayLike) -> Bools:
+    """Whether each point is on the first front, as ``ranks(values) == 0`` but faster.
+
+    Args:
+        values: Shape (n, n_values), to be minimised.
+
+    Returns:
+        Shape (n,), bool.
+    """
+    points = np.asarray(values, dtype=float)
+    found = np.zeros(len(points), dtype=bool)
+    front = np.empty_like(points)
+    n_front = 0
+    for index in np.lexsort(points.T[::-1]):  # in this order points come after all points that dominate them
+        if not _is_dominated(points[index], front[:n_front]):
+            front[n_front], n_front, found[index] = points[index], n_front + 1, True
     return found
 
 

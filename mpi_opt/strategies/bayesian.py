@@ -24,6 +24,7 @@ from pydantic import Field, model_validator
 
 from mpi_opt.core.arrays import Floats
 from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.thinning import thinned
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping
@@ -48,6 +49,8 @@ from mpi_opt.strategies.surrogates.scalarization import drawn_weights
 
 MIN_FITTED_COSTS = 4
 """Fewest costs from which a model is fitted."""
+MAX_PENDING_ROWS = 400
+"""Largest number of pending points in a model, whose cost is cubic in it. `Halving` can have thousands of them."""
 
 
 class BayesianOptions(Options):
@@ -196,8 +199,10 @@ class Bayesian(Strategy):
         return rows
 
     def _pending_rows(self) -> Floats:
+        """The pending points; of more than `MAX_PENDING_ROWS` the latest and an even selection of the others."""
         pending = self._bookkeeping.pending
-        return self._encoding.rows(pending[number].parameters for number in sorted(pending))
+        chosen = thinned(sorted(pending, reverse=True), MAX_PENDING_ROWS)
+        return self._encoding.rows(pending[number].parameters for number in sorted(chosen))
 
     def _is_allowed(self, row: Floats) -> bool:
         return self._bookkeeping.accepts(self._encoding.point(row))

@@ -97,16 +97,24 @@ class Constructive(Strategy):
     def _shallower(self, depth: int, rng: np.random.Generator) -> Parameters:
         """One of the best networks of less than `depth` layers; empty if there is none."""
         networks = [network for other, front in self._best.items() if other < depth for network in front]
-        return _one_of_the_best(networks, rng) if networks else {}
+        return self._existing(_one_of_the_best(networks, rng)) if networks else {}
 
     def _varied(self, drawn: Parameters, rng: np.random.Generator) -> Parameters:
         """The best network with one layer, or one hyperparameter that belongs to no layer, redrawn."""
-        best = _one_of_the_best([network for front in self._best.values() for network in front], rng)
+        best = self._existing(_one_of_the_best([network for front in self._best.values() for network in front], rng))
         groups = sorted({_layer(name) or name for name in best if name != self._depth})
         if not groups:
             return drawn
         group = groups[int(rng.integers(len(groups)))]
         return self._completed({name: v for name, v in best.items() if group not in (name, _layer(name))}, rng)
+
+    def _existing(self, network: Parameters) -> Parameters:
+        """`network` without the hyperparameters of layers that it does not have, if their ``when`` does not say so."""
+        if self._depth is None:
+            return network
+        depth = network[self._depth]
+        assert isinstance(depth, int)
+        return {name: v for name, v in network.items() if int(_layer(name) or 0) <= depth}
 
     def _completed(self, known: Mapping[str, Value], rng: np.random.Generator) -> Parameters:
         """`known` with all other active hyperparameters drawn at random."""

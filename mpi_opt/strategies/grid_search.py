@@ -15,7 +15,7 @@ from pydantic import Field
 
 from mpi_opt.core.space import Categorical, Dimension, Parameters, Space, Value
 from mpi_opt.core.trial import Failed, Proposal
-from mpi_opt.errors import ConfigurationError
+from mpi_opt.errors import ConfigurationError, SearchFailed
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping
 from mpi_opt.strategies.points.checks import unknown_hyperparameter
 from mpi_opt.strategies.points.options import Options, read_options
@@ -50,7 +50,11 @@ class GridSearch(Strategy):
         self._is_exhausted = False
 
     def ask(self, count: int) -> list[Proposal]:
-        """The next combinations; none after the last one."""
+        """The next combinations; none after the last one.
+
+        Raises:
+            SearchFailed: No combination satisfies the constraints.
+        """
         return self._bookkeeping.ask(count, self._point)
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
@@ -71,6 +75,8 @@ class GridSearch(Strategy):
     def _point(self) -> Parameters | None:
         point = next(filter(self._bookkeeping.is_new, self._points), None)
         self._is_exhausted = point is None
+        if point is None and self._bookkeeping.n_asked == 0:
+            raise SearchFailed("no point of the grid satisfies search.options.constraints: add points, or relax them")
         return point
 
 
@@ -85,12 +91,21 @@ def _counts(space: Space, options: GridOptions) -> dict[str, int]:
             raise unknown_hyperparameter(name, space, where)
         if count < 1:
             raise ConfigurationError(f"expected 1 or more, found {count}", where=where)
+        if isinstance(space[name], Categorical):
+            raise ConfigurationError(
+                "a categorical hyperparameter gets all of its values", where=where, cure="remove it"
+            )
     return dict.fromkeys(continuous, N_POINTS) | given
 
 
 def _grid_values(dimension: Dimension, count: int | None) -> Callable[[], Iterable[Value]]:
-    if count is None or isinstance(dimension, Categorical) or count >= dimension.size:
+    if count is None or count >= dimension.size:
         return dimension.all_values
-    units = np.linspace(0, 1, count) if count > 1 else [0.5]
-    found = list(dict.fromkeys(dimension.decode(float(unit)) for unit in units))
+    units = np.linspace(0, 1, count).tolist() if count > 1 else [0.5]
+    found = list(dict.fromkeys(_rounded(dimension.decode(unit), unit) for unit in units))
     return lambda: found
+
+
+def _rounded(value: Value, unit: float) -> Value:
+    """A real value without errors of rounding (0.3, not 0.30000000000000004), except both ends of its range."""
+    return float(f"{value:.12g}") if isinstance(value, float) and 0 < unit < 1 else value

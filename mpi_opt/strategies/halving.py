@@ -7,9 +7,9 @@ It differs from the papers as follows:
 
 - Promotions are delayed (Li et al., PVLDB 15(6), 2022): at most one in `factor` is ever promoted from a
   rung, even if the ranking changes.
-- A part of all epochs, `exploration`, goes to new configurations. A promotion waits until they have received this part,
-  except the first one of each rung. Where early costs say little about final ones, trying more configurations pays more
-  than training more of them to the end (measured in ``experiments/halving``).
+- A part of all epochs, `exploration`, goes to new configurations. The first promotion from each rung never waits. Every
+  later one waits until new configurations have received this part. Where early costs say little about final ones,
+  trying more configurations pays more than training more of them to the end (measured in ``experiments/halving``).
 - New configurations may come from a Gaussian process of the costs at the highest rung with enough of them, as in BOHB
   (Falkner, Klein and Hutter, ICML 2018, section 4), which uses kernel density estimates.
 - Hyperband's brackets are interleaved: the rung at which a configuration starts is a function of its number.
@@ -65,7 +65,8 @@ class HalvingOptions(Options):
         resume: True: a promotion is a new trial, which resumes from the checkpoint of the configuration's last trial.
             False: every trial is a full training. It is stopped at a rung unless the value that it reports is among the
             best 1/`factor` of the values there. Values that were reported before a search was continued do not count.
-            With ``reproducible``, no trial is stopped.
+            With ``reproducible``, no trial is stopped. The model of ``bayesian`` does not use the values of the last
+            rung.
     """
 
     min_budget: float | None = Field(default=None, gt=0)
@@ -101,8 +102,9 @@ class Rung:
     def best(self, factor: float) -> list[int]:
         """The best one in `factor` of the configurations, best first."""
         succeeded = {configuration: cost for configuration, cost in sorted(self.costs.items()) if cost is not None}
-        ranked = [list(succeeded)[index] for index in order(list(succeeded.values()))]
-        return ranked[: int(len(self.costs) / factor)]
+        configurations = list(succeeded)
+        ranked = order(list(succeeded.values()))[: int(len(self.costs) / factor)]
+        return [configurations[index] for index in ranked]
 
 
 @final
@@ -124,7 +126,7 @@ class Halving(Strategy):
         else:
             self._proposer = RandomSearch(space, seed=seed, options=common)
         self._configuration_of: dict[int, int] = {}
-        self._latest: dict[int, Proposal] = {}
+        self._last_trial_of: dict[int, Proposal] = {}
         self._new: dict[int, Proposal] = {}
         self._epochs_of_new, self._epochs_of_promoted = 0.0, 0.0
         self._obsolete: list[int] = []
@@ -200,7 +202,7 @@ class Halving(Strategy):
             if configuration is not None:
                 if rung.promoted and not self._allows_promotion(higher.budget - rung.budget):
                     return None
-                last = self._latest[configuration]
+                last = self._last_trial_of[configuration]
                 proposal = self._bookkeeping.propose(last.parameters, budget=higher.budget, resume_from=last.number)
                 self._admit(proposal)
                 return proposal
@@ -208,7 +210,7 @@ class Halving(Strategy):
 
     def _allows_promotion(self, n_epochs: float) -> bool:
         """Whether new configurations keep their part of all epochs, or the space cannot have more configurations."""
-        if len(self._latest) >= self._n_points:
+        if len(self._last_trial_of) >= self._n_points:
             return True
         promoted = self._epochs_of_promoted + n_epochs
         return promoted <= (1.0 - self._options.exploration) * (promoted + self._epochs_of_new) * (1 + 1e-9)
@@ -222,14 +224,14 @@ class Halving(Strategy):
         point = self._point()
         if point is None:
             return None
-        budget = self._rungs[self._first_rung(len(self._latest))].budget if self._options.resume else None
+        budget = self._rungs[self._first_rung(len(self._last_trial_of))].budget if self._options.resume else None
         proposal = self._bookkeeping.propose(point, budget=budget)
         self._admit(proposal)
         return proposal
 
     def _point(self) -> Parameters | None:
         if self._model is not None:
-            points = [self._latest[configuration].parameters for configuration in range(len(self._latest))]
+            points = [trial.parameters for _, trial in sorted(self._last_trial_of.items())]
             point = self._model.point(points, [rung.costs for rung in self._rungs], len(self._bookkeeping.pending))
             if point is not None:
                 return point
@@ -248,16 +250,16 @@ class Halving(Strategy):
             return
         if proposal.resume_from in self._configuration_of:
             configuration = self._configuration_of[proposal.resume_from]
-            before = self._latest[configuration].budget
+            before = self._last_trial_of[configuration].budget
             promoted = self._rung_at(before).promoted
             self._epochs_of_promoted += ((proposal.budget or 0.0) - (before or 0.0)) * bool(promoted)
             promoted.add(configuration)
         else:
-            configuration = len(self._latest)
+            configuration = len(self._last_trial_of)
             self._new[configuration] = Proposal(configuration, proposal.parameters)
             self._epochs_of_new += proposal.budget or 0.0
         self._configuration_of[proposal.number] = configuration
-        self._latest[configuration] = proposal
+        self._last_trial_of[configuration] = proposal
 
     def _record_cost(self, proposal: Proposal, cost: Cost | None) -> None:
         """Enters a cost at the trial's rung, and records trials from whose checkpoints no other trial will resume."""

@@ -111,7 +111,10 @@ def _reproducible(options: dict[str, Any]) -> tuple[bool, int]:
         raise ConfigurationError(
             f"expected true or false, found {is_reproducible!r}", where="search.options.reproducible"
         )
-    lag = options.pop("lag", 16) if is_reproducible else 16
+    if "lag" in options and not is_reproducible:
+        problem, cure = "it has an effect only in a reproducible search", "add reproducible: true, or remove it"
+        raise ConfigurationError(problem, where="search.options.lag", cure=cure)
+    lag = options.pop("lag", 16)
     if isinstance(lag, bool) or not isinstance(lag, int) or lag < 1:
         raise ConfigurationError(f"expected a whole number of 1 or more, found {lag!r}", where="search.options.lag")
     return is_reproducible, lag

@@ -42,8 +42,9 @@ class PopulationOptions(Options):
     """The options of `Population`.
 
     Attributes:
-        population: Number of networks that are trained side by side; more if more trials are requested at once. With
-            ``reproducible`` and without `max_budget` it is at least ``lag``.
+        population: Number of networks that are trained side by side. Without `max_budget`, more are trained if more
+            trials are requested at once, and at least ``lag`` with ``reproducible``. With `max_budget`, further blocks
+            are idle.
         interval: Epochs of one trial, after which it is compared. The last trial of a network has fewer if `max_budget`
             is not a multiple.
         max_budget: Epochs after which a network is complete. By default the number of trials ends the search.
@@ -88,6 +89,7 @@ class Population(Strategy):
         self._recent = self._new_peers()
         self._recent_at: defaultdict[float, deque[int]] = defaultdict(self._new_peers)
         self._resumable: set[int] = set()
+        self._n_without_successor = 0
 
     def expect(self, n_figures: int) -> None:
         self._bookkeeping.n_figures = n_figures
@@ -108,8 +110,14 @@ class Population(Strategy):
             self._recent_at[proposal.budget or 0.0].append(proposal.number)
             if not self._is_complete(proposal):
                 self._recent.append(proposal.number)
-        if (cost is not None or self._recent) and not self._is_complete(proposal):
+            if self._options.max_budget is None:
+                self._forget_short_trainings()
+        if self._is_complete(proposal):
+            return
+        if cost is not None or self._recent:
             self._waiting.append(proposal.number)
+        else:  # no network can take its place, because none has succeeded yet: another one is started
+            self._n_without_successor += 1
 
     def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         """Rebuilds the population: each trial that resumes another one took the place of the first that waited."""
@@ -160,7 +168,8 @@ class Population(Strategy):
     @property
     def _n_started(self) -> int:
         trials = self._trials | self._bookkeeping.pending
-        return sum(proposal.resume_from is None and proposal.budget is not None for proposal in trials.values())
+        n_first = sum(proposal.resume_from is None and proposal.budget is not None for proposal in trials.values())
+        return n_first - self._n_without_successor
 
     def _is_complete(self, proposal: Proposal) -> bool:
         return self._options.max_budget is not None and (proposal.budget or 0) >= self._options.max_budget
@@ -182,6 +191,16 @@ class Population(Strategy):
             parameters = self._explored(parent.parameters, rng)
         budget = self._next_budget(parent.budget or 0.0)
         return self._bookkeeping.propose(parameters, budget=budget, resume_from=parent.number)
+
+    def _forget_short_trainings(self) -> None:
+        """Ends the comparison with trials that have fewer epochs than all recent ones, so that they become obsolete.
+
+        A network that starts later is compared with the recent trials instead.
+        """
+        if len(self._recent) == self._recent.maxlen:
+            least = min(self._trials[number].budget or 0.0 for number in self._recent)
+            for budget in [budget for budget in self._recent_at if budget < least]:
+                del self._recent_at[budget]
 
     def _next_budget(self, budget: float) -> float:
         """The epochs after which the next trial of a network with `budget` epochs ends."""

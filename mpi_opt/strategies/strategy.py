@@ -40,8 +40,8 @@ class Strategy(ABC):
         """Returns at most `count` new proposals, numbered consecutively.
 
         Fewer proposals, or none, mean that the strategy waits for outcomes. No proposal while nothing is pending means
-        that the search has finished. No point is proposed twice unless the space is exhausted or the strategy resumes
-        a trial.
+        that the search has finished. No point is proposed twice unless the strategy resumes a trial, the space is
+        exhausted, or it has more than 200,000 points of which few satisfy the constraints.
 
         Raises:
             ConfigurationError: `count` is not a whole number of 0 or more.
@@ -115,5 +115,8 @@ class Strategy(ABC):
 
     @property
     def waits(self) -> bool:
-        """Whether `ask` may return fewer proposals than requested until more outcomes arrive. False by default."""
+        """Whether `ask` may withhold proposals until certain outcomes arrive. False by default.
+
+        The lag of a reproducible search is not meant.
+        """
         return False

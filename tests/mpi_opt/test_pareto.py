@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from deap import base, tools
 
-from mpi_opt.core.pareto import crowding, dominates, order, ranks
+from mpi_opt.core.pareto import crowding, dominates, is_on_front, order, ranks
 
 
 class Fitness(base.Fitness):
@@ -39,6 +39,7 @@ def test_rank_0_contains_the_points_that_no_point_dominates():
     points = [tuple(row) for row in values.tolist()]
     undominated = [not any(dominates(other, one) for other in points) for one in points]
     assert (ranks(values) == 0).tolist() == undominated
+    assert is_on_front(values).tolist() == undominated
 
 
 def test_equal_points_do_not_dominate_each_other():

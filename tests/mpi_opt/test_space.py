@@ -148,6 +148,7 @@ def test_a_condition_on_a_number_holds_for_a_whole_number_and_an_equal_real_one(
         (lambda: Real(0, 1, step="0.1"), "step must be a finite number, not '0.1'"),
         (lambda: Real(0, float("inf")), "must be a finite number"),
         (lambda: Real("a", 1), "must be a finite number"),
+        (lambda: Real(-1e308, 1e308), "is too large"),
         (lambda: Real(0, 10**400), "must be a finite number"),
         (lambda: Integer(0, 1.5), "needs a whole number"),
         (lambda: Integer(0, float("inf")), "needs a whole number"),

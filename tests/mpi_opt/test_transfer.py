@@ -237,6 +237,18 @@ def test_earlier_values_that_agree_come_in_the_units_of_this_study():
     assert (extended.variances[12:] > 0).all()
 
 
+def test_penalties_of_the_earlier_study_are_left_out():
+    """Some of its trials returned 1e6 instead of failing."""
+    both, none = np.array([True, True]), np.array([False, False])
+    values = bowl(grid())
+    values[::6] = 1e6
+    extended = EarlierStudyModel(told(grid(), values), both, none).extend(
+        told(rows := np.random.default_rng(1).random((12, 2)), bowl(rows))
+    )
+    assert len(extended.values) == 12 + 30
+    assert np.median(np.abs(extended.values[12:] - bowl(extended.rows[12:]))) < 0.03
+
+
 @pytest.mark.parametrize("truth", [lambda rows: -bowl(rows), lambda rows: np.random.default_rng(5).random(len(rows))])
 def test_earlier_values_that_do_not_agree_are_left_out(truth):
     earlier = EarlierStudyModel(told(grid(), bowl(grid())), np.array([True, True]), np.array([False, False]))

@@ -8,7 +8,9 @@ the first m differences. If the differences are normally distributed around a co
     t = (d̄ - D) / (s̃ √((1/m) (1 - m/K)))
 
 has a Student distribution. The factor 1 - m/K corrects for the finite number of folds. The probability that the trial
-still becomes the best one (D < 0) is therefore the probability of a larger t than that for D = 0.
+still becomes the best one (D < 0) is therefore the probability that a variable with this distribution exceeds
+d̄ / (s̃ √((1/m) (1 - m/K))).
+
 The variance of a few differences is uncertain. It is therefore moderated by the variances of other trials (Smyth, Stat.
 Appl. Genet. Mol. Biol. 3(1), 2004, section 3, and section 6.2 for ν₀ and s₀²):
 

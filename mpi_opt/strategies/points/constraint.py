@@ -88,10 +88,11 @@ class Constraint:
     def __init__(self, text: str, space: Space) -> None:
         self.text, self._where = text, f"search.options.constraints: {text!r}"
         try:
-            self._tree = ast.parse(text, mode="eval").body
+            self._tree = ast.parse(text.strip(), mode="eval").body
         except SyntaxError as error:
             raise self._invalid(f"not a valid expression: {error.msg}") from None
         self._check(self._tree, space)
+        self._check_condition(self._tree)
 
     def __repr__(self) -> str:
         return f"Constraint({self.text!r})"
@@ -118,6 +119,17 @@ class Constraint:
             raise self._invalid(f"{ast.unparse(node)!r} has a wrong number of arguments")
         for part in _parts(node):
             self._check(part, space)
+
+    def _check_condition(self, node: ast.expr) -> None:
+        """Verifies that `node` is not a list or a constant, which would be the same at every point."""
+        if isinstance(node, ast.BoolOp):
+            for part in node.values:
+                self._check_condition(part)
+        elif isinstance(node, ast.Tuple | ast.List):
+            cure = "write one expression per constraint, or connect them with `and`"
+            raise ConfigurationError(f"{ast.unparse(node)!r} is a list", where=self._where, cure=cure)
+        elif isinstance(node, ast.Constant):
+            raise self._invalid(f"{ast.unparse(node)!r} does not depend on a hyperparameter")
 
     def _invalid(self, problem: str) -> ConfigurationError:
         cure = "write an expression such as units * layers < 4096"

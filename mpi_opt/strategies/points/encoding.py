@@ -13,7 +13,7 @@ from mpi_opt.core.space import Categorical, Dimension, Parameters, Space
 MIN_DISTANCE = 1e-4
 """Points are near each other if every number differs by less than this part of its range and all categories agree."""
 MAX_LEVELS = 16
-"""A number with more values than this is treated as continuous and rounded to its nearest value at the end."""
+"""A number with more values than this is optimised as a continuous one, and the result rounded to its nearest value."""
 
 
 @final

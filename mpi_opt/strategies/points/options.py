@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.validation import validated
 from mpi_opt.errors import ConfigurationError
 
@@ -26,6 +27,9 @@ class Options(BaseModel):
     constraints: tuple[str, ...] = ()
 
 
+OPTIONS_OF_ALL = ("reproducible", "lag")
+"""Options of every strategy that `make_strategy` reads."""
+
 Read = TypeVar("Read", bound=Options)
 
 
@@ -35,8 +39,13 @@ def read_options(kind: type[Read], given: Mapping[str, Any] | None) -> Read:
     Raises:
         ConfigurationError: An option is unknown (the message suggests the closest one) or has an invalid value.
     """
+    given = dict(given or {})
+    for name in given:
+        if name not in kind.model_fields:
+            cure = suggestion(name, [*kind.model_fields, *OPTIONS_OF_ALL], "known keys")
+            raise ConfigurationError("unknown key", where=f"search.options.{name}", cure=cure)
     try:
-        return validated(kind, dict(given or {}), "")
+        return validated(kind, given, "")
     except ConfigurationError as error:
         where = f"search.options.{error.where}" if error.where else "search.options"
         raise ConfigurationError(error.problem, where=where, cure=error.cure) from None

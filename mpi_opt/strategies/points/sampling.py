@@ -75,7 +75,12 @@ class Sampler:
                     return point
                 remaining.append(point)
         if not remaining:
-            raise SearchFailed("no point of the search space satisfies search.options.constraints: relax them")
+            if self._allowed is not None:
+                raise SearchFailed("no point of the search space satisfies search.options.constraints: relax them")
+            raise SearchFailed(
+                f"none of {MAX_LISTED_POINTS:,} random points satisfies search.options.constraints: "
+                "narrow the ranges of the hyperparameters, or relax the constraints"
+            )
         return dict(remaining[int(rng.integers(len(remaining)))])
 
     def _drawn(self, chunk_number: int) -> list[tuple[Value, ...]]:

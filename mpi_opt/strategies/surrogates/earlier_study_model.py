@@ -35,12 +35,13 @@ class EarlierStudyModel:
     """The observations of an earlier study and a model of them.
 
     Args:
-        observed: The trials of the earlier study as points of this space, none failed.
+        observed: The trials of the earlier study as points of this space, none failed. Penalties are left out.
         is_known: Shape (n_dimensions,), bool: the hyperparameters that the earlier study had as well.
         is_category: Shape (n_dimensions,), bool.
     """
 
     def __init__(self, observed: Observations, is_known: Bools, is_category: Bools) -> None:
+        observed = observed.without_penalties().succeeded()
         self._is_known, self._observed = is_known, observed.thinned(MAX_ADDED_VALUES)
         self._model: GaussianProcess | None = None
         if is_known.any() and len(observed.values) >= MIN_EARLIER and np.ptp(observed.values) > 0:

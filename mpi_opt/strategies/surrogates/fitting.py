@@ -146,9 +146,11 @@ class SuccessProbability:
     def log_probability(self, rows: Floats) -> Floats:
         """The logarithm of the probability at `rows` (m, n_dimensions): shape (m,)."""
         length = SUCCESS_LENGTH * math.sqrt(rows.shape[1])
-        difference = (rows[:, None, :] - self._rows[None, :, :]) / length
-        difference[:, :, self._is_category] = 1.5 * (difference[:, :, self._is_category] != 0)
-        nearness = np.exp(-0.5 * (difference * difference).sum(axis=2))
+        squares = np.zeros((len(rows), len(self._rows)))
+        for ours, theirs, is_category in zip(rows.T, self._rows.T, self._is_category, strict=True):
+            difference = (ours[:, None] - theirs) / length
+            squares += (1.5 * (difference != 0) if is_category else difference) ** 2
+        nearness = np.exp(-0.5 * squares)
         success = nearness @ self._has_value + SUCCESS_PRIOR * self._rate
         found: Floats = np.log(success / (nearness.sum(axis=1) + SUCCESS_PRIOR))
         return found

@@ -18,8 +18,8 @@ from mpi_opt.strategies.surrogates.scalarization import scalarized
 MAX_UNCERTAINTY = 1e100
 """The largest uncertainty in units of the largest value. Its square is finite."""
 
-MIN_PENALTIES, MIN_MEASURED, PENALTY_GAP = 3, 5, 100.0
-"""A value is a penalty if it occurs at least `MIN_PENALTIES` times, if there are at least `MIN_MEASURED` other
+MIN_PENALTIES, MIN_OTHER_VALUES, PENALTY_GAP = 3, 5, 100.0
+"""A value is a penalty if it occurs at least `MIN_PENALTIES` times, if there are at least `MIN_OTHER_VALUES` other
 values, and if its distance from the best value is more than `PENALTY_GAP` times their range."""
 
 
@@ -50,7 +50,7 @@ class Observations:
         """The observations with penalties (1e6, for example) replaced by NaN, so that they count as failed trials.
 
         A penalty is a single value that was observed repeatedly and is much larger than all others. A model of
-        penalties and measured values would mostly describe the step between the two. With several figures of merit, at
+        penalties and other values would mostly describe the step between the two. With several figures of merit, at
         least one of them must have such a value, and trials with it must agree in every figure.
         """
         columns = self.values.reshape(len(self.values), -1)
@@ -128,10 +128,10 @@ def _is_penalty(column: Floats) -> Bools:
     """Whether each of the values of one figure of merit, shape (n,) with NaN for failed trials, is a penalty."""
     values = column[np.isfinite(column)]
     largest = values.max(initial=-math.inf)
-    measured = values[values < largest]
+    others = values[values < largest]
     is_largest: Bools = column == largest
-    is_enough = is_largest.sum() >= MIN_PENALTIES and len(measured) >= MIN_MEASURED
-    if is_enough and largest - measured.min() > PENALTY_GAP * np.ptp(measured) > 0:
+    is_enough = is_largest.sum() >= MIN_PENALTIES and len(others) >= MIN_OTHER_VALUES
+    if is_enough and largest - others.min() > PENALTY_GAP * np.ptp(others) > 0:
         return is_largest
     return np.zeros_like(is_largest)
 

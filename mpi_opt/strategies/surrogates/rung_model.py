@@ -44,7 +44,10 @@ class RungModel:
     def point(
         self, points: Sequence[Parameters], rungs: Sequence[Mapping[int, Cost | None]], n_pending: int
     ) -> Parameters | None:
-        """The next point; None while no rung above the first has enough costs, and when no point is prepared.
+        """The next point.
+
+        None if no rung above the first has enough costs yet, or if more than `await_up_to` trials are pending and no
+        prepared point is left.
 
         Args:
             points: The configurations so far, by number.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_opt.core.arrays import Floats
-from mpi_opt.core.pareto import ranks
+from mpi_opt.core.pareto import is_on_front
 
 AUGMENTATION = 0.05
 """The weight of the sum in addition to the largest term, as in ParEGO: with equal largest terms the smaller sum is
@@ -46,6 +46,6 @@ def scalarized(values: Floats, variances: Floats, weights: Floats) -> tuple[Floa
 def _scale(values: Floats) -> tuple[Floats, Floats]:
     """The minimum of each value, and the extent of the front; where that is 0, the median minus the minimum, or 1."""
     low = values.min(axis=0)
-    extent = values[ranks(values) == 0].max(axis=0) - low
+    extent = values[is_on_front(values)].max(axis=0) - low
     extent = np.where(extent > 0, extent, np.median(values, axis=0) - low)
     return low, np.where(extent > 0, extent, 1.0)

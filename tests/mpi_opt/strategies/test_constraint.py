@@ -3,7 +3,7 @@ import time
 import pytest
 
 from mpi_opt.core.space import Categorical, Integer, Real, Space
-from mpi_opt.errors import ConfigurationError, SpaceError
+from mpi_opt.errors import ConfigurationError, SearchFailed, SpaceError
 from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.points.constraint import Constraint
 
@@ -81,6 +81,31 @@ def test_constraint_on_an_inactive_hyperparameter_is_met():
 def test_anything_but_arithmetic_is_refused(text):
     with pytest.raises(ConfigurationError, match="constraints"):
         Constraint(text, SPACE)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("units < 9, layers < 3", "'(units < 9, layers < 3)' is a list"),
+        ("units < 9 and [layers < 3]", "'[layers < 3]' is a list"),
+        ("3", "'3' does not depend on a hyperparameter"),
+    ],
+)
+def test_expression_that_every_point_would_meet_is_refused(text, problem):
+    with pytest.raises(ConfigurationError) as raised:
+        Constraint(text, SPACE)
+    assert raised.value.problem == problem
+
+
+def test_spaces_around_an_expression_are_ignored():
+    assert not Constraint("  units < 9 ", SPACE).is_met({"units": 64, "layers": 4, "kind": "a"})
+
+
+def test_unsuccessful_random_points_do_not_prove_that_no_point_satisfies_the_constraints():
+    space = {"x": Real(0, 1), "y": Real(0, 1)}
+    strategy = make_strategy("random", space, options={"constraints": ["x + y < 1e-9"]})
+    with pytest.raises(SearchFailed, match="none of 200,000 random points satisfies"):
+        strategy.ask(1)
 
 
 def test_unknown_name_suggests_the_nearest():

@@ -38,6 +38,21 @@ def test_a_deeper_network_keeps_the_layers_of_the_best_shallower_one():
     assert all(parameters["units_2"] == best["units_2"] for parameters in trials[16:])
 
 
+def test_new_layer_is_drawn_at_random_also_without_conditions():
+    """The best shallow network then has values for layers that it does not have."""
+    space = Space({"layers": Integer(1, 2), "units_1": Integer(4, 64), "units_2": Integer(4, 64)})
+    strategy = make_strategy("constructive", space, seed=0, options={"trials_per_depth": 8})
+    trials = []
+    for _ in range(16):
+        (proposal,) = strategy.ask(1)
+        trials.append(proposal.parameters)
+        strategy.tell(proposal, abs(proposal.parameters["units_1"] - 40))
+    assert [parameters["layers"] for parameters in trials] == [1] * 8 + [2] * 8
+    best = min(trials[:8], key=lambda parameters: abs(parameters["units_1"] - 40))
+    assert {parameters["units_1"] for parameters in trials[8:]} == {best["units_1"]}
+    assert len({parameters["units_2"] for parameters in trials[8:]}) > 4
+
+
 def test_afterwards_single_layers_of_the_best_are_drawn_again():
     strategy = make_strategy("constructive", SPACE, seed=0, options={"trials_per_depth": 4})
     points = []

@@ -4,6 +4,7 @@ import time
 import pytest
 
 from mpi_opt.core.space import Categorical, Integer, Real, Space
+from mpi_opt.errors import ConfigurationError, SearchFailed
 from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.points.constraint import Constraint
 
@@ -20,6 +21,25 @@ def test_last_hyperparameter_runs_fastest_and_conditions_leave_some_out():
     assert found == [(1, b) for b in (0.0, 0.5, 1.0)] + list(itertools.product([2], [0.0, 0.5, 1.0], "uv"))
     assert strategy.ask(1) == []
     assert strategy.finished
+
+
+def test_values_have_no_errors_of_rounding():
+    strategy = make_strategy("grid", {"x": Real(0, 1), "y": Real(1e-4, 1, prior="log-uniform")}, options={"points": 11})
+    found = [proposal.parameters for proposal in strategy.ask(121)]
+    assert sorted({point["x"] for point in found}) == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+    strategy = make_strategy("grid", {"x": Real(1 / 3, 2 / 3)}, options={"points": 2})
+    assert [proposal.parameters["x"] for proposal in strategy.ask(2)] == [1 / 3, 2 / 3]
+
+
+def test_number_of_points_of_a_category_is_refused():
+    with pytest.raises(ConfigurationError, match="gets all of its values"):
+        make_strategy("grid", {"c": Categorical(("u", "v", "w"))}, options={"points": {"c": 2}})
+
+
+def test_grid_without_an_allowed_point_is_an_error():
+    strategy = make_strategy("grid", {"x": Real(0, 1)}, options={"constraints": ["0.01 < x < 0.02"]})
+    with pytest.raises(SearchFailed, match="no point of the grid"):
+        strategy.ask(1)
 
 
 def test_product_of_any_size_is_computed_on_demand():

@@ -8,6 +8,8 @@ from mpi_opt.core.space import Integer, Real, Space
 from mpi_opt.core.trial import Failed, Measured, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import Decision, make_strategy
+from mpi_opt.strategies.bayesian import MAX_PENDING_ROWS
+from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
 from mpi_opt.strategies.surrogates.rung_model import RungModel
 
 SPACE = Space({"x": Real(0, 1)})
@@ -213,6 +215,23 @@ def test_with_many_pending_configurations_are_prepared_by_that_model():
     assert len(found) > 35  # none is there the first time
     assert len({point["x"] for point in points}) == len(points)
     assert abs(found[0]["x"] - 0.8) < 0.1
+
+
+def test_model_has_a_limited_number_of_pending_points(monkeypatch):
+    """Configurations without a cost on the rung of the model count as pending; the model's cost is cubic in them."""
+    n_rows, of_gaussian_process = [], GaussianProcess.add_pending
+
+    def add_pending(self, z):
+        n_rows.append(len(z))
+        of_gaussian_process(self, z)
+
+    monkeypatch.setattr(GaussianProcess, "add_pending", add_pending)
+    points = [{"x": float(x)} for x in np.random.default_rng(0).random(1000)]
+    costs = {number: point["x"] for number, point in enumerate(points)}
+    second = {number: cost for number, cost in costs.items() if number % 50 == 0}
+    point = RungModel(SPACE, 0, {}).point(points, [costs, second], 1)
+    assert point not in points
+    assert max(n_rows) == MAX_PENDING_ROWS
 
 
 def test_ask_is_quick_with_255_pending_and_many_rungs_reached():

@@ -47,6 +47,14 @@ def test_options_that_are_no_finite_numbers_are_refused(name, options):
         make_strategy(name, {"x": Real(0, 1)}, options=options)
 
 
+def test_options_of_a_reproducible_search_are_suggested():
+    with pytest.raises(ConfigurationError) as raised:
+        make_strategy("random", {"x": Real(0, 1)}, options={"reproducable": True})
+    assert raised.value.cure == "did you mean reproducible? known keys: initial, constraints, reproducible, lag"
+    with pytest.raises(ConfigurationError, match="an effect only in a reproducible search"):
+        make_strategy("random", {"x": Real(0, 1)}, options={"lag": 3})
+
+
 def test_users_own_class_is_loaded_from_its_file(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     strategy = make_strategy(f"{tmp_path}/own.py:Fixed", {"x": Real(0, 1)}, options={"value": 0.25})

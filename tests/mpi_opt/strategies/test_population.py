@@ -57,14 +57,39 @@ def test_complete_network_is_not_continued_in_place_of_a_failed_one():
     assert (proposal.resume_from, proposal.budget) == (0, 2)
 
 
-def test_failed_networks_end_if_only_a_complete_one_succeeded():
+def test_network_that_fails_before_any_has_succeeded_is_started_again():
+    """The number of trials does not depend on whether the failure arrives first or last."""
+    for failure_is_first in (True, False):
+        strategy = make_strategy("population", SPACE, seed=1, options={"population": 4, "max_budget": 3})
+        first = strategy.ask(4)
+        for proposal in first if failure_is_first else first[::-1]:
+            strategy.tell(proposal, Failed("diverged") if proposal is first[0] else 1.0)
+        n_trials = 4
+        while proposals := strategy.ask(1):
+            strategy.tell(proposals[0], 1.0)
+            n_trials += 1
+        assert (n_trials, strategy.finished) == (13 if failure_is_first else 12, True)
+
+
+def test_number_of_kept_checkpoints_does_not_grow_with_the_number_of_trials():
+    strategy, kept = make_strategy("population", SPACE, seed=1), set()
+    for _ in range(400):
+        (proposal,) = strategy.ask(1)
+        assert proposal.resume_from is None or proposal.resume_from in kept
+        strategy.tell(proposal, float(proposal.number % 7))
+        kept.add(proposal.number)
+        kept.difference_update(strategy.obsolete())
+    assert len(kept) < 40
+
+
+def test_failed_networks_start_again_if_only_a_complete_one_succeeded():
     strategy = make_strategy("population", SPACE, seed=1, options={"population": 2, "max_budget": 2})
     first, second = strategy.ask(2)
     strategy.tell(Proposal(7, first.parameters, budget=2), 0.5)
     strategy.tell(first, Failed("diverged"))
     strategy.tell(second, Failed("diverged"))
-    assert strategy.ask(2) == []
-    assert strategy.finished
+    (proposal,) = strategy.ask(2)  # the complete network is one of the two
+    assert (proposal.budget, proposal.resume_from) == (1, None)
 
 
 @pytest.mark.parametrize(("interval", "budgets"), [(2, [2, 4, 5]), (7, [5])])
