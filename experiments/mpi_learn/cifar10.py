@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import h5py
@@ -13,20 +14,16 @@ from mpi_learn.known_data import prepare
 ALGORITHMS = ("allreduce", "downpour", "easgd", "gem")
 WORKERS, N_RUNS, N_EPOCHS = (1, 2, 4), 3, 8
 STYLES = ("-", "--", ":")
+RATES_FILE = HERE / "cifar10_rates.json"
+"""Written by `cifar10_rates.py`: the accuracy with each learning rate that was compared, by row of the table."""
 
 
-def content(algorithm: str, work: Path, seed: int, n_epochs: int) -> dict:
-    """The training.yaml of one run; the settings are those of the documentation."""
-    rate = {"allreduce": 0.001, "downpour": 0.001, "easgd": 0.001, "gem": 0.0005}[algorithm]
+def content(algorithm: str, data: dict, seed: int, n_epochs: int, rate: float) -> dict:
+    """The training.yaml of one run with the keys `data` of its section ``data``."""
     schedule = {"name": "cosine"} | ({"scale": "sqrt", "warmup_epochs": 0.5} if algorithm == "allreduce" else {})
     return {
         "model": f"{HERE}/models.py:cnn",
-        "data": {
-            "train": [str(work / "cifar10.h5")],
-            "validation": [str(work / "cifar10_test.h5")],
-            "features": "X",
-            "labels": "y",
-        },
+        "data": {"features": "X", "labels": "y", **data},
         "loss": "sparse_categorical_crossentropy",
         "metrics": ["accuracy"],
         "optimizer": {"name": "adam", "learning_rate": rate, "schedule": schedule},
@@ -38,25 +35,33 @@ def content(algorithm: str, work: Path, seed: int, n_epochs: int) -> dict:
 
 
 def measure(work: Path, *, smoke: bool, source: Path | None = None) -> dict[str, list[dict]]:
-    """Validation accuracy after each epoch, and the seconds of the training, by algorithm and number of workers.
-
-    The validation data are the test images; nothing is chosen by them.
-    """
+    """Test accuracy after each epoch, and the seconds of the training, by algorithm and number of workers."""
     if smoke:
         _random_images(work)
     else:
         prepare("cifar10", work / "cifar10.h5", source)
-    workers, n_runs, n_epochs = ((2,), 1, 1) if smoke else (WORKERS, N_RUNS, N_EPOCHS)
+    data = {"train": [str(work / "cifar10.h5")], "validation": [str(work / "cifar10_test.h5")]}
+    rates, n_runs, n_epochs = ({"allreduce 2": 0.001}, 1, 1) if smoke else (best_rates(), N_RUNS, N_EPOCHS)
     found: dict[str, list[dict]] = {}
-    for algorithm in ("allreduce",) if smoke else ALGORITHMS:
-        for n in workers:
-            n_ranks = n + (algorithm != "allreduce")
-            asked = [content(algorithm, work, seed, n_epochs) for seed in range(n_runs)]
-            found[f"{algorithm} {n}"] = [
-                {"val_accuracy": one["history"]["val_accuracy"], "seconds": one["seconds"]}
-                for one in run(asked, n_ranks, work, warm_up=not smoke)
-            ]
+    for name, rate in rates.items():
+        algorithm, workers = name.split()
+        asked = [content(algorithm, data, seed, n_epochs, rate) for seed in range(n_runs)]
+        found[name] = [
+            {"rate": rate, "val_accuracy": one["history"]["val_accuracy"], "seconds": one["seconds"]}
+            for one in run(asked, n_ranks(algorithm, int(workers)), work, warm_up=not smoke)
+        ]
     return found
+
+
+def n_ranks(algorithm: str, n_workers: int) -> int:
+    """The workers, and a master for all algorithms but `allreduce`."""
+    return n_workers + (algorithm != "allreduce")
+
+
+def best_rates() -> dict[str, float]:
+    """The learning rate with the highest accuracy on held-out training images, by row of the table."""
+    compared = json.loads(RATES_FILE.read_text())
+    return {name: float(max(accuracies, key=accuracies.get)) for name, accuracies in compared.items()}
 
 
 def _random_images(work: Path) -> None:
@@ -70,15 +75,15 @@ def _random_images(work: Path) -> None:
 def table(found: dict[str, list[dict]]) -> str:
     """As Markdown: mean and sample standard deviation over seeds."""
     lines = [
-        "| algorithm | workers | runs | test accuracy, half of the epochs | all | seconds |",
-        "|---|---|---|---|---|---|",
+        "| algorithm | workers | learning rate | runs | test accuracy, half of the epochs | all | seconds |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name, runs in found.items():
         algorithm, workers = name.split()
         accuracies = np.array([one["val_accuracy"] for one in runs]) * 100
         half, last = accuracies[:, (accuracies.shape[1] - 1) // 2], accuracies[:, -1]
         cells = [f"{spread(half.tolist())} %", f"{spread(last.tolist())} %", spread([one["seconds"] for one in runs])]
-        lines.append(f"| {algorithm} | {workers} | {len(runs)} | {' | '.join(cells)} |")
+        lines.append(f"| {algorithm} | {workers} | {runs[0]['rate']:g} | {len(runs)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
