@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import tempfile
@@ -11,10 +12,20 @@ from pathlib import Path
 
 from mpi_learn.errors import ConfigurationError
 
+MAX_NAME_BYTES = 200
+"""The longest name of a file, to which suffixes are added: file systems allow 255 bytes."""
+
 
 def file_name(text: str) -> str:
-    """`text` without characters that a file name must not contain, and without dots at the beginning."""
-    return re.sub(r"[/\0]|^\.+", "_", text)
+    """`text` without characters that a file name must not contain, and without dots at the beginning.
+
+    Is at most `MAX_NAME_BYTES` long in UTF-8: the end of a longer text is replaced by a hash of it.
+    """
+    name = re.sub(r"[/\0]|^\.+", "_", text)
+    if len(name.encode()) <= MAX_NAME_BYTES:
+        return name
+    short = name.encode()[: MAX_NAME_BYTES - 9].decode(errors="ignore")
+    return f"{short}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def make_folder(folder: Path, key: str) -> None:

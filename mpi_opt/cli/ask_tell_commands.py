@@ -14,7 +14,7 @@ from mpi_opt.cli.store_options import MAX_TRIAL_NUMBER, show, store_url
 from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from mpi_opt.study.study import Study
+    from mpi_opt.store.records import StudyRecord
 
 Values = Annotated[list[float] | None, typer.Option(help="Figure of merit; with several, one --value each, in order.")]
 Uncertainties = Annotated[list[float] | None, typer.Option(help="Standard deviation of each value.", min=0)]
@@ -29,7 +29,7 @@ def ask(
 ) -> None:
     """Print the next trials as JSON, for a workload system that runs them and calls `mpi-opt tell`. Needs no MPI.
 
-    An empty list means that the study is finished or, while trials are running, that their results are needed first.
+    An empty list means that the study is finished or that the strategy needs the results of running trials first.
     """
     from mpi_opt.configuration.configuration import read_study
     from mpi_opt.configuration.plan import Plan
@@ -87,8 +87,11 @@ def tell(
         given |= {"value": _single_or_list(value), "uncertainty": _single_or_list(uncertainty)}
         content = {key: entry for key, entry in given.items() if entry is not None}
     results = read_results(content)
-    updated = ask_tell.tell(url, name, results)
-    show(json.dumps(_summary(updated, [result.number for result in results]), ensure_ascii=False))
+    updated, front = ask_tell.tell(url, name, results)
+    summary = _summary(updated, [result.number for result in results])
+    if updated.figures_of_merit.are_several:
+        summary["pareto"] = [trial.number for trial in front]
+    show(json.dumps(summary, ensure_ascii=False))
 
 
 def _single_or_list(values: list[float] | None) -> float | list[float] | None:
@@ -120,30 +123,32 @@ def _from_stdin(options: dict[str, object]) -> object:
         raise ConfigurationError("the text is not UTF-8", where="stdin", cure="write JSON in UTF-8") from None
     try:
         return json.loads(text)
-    except json.JSONDecodeError as error:
-        lines = [line for line in text.splitlines() if line.strip()]
+    except (ValueError, RecursionError) as error:
+        lines = [line for line in text.split("\n") if line.strip()]  # a string of JSON may contain U+2028
         if len(lines) < 2:
-            raise _invalid(error) from None
+            raise _invalid(error, text) from None
     try:
         return [json.loads(line) for line in lines]
-    except json.JSONDecodeError as error:
-        raise _invalid(error) from None
+    except (ValueError, RecursionError) as error:
+        raise _invalid(error, text) from None
 
 
-def _invalid(error: json.JSONDecodeError) -> ConfigurationError:
-    found = error.doc.strip().replace("\n", " ")[:60]
+def _invalid(error: ValueError | RecursionError, text: str) -> ConfigurationError:
+    """The error for a text that is not JSON, has a number of thousands of digits, or is nested too deeply."""
+    problem, found = (error.msg, error.doc) if isinstance(error, json.JSONDecodeError) else (str(error), text)
     cure = 'write {"number": 3, "value": 0.1}, a list of these, or one per line'
-    return ConfigurationError(f"not JSON: {error.msg} in {found!r}", where="stdin", cure=cure)
+    shown = found.strip().replace("\n", " ")[:60]
+    return ConfigurationError(f"not JSON: {problem} in {shown!r}", where="stdin", cure=cure)
 
 
-def _summary(study: Study, numbers: list[int]) -> dict[str, Any]:
+def _summary(study: StudyRecord, numbers: list[int]) -> dict[str, Any]:
     """The state of the study as JSON, with the trials `numbers` that were reported."""
-    best = study.record.best
+    best = study.best
     return {
         "study": study.name,
         "told": numbers,
-        "trials": study.record.counts,
+        "trials": study.counts,
         "best": None
         if best is None
         else {"number": best.number, "figure_of_merit": best.figure_of_merit, "parameters": best.parameters},
-    } | ({"pareto": [trial.number for trial in study.pareto()]} if study.figures_of_merit.are_several else {})
+    }

@@ -69,8 +69,8 @@ def written(changes: Changes) -> list[str]:
 
 
 def _block_size(text: str | None) -> int | str | None:
-    if text is not None and text != "auto" and not text.isdigit():
+    if text is not None and text != "auto" and not text.isdecimal():
         raise ConfigurationError(
             f"expected a number or auto, found {text!r}", where="--block-size", cure="write --block-size 4"
         )
-    return int(text) if text and text.isdigit() else text
+    return int(text) if text and text.isdecimal() else text

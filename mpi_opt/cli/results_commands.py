@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from mpi_learn.job.exit_status import FINISHED, UNFINISHED
-from mpi_opt.cli.store_options import MAX_TRIAL_NUMBER, StoreUrl, StudyName, find_study, find_trial, show, store_url
+from mpi_opt.cli.store_options import MAX_TRIAL_NUMBER, StoreUrl, StudyName, find_lineage, show, store_url
 from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from mpi_opt.core.trial import TrialRecord
     from mpi_opt.store import Store
-    from mpi_opt.study.study import Study
+    from mpi_opt.store.records import StudyRecord
 
 Format = Literal["table", "csv", "json"]
 State = Literal["queued", "running", "complete", "pruned", "failed"]
@@ -55,16 +55,17 @@ def results(
     selecting = {"--best": n_best is not None, "--state": state is not None, "--pareto": pareto}
     _check_combination({"--finished": finished, "--sql": sql is not None, "--trial": trial is not None}, selecting)
     from mpi_opt.store import Store
+    from mpi_opt.study.study import read_record
 
     with Store.open(store_url(store), read_only=True) as opened:
         if finished:
-            return _finished_status(find_study(opened, study, trials=False))
+            return _finished_status(opened, read_record(opened, study))
         if sql is not None:
             _print_rows(*opened.sql(sql), form)
         elif study is None and trial is None and not any(selecting.values()):
             _print_studies(opened, form)
         else:
-            chosen = find_study(opened, study, trials=False)
+            chosen = read_record(opened, study)
             if trial is not None:
                 _print_trial(opened, chosen, trial, form)
             else:
@@ -81,12 +82,14 @@ def best(
 ) -> None:
     """Print the best trial as a training.yaml for `mpi-learn train`; for a function, its hyperparameters."""
     from mpi_opt.store import Store
+    from mpi_opt.study.study import read_record
     from mpi_opt.views.text.best_trial import trial_yaml
 
     with Store.open(store_url(store), read_only=True) as opened:
-        chosen, best_trial = find_trial(opened, find_study(opened, study, trials=False), trial)
+        chosen = read_record(opened, study)
+        lineage = find_lineage(opened, chosen, trial)
         is_elsewhere = chosen.configuration.get("directory") != str(Path.cwd())
-        show(trial_yaml(chosen, best_trial, is_elsewhere=is_elsewhere).rstrip("\n"))
+        show(trial_yaml(chosen, lineage, is_elsewhere=is_elsewhere).rstrip("\n"))
 
 
 def _check_combination(outputs: dict[str, bool], selecting: dict[str, bool]) -> None:
@@ -98,17 +101,19 @@ def _check_combination(outputs: dict[str, bool], selecting: dict[str, bool]) -> 
     given = [option for option, is_given in (outputs | selecting).items() if is_given]
     if len(given) > 1 and given[0] in outputs:
         raise ConfigurationError(
-            f"{given[0]} already says what to print", where=given[1], cure=f"remove {given[0]} or {given[1]}"
+            f"{given[0]} and {given[1]} cannot be combined", where=given[1], cure=f"remove {given[0]} or {given[1]}"
         )
 
 
-def _finished_status(study: Study) -> int:
+def _finished_status(store: Store, study: StudyRecord) -> int:
     """Prints whether the study is finished, and its trials in short; returns the exit status, 0 or 75."""
-    counts = ", ".join(f"{n} {state}" for state, n in study.record.counts.items()) or "no trials"
-    best = study.record.best
+    from mpi_opt.study.study import is_finished
+
+    counts = ", ".join(f"{n} {state}" for state, n in study.counts.items()) or "no trials"
+    best, has_ended = study.best, is_finished(store, study)
     shown_best = "" if best is None else f"; best {best.figure_of_merit:.6g} (trial {best.number})"
-    show(f"{study.name}: {'finished' if study.is_finished else 'not finished'}; {counts}{shown_best}")
-    return FINISHED if study.is_finished else UNFINISHED
+    show(f"{study.name}: {'finished' if has_ended else 'not finished'}; {counts}{shown_best}")
+    return FINISHED if has_ended else UNFINISHED
 
 
 def _print_rows(columns: list[str], rows: list[Any], form: Format) -> None:
@@ -147,23 +152,25 @@ def _print_studies(store: Store, form: Format) -> None:
         show(tables.to_csv(columns, [[entry[column] for column in columns] for entry in objects]))
 
 
-def _chosen(store: Store, study: Study, n_best: int | None, state: State | None, pareto: bool) -> list[TrialRecord]:
+def _chosen(
+    store: Store, study: StudyRecord, n_best: int | None, state: State | None, pareto: bool
+) -> list[TrialRecord]:
     """The trials to print, best first. Does not read the whole study for the best trials."""
     from mpi_opt.study.study import Study
 
     if n_best and state is None:
         state = "complete"
     if n_best and state == "complete" and not (pareto or study.figures_of_merit.are_several):
-        return store.best(study.record, n_best)
-    study = Study.read(store, study.name)
+        return store.best(study, n_best)
+    whole = Study.read(store, study.name)
     if pareto:
-        trials = study.pareto() if state in (None, "complete") else []
+        trials = whole.pareto() if state in (None, "complete") else []
     else:
-        trials = study.ranked((state,)) if state else study.ranked()
+        trials = whole.ranked((state,)) if state else whole.ranked()
     return trials[:n_best]
 
 
-def _print_trials(study: Study, form: Format, n_best: int | None, trials: list[TrialRecord]) -> None:
+def _print_trials(study: StudyRecord, form: Format, n_best: int | None, trials: list[TrialRecord]) -> None:
     from mpi_opt.views.text import tables
 
     if form == "json":
@@ -177,21 +184,22 @@ def _print_trials(study: Study, form: Format, n_best: int | None, trials: list[T
             show(f"… and {len(trials) - len(shown)} more: append | less, or --format csv")
 
 
-def _print_trial(store: Store, study: Study, number: int, form: Format) -> None:
+def _print_trial(store: Store, study: StudyRecord, number: int, form: Format) -> None:
     from mpi_opt.views.text import tables
 
-    study, trial = find_trial(store, study, number)
+    lineage = find_lineage(store, study, number)
+    trial = lineage[-1]
     if form == "csv":
         show(tables.to_csv(*tables.table_of(study, [trial])))
         return
-    of_trial = study.record.id, [number]
+    of_trial = study.id, [number]
     folds, curves, attempts = store.folds(*of_trial), store.curves(*of_trial), store.attempts(*of_trial)
     if form == "table":
         from mpi_opt.views.text.schedule import schedule_text
 
         is_coloured = sys.stdout.isatty()
         show(tables.trial_page(study, trial, folds, curves, attempts, colour=is_coloured))
-        if changes := schedule_text(study, trial, colour=is_coloured):
+        if changes := schedule_text(lineage, colour=is_coloured):
             show(f"\nhyperparameters that changed during the training\n{changes}")
         return
     lists = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +14,7 @@ from mpi_opt.errors import ConfigurationError, StoreError
 if TYPE_CHECKING:
     from mpi_opt.core.trial import TrialRecord
     from mpi_opt.store import Store
-    from mpi_opt.study.study import Study
+    from mpi_opt.store.records import StudyRecord
 
 MAX_TRIAL_NUMBER = 10**9 - 1
 """The largest number of a trial that a store can have; see ``TRIALS_PER_STUDY`` in `mpi_opt.store.schema`."""
@@ -44,38 +43,31 @@ def store_url(given: str | None) -> str:
     raise ConfigurationError(problem, where="--store", cure="write --store FILE.db, or set MPI_OPT_STORE")
 
 
-def find_study(store: Store, name: str | None, *, trials: bool = True) -> Study:
-    """As `Study.read`, which is imported on first use."""
-    from mpi_opt.study.study import Study
-
-    return Study.read(store, name, trials=trials)
-
-
-def find_trial(store: Store, study: Study, number: int | None) -> tuple[Study, TrialRecord]:
+def find_lineage(store: Store, study: StudyRecord, number: int | None) -> list[TrialRecord]:
     """Reads the trial with this number; for None the best one.
 
     Returns:
-        `study`, with only the trial and those whose training it continues; and the trial.
+        The trials whose training it continues, the first one first, and the trial itself.
 
     Raises:
         StoreError: There is no such trial, or a trial whose training it continues is missing.
     """
-    from mpi_opt.store.errors import damaged
+    from mpi_opt.store.errors import damaged, no_such_trial
 
-    trial = study.record.best if number is None else next(iter(store.trials(study.record.id, numbers=[number])), None)
-    if trial is None and number is None:
+    if number is not None:
+        lineage = store.trials(study.id, numbers=[number])
+        if not lineage:
+            raise no_such_trial(study, number)
+    elif study.best is None:
         raise StoreError("no trial is complete yet", where=f"study {study.name}", cure="see mpi-opt results")
-    if trial is None:
-        n_trials = study.record.n_trials
-        cure = f"its trials are 0 to {n_trials - 1}" if n_trials else "it has none yet"
-        raise StoreError(f"there is no trial {number}", where=f"study {study.name}", cure=cure)
-    lineage = [trial]
+    else:
+        lineage = [study.best]
     while (source := lineage[-1].resume_from) is not None:
-        found = store.trials(study.record.id, numbers=[source])
+        found = store.trials(study.id, numbers=[source])
         if not found:
             raise damaged(f"trial {lineage[-1].number} resumes from trial {source}, which does not exist", store.url)
         lineage += found
-    return replace(study, trials=lineage[::-1]), trial
+    return lineage[::-1]
 
 
 def show(text: str) -> None:

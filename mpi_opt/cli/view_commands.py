@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from mpi_learn.settings.paths import file_name
-from mpi_opt.cli.store_options import StoreUrl, StudyName, find_study, store_url
+from mpi_opt.cli.store_options import StoreUrl, StudyName, store_url
 from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -67,11 +67,15 @@ def dashboard(
     ] = 8080,
 ) -> None:
     """Serve a live page of a study on 127.0.0.1, also while a search runs it; Ctrl-C ends the command."""
-    chosen = _study(store, study, trials=False)
+    from mpi_opt.store import Store
+    from mpi_opt.study.study import read_record
+
+    with Store.open(store_url(store), read_only=True) as opened:
+        address, name = opened.address, read_record(opened, study).name
     with _needing("optuna-dashboard", "dashboard"):
         from mpi_opt.views.page.dashboard import Dashboard
 
-    served = Dashboard(chosen.store, chosen.name, port)
+    served = Dashboard(address, name, port)
     print(
         f"open      {served.url}\nfrom your own machine first run\n          {served.tunnel}\nCtrl-C ends it",
         flush=True,
@@ -84,11 +88,12 @@ def dashboard(
         served.close()
 
 
-def _study(store: str | None, name: str | None, *, trials: bool = True) -> Study:
+def _study(store: str | None, name: str | None) -> Study:
     from mpi_opt.store import Store
+    from mpi_opt.study.study import Study
 
     with Store.open(store_url(store), read_only=True) as opened:
-        return find_study(opened, name, trials=trials)
+        return Study.read(opened, name)
 
 
 @contextmanager

@@ -51,10 +51,9 @@ def parsed(url: str) -> URL:
     Raises:
         StoreError: `url` is neither a URL of SQLAlchemy nor a path with one of `FILE_SUFFIXES`.
     """
-    if ":" not in url and url.endswith(FILE_SUFFIXES):
-        url = f"sqlite:///{url}"
+    is_path = url.endswith(FILE_SUFFIXES) and not re.match(r"\w+://|(sqlite|postgresql|mysql|mariadb)\b.*:", url)
     try:
-        address = make_url(url)
+        address = URL.create("sqlite", database=url) if is_path else make_url(url)
         address.get_dialect()
     except (ArgumentError, NoSuchModuleError, ValueError):  # a ValueError for a port that is not a number
         cure = "write sqlite:///results.db, or postgresql://user@host/database"

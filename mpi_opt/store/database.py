@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Dialect
 from sqlalchemy.exc import DBAPIError
 
+from mpi_opt.errors import StoreError
 from mpi_opt.store import connecting
 from mpi_opt.store.errors import StoreConflictError, damaged, explained
 
@@ -95,6 +96,8 @@ class Database:
             yield self._connection
         except DBAPIError as error:
             raise explained(error.orig, self.url, read_only=self.read_only) from error
+        except UnicodeEncodeError as error:
+            raise StoreError("a name or a query is not valid text", where=self.url, cure="write it in UTF-8") from error
         except ValueError as error:  # text that is not JSON, or not a number
             raise damaged(str(error), self.url) from error
         finally:

@@ -12,8 +12,12 @@ mpi_opt.errors.StoreError   URL, directory, permission or version; exit status 2
 from __future__ import annotations
 
 import sqlite3
+from typing import TYPE_CHECKING
 
 from mpi_opt.errors import StoreError
+
+if TYPE_CHECKING:
+    from mpi_opt.store.records import StudyRecord
 
 
 class StoreNotReadyError(StoreError):
@@ -98,6 +102,12 @@ UNIQUE_VIOLATION = "23505"
 def damaged(how: str, where: str) -> StoreError:
     """The error for values in the database that this program did not write."""
     return StoreError(f"the database is damaged: {how}", where=where, cure=RECOVER)
+
+
+def no_such_trial(study: StudyRecord, number: int) -> StoreError:
+    """The error for a number that no trial of the study has."""
+    cure = f"its trials are 0 to {study.n_trials - 1}" if study.n_trials else "it has none yet"
+    return StoreError(f"there is no trial {number}", where=f"study {study.name}", cure=cure)
 
 
 def conflict(where: str = "") -> StoreConflictError:

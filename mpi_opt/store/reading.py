@@ -84,8 +84,8 @@ def read_changed(connection: Connection, study_id: int, n_ended: int) -> tuple[l
     """The changes of a study since it had `n_ended` finished trials.
 
     Returns:
-        The trials that have ended since then and the unfinished ones, by number; and the `n_ended` of the next call,
-        which may return some of these trials again.
+        The trials that have ended since then and the unfinished ones, by number; and the value to pass as `n_ended` to
+        the next call. That call may return some of these trials again.
     """
     these, now_ended = select(*TRIAL_COLUMNS).where(trials.c.study_id == study_id), studies.c.n_ended
     n_next = connection.execute(select(now_ended).where(studies.c.id == study_id)).scalar_one()
@@ -104,6 +104,12 @@ def read_best(connection: Connection, study_id: int, maximize: bool, count: int 
     return _trials(
         connection, study_id, query.order_by(order, func.coalesce(-trials.c.pareto, 0), trials.c.number).limit(count)
     )
+
+
+def read_front(connection: Connection, study_id: int) -> list[TrialRecord]:
+    """The trials on the Pareto front, by number; none with a single figure of merit."""
+    query = select(*TRIAL_COLUMNS).where(trials.c.study_id == study_id, trials.c.pareto == 1)
+    return _trials(connection, study_id, query.order_by(trials.c.number))
 
 
 def read_folds(connection: Connection, study_id: int, numbers: Sequence[int] | None = None) -> list[FoldRecord]:

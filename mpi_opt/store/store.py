@@ -165,6 +165,7 @@ class Store:
     study = _query(reading.read_study)
     trials = _query(reading.read_trials)
     earlier = _query(reading.read_earlier)
+    front = _query(reading.read_front)
     ended_trials = _query(reading.read_ended)
     changed_trials = _query(reading.read_changed)
     folds = _query(reading.read_folds)
@@ -173,7 +174,7 @@ class Store:
     events = _query(reading.read_events)
 
     def best(self, study: StudyRecord, count: int = 1) -> list[TrialRecord]:
-        """The `count` best complete trials, best first; equal ones by number."""
+        """The `count` best complete trials, best first; equal ones: first the Pareto front, then by number."""
         return self._read(reading.read_best, study.id, study.maximize, count)
 
     def sql(self, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:

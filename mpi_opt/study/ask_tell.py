@@ -19,13 +19,13 @@ from mpi_opt.core.trial import FINISHED, FoldOutcome, Outcome, Proposal, TrialRe
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
-from mpi_opt.store.errors import StoreConflictError, StoreNotReadyError, StudyOwnedError
-from mpi_opt.store.records import AttemptRecord, Finish, GivenBack, Start
+from mpi_opt.store.errors import StoreConflictError, StoreNotReadyError, StudyOwnedError, no_such_trial
+from mpi_opt.store.records import AttemptRecord, Finish, GivenBack, Start, StudyRecord
 from mpi_opt.study.external_results import ExternalResult
 from mpi_opt.study.lease import owner_as_text
 from mpi_opt.study.open_study import OpenStudy, open_study
 from mpi_opt.study.past_trials import EXTERNAL_BLOCK, EXTERNAL_RANKS, PastTrials
-from mpi_opt.study.study import STUDY_FINISHED, STUDY_RESUMED, Study, is_finished
+from mpi_opt.study.study import STUDY_FINISHED, STUDY_RESUMED, is_finished, read_record, sorted_front
 
 RETRY_LIMIT_S = 60.0
 """The time limit for retries while other processes write to the store, in seconds."""
@@ -53,7 +53,7 @@ def ask(plan: Plan, count: int) -> list[dict[str, Any]]:
     return [_as_json_object(proposal, attempt, plan) for proposal, attempt in _retry(lambda: _give_out(plan, count))]
 
 
-def tell(url: str, name: str | None, results: Sequence[ExternalResult]) -> Study:
+def tell(url: str, name: str | None, results: Sequence[ExternalResult]) -> tuple[StudyRecord, list[TrialRecord]]:
     """Records the results of trials that `ask` gave out: all of `results`, or, if it raises, none.
 
     Args:
@@ -62,14 +62,15 @@ def tell(url: str, name: str | None, results: Sequence[ExternalResult]) -> Study
         results: At most one for each trial.
 
     Returns:
-        The study after the call; with its trials only if it has several figures of merit.
+        The study after the call, and its Pareto front, best first; the front is empty with one figure of merit.
 
     Raises:
         UserError: There is no such store, study or trial; a trial is not running, or a search runs it; a result is of
             another study or attempt, or has a wrong number of values.
     """
     Store.open(url, read_only=True).close()  # `ask` has created the store: a wrong name must not create another one
-    return _retry(lambda: _record_results(url, name, results))
+    name = _retry(lambda: _record_results(url, name, results))
+    return _retry(lambda: _study_and_front(url, name))  # on its own: results must not be recorded again
 
 
 def _give_out(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
@@ -103,12 +104,13 @@ def _record_end(study: OpenStudy, why: str) -> None:
         study.store.event(study.record.id, STUDY_FINISHED, why)
 
 
-def _record_results(url: str, name: str | None, results: Sequence[ExternalResult]) -> Study:
+def _record_results(url: str, name: str | None, results: Sequence[ExternalResult]) -> str:
+    """Returns the name of the study."""
     with Store.open(url) as store:
-        study = Study.read(store, name, trials=False)
+        study = read_record(store, name)
         numbers = [result.number for result in results]
-        trials = {trial.number: trial for trial in store.trials(study.record.id, numbers=numbers)}
-        latest = {attempt.number: attempt for attempt in store.attempts(study.record.id, numbers)}
+        trials = {trial.number: trial for trial in store.trials(study.id, numbers=numbers)}
+        latest = {attempt.number: attempt for attempt in store.attempts(study.id, numbers)}
         n_folds = number_of_folds(study.configuration)
         for result in results:
             _check_given_out(result, trials, latest, study, store)
@@ -122,15 +124,21 @@ def _record_results(url: str, name: str | None, results: Sequence[ExternalResult
             for result in results
             if result.lost is not None
         ]
-        store.finish(study.record.id, finished, lost)
-        return Study.read(store, study.name, trials=study.figures_of_merit.are_several)
+        store.finish(study.id, finished, lost)
+        return study.name
+
+
+def _study_and_front(url: str, name: str) -> tuple[StudyRecord, list[TrialRecord]]:
+    with Store.open(url, read_only=True) as store:
+        study = read_record(store, name)
+        return study, sorted_front(store.front(study.id), study.figures_of_merit)
 
 
 def _check_given_out(
     result: ExternalResult,
     trials: Mapping[int, TrialRecord],
     latest: Mapping[int, AttemptRecord],
-    study: Study,
+    study: StudyRecord,
     store: Store,
 ) -> None:
     """Verifies that `ask` has given out the trial and that it is still running.
@@ -145,23 +153,21 @@ def _check_given_out(
         raise StoreError(problem, where=where, cure=f"name its store and study: --store URL --study {result.study}")
     details = f"mpi-opt results --study {study.name} --trial {number}"
     if trial is None:
-        n_trials = study.record.n_trials
-        cure = f"its trials are 0 to {n_trials - 1}" if n_trials else "it has none yet: mpi-opt ask"
-        raise StoreError(f"there is no trial {number}", where=where, cure=cure)
+        raise no_such_trial(study, number)
     if trial.state in FINISHED:
         raise StoreError(f"trial {number} has already finished: {trial.state}", where=where, cure=f"see {details}")
     if trial.state == "queued":
         cure = "discard this result: mpi-opt ask or the next search runs the trial again"
         raise StoreError(f"trial {number} is queued: no program runs it", where=where, cure=cure)
-    attempt, owner = latest[number], store.leases.read(study.record.id)
+    attempt, owner = latest[number], store.leases.read(study.id)
     if attempt.ranks != EXTERNAL_RANKS:
         search = "a search that has ended" if owner is None else f"the search of {owner_as_text(owner)}"
         problem = f"trial {number} belongs to {search}: block {attempt.block}, ranks {attempt.ranks} on {attempt.hosts}"
         cure = f"report only trials that mpi-opt ask has printed; see {details}"
         raise StudyOwnedError(problem, where=where, cure=cure)
     if result.attempt not in (None, trial.attempts):
-        fate = "given up" if result.attempt < trial.attempts else "never given out"
-        problem = f"attempt {result.attempt} of trial {number} was {fate}; attempt {trial.attempts} is running"
+        fate = "was given up" if result.attempt < trial.attempts else "has not been given out yet"
+        problem = f"attempt {result.attempt} of trial {number} {fate}; attempt {trial.attempts} is running"
         raise StoreError(problem, where=where, cure=f"discard this result, or see {details}")
 
 

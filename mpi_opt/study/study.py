@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,7 @@ class Study:
         store: The store's URL.
         is_finished: Whether all trials have ended, also those of a workload system, or the target is reached, or the
             strategy has no more proposals. After an interrupted search, or a change of ``search.trials`` or
-            ``search.target``, the value is updated by the next search or the next `ask`.
+            ``search.target``, it keeps its value until the next search or the next `ask`.
     """
 
     record: StudyRecord
@@ -66,19 +66,14 @@ class Study:
             return cls.read(store, name)
 
     @classmethod
-    def read(cls, store: Store, name: str | None, *, trials: bool = True) -> Study:
+    def read(cls, store: Store, name: str | None) -> Study:
         """Reads the study `name` from an open store; None for the only study of the store.
-
-        Args:
-            store: Open.
-            name: The name of the study, or None.
-            trials: Whether to read the trials, too.
 
         Raises:
             StoreError: There is no such study, or the store has several and `name` is None.
         """
-        record = _found(store, name)
-        return cls(record, store.trials(record.id) if trials else [], store.address, is_finished(store, record))
+        record = read_record(store, name)
+        return cls(record, store.trials(record.id), store.address, is_finished(store, record))
 
     @property
     def name(self) -> str:
@@ -111,7 +106,8 @@ class Study:
 
         With several figures of merit: the trial of the Pareto front with the best first figure.
         """
-        return next(iter(self.ranked(("complete",))), None)
+        found = self.pareto() if self.figures_of_merit.are_several else self.ranked(("complete",))
+        return next(iter(found), None)
 
     @property
     def figures_of_merit(self) -> FiguresOfMerit:
@@ -123,9 +119,9 @@ class Study:
 
         With one figure of merit: the best trial, and those with the same figure of merit.
         """
-        ranked = self.ranked(("complete",))
         if self.figures_of_merit.are_several:
-            return [trial for trial in ranked if trial.pareto]
+            return sorted_front([trial for trial in self.trials if trial.pareto], self.figures_of_merit)
+        ranked = self.ranked(("complete",))
         return [trial for trial in ranked if trial.figure_of_merit == ranked[0].figure_of_merit]
 
     def ranked(
@@ -215,8 +211,17 @@ class Study:
         return f"<div><b>{html.escape(self.name)}</b>: {counts}; {method}{html_table(columns, rows)}</div>"
 
 
-def _found(store: Store, name: str | None) -> StudyRecord:
-    """The study `name`; None for the only study of the store."""
+def sorted_front(front: Iterable[TrialRecord], figures: FiguresOfMerit) -> list[TrialRecord]:
+    """The trials of a Pareto front, sorted by their figures of merit, then by number."""
+    return sorted(front, key=lambda trial: (figures.costs(figures.values(trial)), trial.number))
+
+
+def read_record(store: Store, name: str | None) -> StudyRecord:
+    """The study `name` without its trials; None for the only study of the store.
+
+    Raises:
+        StoreError: There is no such study, or the store has several and `name` is None.
+    """
     if name is not None and (study := store.study(name)) is not None:
         return study
     studies = store.studies()

@@ -15,9 +15,14 @@ def written_aside(path: Path) -> Iterator[Path]:
     """Yields the path of a temporary file, as `replacing` does, in a folder that must exist.
 
     Raises:
-        ConfigurationError: The folder does not exist.
+        ConfigurationError: The folder does not exist, or the file cannot be created in it.
     """
     if not path.parent.is_dir():
         raise ConfigurationError(f"the folder {path.parent} does not exist", where="-o", cure=f"mkdir -p {path.parent}")
-    with replacing(path) as aside:
-        yield aside
+    try:
+        with replacing(path) as aside:
+            aside.touch()
+            yield aside
+    except (PermissionError, FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        problem, cure = f"the file cannot be written: {error.strerror}", "name a file in a folder that you may write to"
+        raise ConfigurationError(problem, where=f"-o {path}", cure=cure) from None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from mpi_opt.core.thinning import thinned
 from mpi_opt.core.trial import TrialRecord, is_usable
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.store.records import CurveRecord
+from mpi_opt.store.records import CurveRecord, StudyRecord
 from mpi_opt.study.study import Study
 
 MAX_VALUES, MIN_TRIALS, MAX_TRIALS = 1_000_000, 200, 20_000
@@ -19,7 +20,7 @@ MeanCurves = dict[str, dict[int, list[float]]]
 """Metric -> trial number -> one value per epoch."""
 
 
-def main_figure_name(study: Study) -> str:
+def main_figure_name(study: StudyRecord) -> str:
     """The name of the figure of merit, or of the first if there are several."""
     if study.figures_of_merit.are_several:
         return study.figures_of_merit.names[0]
@@ -93,7 +94,7 @@ def mean_curves(curves: Iterable[CurveRecord]) -> MeanCurves:
     return {name: {number: _mean(folds) for number, folds in by_trial.items()} for name, by_trial in gathered.items()}
 
 
-def main_metric(study: Study, means: MeanCurves) -> str | None:
+def main_metric(study: StudyRecord, means: MeanCurves) -> str | None:
     """The metric whose curves are shown first: the figure of merit, else a validation metric, else any metric."""
     wanted = main_figure_name(study)
     if wanted in means:
@@ -103,11 +104,11 @@ def main_metric(study: Study, means: MeanCurves) -> str | None:
 
 def sensible_range(values: Iterable[float], maximize: bool) -> tuple[float, float] | None:
     """The limits of an axis that shows `values` except very bad ones; None without values."""
-    known = sorted(value for value in values if math.isfinite(value))
+    known = sorted(0.25 * value for value in values if math.isfinite(value))  # differences and margins are finite
     if not known:
         return None
     quarter, middle, three_quarters = (known[int(q * (len(known) - 1))] for q in (0.25, 0.5, 0.75))
-    width = three_quarters - quarter or abs(middle) or 1.0
+    width = three_quarters - quarter or abs(middle) or 0.25
     if maximize:
         low, high = max(known[0], quarter - 1.5 * width), known[-1]
     else:
@@ -117,15 +118,17 @@ def sensible_range(values: Iterable[float], maximize: bool) -> tuple[float, floa
 
 def curve_range(values: Iterable[float]) -> tuple[float, float] | None:
     """The limits of an axis that shows `values` between the first and the last percentile; None without values."""
-    known = sorted(value for value in values if math.isfinite(value))
+    known = sorted(0.25 * value for value in values if math.isfinite(value))
     if not known:
         return None
     return _with_margins(known[len(known) // 100], known[-1 - len(known) // 100])
 
 
 def _with_margins(low: float, high: float) -> tuple[float, float]:
-    margin = 0.06 * (high - low) or 0.06 * (abs(high) or 1.0)
-    return low - margin, high + margin
+    """The limits of an axis, for a quarter of the smallest and of the largest value on it."""
+    margin = 0.06 * (high - low) or 0.06 * (abs(high) or 0.25)
+    largest = 0.25 * sys.float_info.max
+    return 4.0 * max(low - margin, -largest), 4.0 * min(high + margin, largest)
 
 
 def _mean(folds: list[list[float]]) -> list[float]:

@@ -156,6 +156,6 @@ def test_early_stopping_is_shown(search, tmp_path):
     trials, folds = search(1)
     number = next(number for number, state, *_ in trials if state == "pruned")
     study = Study.open(f"sqlite:///{tmp_path}/test.db", "test")
-    page = trial_page(study, study.trials[number], study.folds([number]), [], [])
+    page = trial_page(study.record, study.trials[number], study.folds([number]), [], [])
     assert f"pruned after {len(folds[number])} of 5 folds" in page
     assert "--block-size 2 or less runs them in turn" in recommendation(BlockLayout(6, 5, 5), 40, stop_early=True)

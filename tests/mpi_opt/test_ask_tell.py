@@ -16,8 +16,10 @@ from mpi_opt.cli.main import run
 from mpi_opt.core.space import Space
 from mpi_opt.core.trial import trial_seed
 from mpi_opt.store import Store
+from mpi_opt.store.errors import StoreLockedError
 from mpi_opt.store.records import GivenBack, LeaseRecord
 from mpi_opt.strategies import make_strategy
+from mpi_opt.study import ask_tell
 from mpi_opt.study.study import Study
 from tests.docs.pages import examples
 from tests.mpi_opt.store.made_up import finish, start
@@ -137,6 +139,8 @@ def test_study_may_be_named_instead_of_its_file(program, write, tmp_path):
         (["--value", "1"], "", "the number of the trial is missing"),
         ([], '{"number": 1, "value"', "not JSON"),
         ([], "", "not JSON"),
+        ([], "[" * 100_000, "not JSON"),
+        ([], f'{{"number": 1, "value": {"9" * 5000}}}', "not JSON"),
         ([], "7", "expected an object"),
         ([], '{"number": 1, "value": "0.1"}', "value: expected a number"),
         ([], '{"number": "1", "value": 0.1}', "number: expected"),
@@ -235,7 +239,7 @@ def test_result_of_an_attempt_that_was_given_up_is_refused(program, write, tmp_p
     assert "attempt 1 of trial 0 was given up; attempt 2 is running" in complained
     status, _, complained = program("tell", "space.yaml", stdin=json.dumps(second | {"attempt": 9, "value": 1.0}))
     assert status == 2
-    assert "attempt 9 of trial 0 was never given out; attempt 2 is running" in complained
+    assert "attempt 9 of trial 0 has not been given out yet; attempt 2 is running" in complained
     assert program("tell", "space.yaml", stdin=json.dumps(second | {"value": 2.0}))[0] == 0
     assert study(tmp_path).trials[0].figure_of_merit == 2.0
 
@@ -495,6 +499,45 @@ def test_neither_loads_mpi_nor_a_framework(command, write, tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_result_is_recorded_once_if_the_study_cannot_be_read_afterwards(program, write, tmp_path, monkeypatch):
+    """Another program locks the database between the two."""
+    write()
+    program("ask", "space.yaml")
+    calls, read_record = [], ask_tell.read_record
+
+    def locked_once(store, name):
+        calls.append(name)
+        if len(calls) == 2:
+            raise StoreLockedError("locked")
+        return read_record(store, name)
+
+    monkeypatch.setattr(ask_tell, "read_record", locked_once)
+    status, said, complained = program("tell", "space.yaml", "--number", "0", "--value", "2")
+    assert (status, complained) == (0, "")
+    assert said["best"]["figure_of_merit"] == 2
+    assert len(calls) == 3
+
+
+def test_front_of_a_summary_is_that_of_the_study(program, write, tmp_path):
+    text = SPACE.format(strategy="random", trials=10, direction="minimize", more="", folds=1)
+    text = text.replace("direction: minimize", "figure_of_merit: [a, b]\ndirection: [minimize, maximize]")
+    (tmp_path / "space.yaml").write_text(text)
+    program("ask", "space.yaml", "-k", "4")
+    values = [[1, 1], [3, 5], [2, 0], [0, 0]]
+    results = json.dumps([{"number": number, "value": value} for number, value in enumerate(values)])
+    _, said, _ = program("tell", "space.yaml", stdin=results)
+    assert said["pareto"] == [trial.number for trial in study(tmp_path).pareto()] == [3, 0, 1]
+    assert study(tmp_path).best.number == 3
+
+
+def test_line_of_json_may_contain_other_line_separators(program, write):
+    write()
+    program("ask", "space.yaml", "-k", "2")
+    stdin = '{"number": 0, "failed": "a\u2028b"}\n{"number": 1, "value": 1}\n'
+    status, said, _ = program("tell", "space.yaml", stdin=stdin)
+    assert (status, said["told"]) == (0, [0, 1])
 
 
 def test_ask_answers_quickly(program, write):

@@ -41,6 +41,9 @@ N_CURVES = 10
 N_LINES = 1000
 """The largest number of trials in a figure with a line or ring per trial. The best trials are drawn."""
 
+MAX_HYPERPARAMETERS = 60
+"""The largest number of hyperparameters in a figure with a panel or a bar for each."""
+
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -112,7 +115,7 @@ def parallel(study: Study) -> Figure:
     axes.set(
         xlim=(-0.2, len(names) + 0.5), ylim=(heights.min(initial=0) - 0.04, 1.04), yticks=[], title=label(study.name)
     )
-    labels = [label(name, 26) for name in (*names, series.main_figure_name(study))]
+    labels = [label(name, 26) for name in (*names, series.main_figure_name(study.record))]
     axes.set_xticks(x, labels, rotation=20 if max(map(len, labels)) * len(labels) > 90 else 0)
     axes.grid(visible=False)
     axes.spines[["left", "bottom"]].set_visible(False)
@@ -129,9 +132,12 @@ def _heights(study: Study, trials: Sequence[TrialRecord]) -> np.ndarray:
 
 @styled
 def slices(study: Study) -> Figure:
-    """The figure of merit against each hyperparameter; the line is the mean of the forest over all others."""
+    """The figure of merit against each hyperparameter; the line is the mean of the forest over all others.
+
+    Shows at most `MAX_HYPERPARAMETERS` hyperparameters, the most important ones.
+    """
     trials, forest = series.complete(study), Forest.of(study)
-    names = forest.ranked() if forest else list(study.space)
+    names = (forest.ranked() if forest else list(study.space))[:MAX_HYPERPARAMETERS]
     n_columns = min(len(names), 3)
     n_rows = math.ceil(len(names) / n_columns)
     figure = Figure(figsize=(2.7 * n_columns, 2.4 * n_rows), dpi=150)
@@ -205,11 +211,13 @@ def _draw_points(axes: Axes, study: Study, x: str, y: str) -> None:
 def importance(study: Study) -> Figure:
     """The fraction of the variance of the figure of merit that each hyperparameter explains alone (fANOVA).
 
+    Shows at most `MAX_HYPERPARAMETERS` hyperparameters, the most important ones.
+
     Raises:
         ConfigurationError: Too few trials are complete.
     """
     forest = _forest_of(study)
-    names = forest.ranked()[::-1]
+    names = forest.ranked()[:MAX_HYPERPARAMETERS][::-1]
     shares = [forest.shares[name] for name in names]
     figure, axes = new_figure(5, 1.0 + 0.32 * len(names))
     axes.barh(range(len(names)), shares, color=COLOURS["complete"], height=0.62)
@@ -235,7 +243,7 @@ def curves(study: Study, metric: str | None = None) -> Figure:
         ConfigurationError: The metric was not recorded per epoch.
     """
     means = series.mean_curves(series.curves_to_draw(study))
-    metric = metric or series.main_metric(study, means)
+    metric = metric or series.main_metric(study.record, means)
     if metric not in means:
         cure = f"one of: {', '.join(means)}" if means else "an objective records with trial.report(step, value)"
         raise ConfigurationError(
@@ -295,7 +303,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def _figure_label(study: Study) -> str:
-    return label(series.main_figure_name(study))
+    return label(series.main_figure_name(study.record))
 
 
 def _forest_of(study: Study) -> Forest:

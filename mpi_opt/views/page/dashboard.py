@@ -31,7 +31,7 @@ from mpi_opt.core.trial import FINISHED, TrialRecord
 from mpi_opt.errors import ConfigurationError, StoreError, without_passwords
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreNotReadyError
-from mpi_opt.study.study import Study
+from mpi_opt.study.study import read_record
 from mpi_opt.views import series
 
 HOST = "127.0.0.1"
@@ -58,7 +58,7 @@ class LiveCopy:
     def __init__(self, store: Store, name: str) -> None:
         self.store, self.storage = store, InMemoryStorage()
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self._study = Study.read(store, name, trials=False)
+        self._study = read_record(store, name)
         figures = self._study.figures_of_merit
         directions = [StudyDirection[direction.upper()] for direction in figures.directions]
         self.study_id = self.storage.create_new_study(directions, study_name=name)
@@ -72,7 +72,7 @@ class LiveCopy:
 
     def update(self) -> None:
         """Copies the trials that have started or ended since the last call, and reads only these."""
-        changed, n_ended = self.store.changed_trials(self._study.record.id, self._n_ended)
+        changed, n_ended = self.store.changed_trials(self._study.id, self._n_ended)
         fresh = [trial for trial in changed if trial.number not in self._ended]
         for first in range(0, len(fresh), CHUNK):
             chunk = fresh[first : first + CHUNK]
@@ -83,7 +83,7 @@ class LiveCopy:
 
     def _curves(self, numbers: Sequence[int]) -> dict[int, dict[int, float]]:
         """Trial number -> epoch -> value of the main metric, for the trials `numbers`."""
-        means = series.mean_curves(self.store.curves(self._study.record.id, numbers)) if numbers else {}
+        means = series.mean_curves(self.store.curves(self._study.id, numbers)) if numbers else {}
         curves = means.get(series.main_metric(self._study, means) or "", {})
         return {number: {i: v for i, v in enumerate(curve) if math.isfinite(v)} for number, curve in curves.items()}
 

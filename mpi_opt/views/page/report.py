@@ -36,6 +36,7 @@ from mpi_opt.views.figures.timeline import Timeline, make_timeline
 from mpi_opt.views.output_file import written_aside
 from mpi_opt.views.page.report_data import as_script, report_data
 from mpi_opt.views.text.best_trial import trial_yaml
+from mpi_opt.views.text.schedule import lineage
 from mpi_opt.views.text.tables import error_line
 
 OfTrial = TypeVar("OfTrial", AttemptRecord, CurveRecord, FoldRecord)
@@ -69,7 +70,7 @@ def report(study: Study) -> str:
         "trials": _best_table(study),
         "failures": _failures(study, attempts, events),
         "best_trial_hint": _best_trial_hint(study),
-        "best_trial": escaped(trial_yaml(study, study.best) if study.best else "no trial is complete yet"),
+        "best_trial": escaped(_best_trial(study)),
         "reproduce": _reproduce(study, attempts),
         "footer": escaped(f"written by MPI Opt {_version('mpi-opt')} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
     }
@@ -106,7 +107,7 @@ def _page(name: str) -> str:
 def _summary(study: Study) -> str:
     verb = "maximising" if study.record.maximize else "minimising"
     folds = number_of_folds(study.configuration)
-    aim = f"{verb} {series.main_figure_name(study)}"
+    aim = f"{verb} {series.main_figure_name(study.record)}"
     if study.figures_of_merit.are_several:
         pairs = zip(study.figures_of_merit.directions, study.figures_of_merit.names, strict=True)
         aim = "Pareto front of " + ", ".join(f"{name} ({direction})" for direction, name in pairs)
@@ -148,11 +149,15 @@ def _external_row(timeline: Timeline | None) -> str:
 
 
 def _best_tile(study: Study) -> tuple[str, str]:
-    best, name = study.best, f"best {series.main_figure_name(study)}"
+    best, name = study.best, f"best {series.main_figure_name(study.record)}"
     if best is None:
         return "–", name
     uncertainty = f" ± {best.uncertainty:.2g}" if best.uncertainty else ""
     return f"{best.figure_of_merit:.4g}{uncertainty}", f"{name} (trial {best.number})"
+
+
+def _best_trial(study: Study) -> str:
+    return trial_yaml(study.record, lineage(study, study.best)) if study.best else "no trial is complete yet"
 
 
 def _best_table(study: Study) -> str:

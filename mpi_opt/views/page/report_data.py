@@ -44,7 +44,7 @@ def report_data(
     index = {trial.number: i for i, trial in enumerate(study.trials)}
     limits = series.sensible_range(series.main_figures(series.complete(study)), study.record.maximize)
     return {
-        "study": {"figure_of_merit": series.main_figure_name(study), "sign": -1 if study.record.maximize else 1},
+        "study": {"figure_of_merit": series.main_figure_name(study.record), "sign": -1 if study.record.maximize else 1},
         "space": [_dimension(name, i, dimension) for i, (name, dimension) in enumerate(study.space.items())],
         "trials": _trials(study.trials),
         "values": [_values(name, dimension, study.trials) for name, dimension in study.space.items()],
@@ -138,7 +138,7 @@ def _curves(study: Study, curves: Iterable[CurveRecord], index: dict[int, int]) 
     Of many trials, the best and some others are drawn.
     """
     means = series.mean_curves(curves)
-    main = series.main_metric(study, means)
+    main = series.main_metric(study.record, means)
     ranks = {trial.number: rank for rank, trial in enumerate(series.complete(study))}
     found: dict[str, Any] = {}
     for name in sorted(means, key=lambda name: (name != main, name))[:6]:

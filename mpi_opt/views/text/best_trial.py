@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from mpi_learn.settings.yaml_file import dumped
 from mpi_opt.configuration.placeholders import filled_training
 from mpi_opt.core.trial import TrialRecord
-from mpi_opt.study.study import Study
+from mpi_opt.store.records import StudyRecord
 from mpi_opt.study.trial_table import cell, figures_as_text
 from mpi_opt.views.series import main_figure_name
 from mpi_opt.views.text.schedule import schedule_text
 
 
-def trial_yaml(study: Study, trial: TrialRecord, *, is_elsewhere: bool = False) -> str:
-    """The training of `trial` as the text of a ``training.yaml``; for a user's own objective the hyperparameters.
+def trial_yaml(study: StudyRecord, trials: Sequence[TrialRecord], *, is_elsewhere: bool = False) -> str:
+    """The training of a trial as the text of a ``training.yaml``; for a user's own objective the hyperparameters.
 
     Args:
         study: The study.
-        trial: One of its trials.
+        trials: The trial, after those whose training it continues: a `lineage`.
         is_elsewhere: Whether the text will be in another folder than the ``space.yaml`` of the study: then files that
             it reads have absolute paths. Otherwise paths are unchanged, and a comment names the folder.
     """
+    trial = trials[-1]
     training, directory = study.configuration.get("training"), study.configuration.get("directory")
     pairs = figures_as_text(trial, study.figures_of_merit, main_figure_name(study))
     figures = ", ".join(" ".join(pair) for pair in pairs)
     lines = [f"# study {study.name}, trial {trial.number}: {figures}"]
-    if changes := schedule_text(study, trial):
+    if changes := schedule_text(trials):
         lines += ["# its hyperparameters changed during the training; the values below are the last ones:"]
         lines += [f"#   {line}" for line in changes.splitlines()]
     content = trial.parameters if training is None else _training(training, trial, directory)

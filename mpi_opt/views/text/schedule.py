@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -19,15 +20,18 @@ def lineage(study: Study, trial: TrialRecord) -> list[TrialRecord]:
     return found[::-1]
 
 
-def schedule(study: Study, trial: TrialRecord) -> list[dict[str, Any]]:
-    """The values of the changing hyperparameters in the training of `trial`; empty if none changed.
+def schedule(trials: Sequence[TrialRecord]) -> list[dict[str, Any]]:
+    """The values of the hyperparameters that changed during a training; empty if none changed.
+
+    Args:
+        trials: The trials of the training, each of which continues the one before: a `lineage`.
 
     Returns:
         A row for each interval of constant values: ``epochs`` (``"0 to 3"``), ``trials``, and the hyperparameters that
-        changed in the training.
+        changed in the training. A hyperparameter called ``epochs`` or ``trials`` has the prefix ``parameter_``.
     """
-    trials = lineage(study, trial)
-    changing = [name for name in study.space if len({repr(trial.parameters.get(name)) for trial in trials}) > 1]
+    names = dict.fromkeys(name for trial in trials for name in trial.parameters)
+    changing = [name for name in names if len({repr(trial.parameters.get(name)) for trial in trials}) > 1]
     if not changing:
         return []
     intervals = groupby(trials, key=lambda trial: {name: trial.parameters.get(name) for name in changing})
@@ -37,12 +41,13 @@ def schedule(study: Study, trial: TrialRecord) -> list[dict[str, Any]]:
         members = list(group)
         first, last, end = members[0].number, members[-1].number, members[-1].budget or 0
         numbers = str(first) if first == last else f"{first} … {last}"
-        rows.append({"epochs": f"{begin:g} to {end:g}", "trials": numbers} | values)
+        interval = {"epochs": f"{begin:g} to {end:g}", "trials": numbers}
+        rows.append(interval | {f"parameter_{name}" if name in interval else name: v for name, v in values.items()})
         begin = end
     return rows
 
 
-def schedule_text(study: Study, trial: TrialRecord, *, colour: bool = False) -> str:
-    """The schedule of `trial` as a table; empty if no hyperparameter changed."""
-    rows = schedule(study, trial)
+def schedule_text(trials: Sequence[TrialRecord], *, colour: bool = False) -> str:
+    """The `schedule` of a training as a table; empty if no hyperparameter changed."""
+    rows = schedule(trials)
     return aligned(tuple(rows[0]), [tuple(row.values()) for row in rows], colour=colour) if rows else ""

@@ -9,17 +9,17 @@ from mpi_opt.errors import without_passwords
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.study_view import StudyColumns, quoted
 from mpi_opt.study.study import Study
-from mpi_opt.views.text.schedule import schedule_text
+from mpi_opt.views.text.schedule import lineage, schedule_text
 from mpi_opt.views.text.tables import trials_table
 
 
 def search_summary(study: Study, store: str, n_expected: int) -> str:
     """The text at the end of a search of `n_expected` trials; `store` is the URL as the user wrote it."""
     if study.figures_of_merit.are_several:
-        lines = ["", "the Pareto front:", trials_table(study, study.pareto()[:20]), ""]
+        lines = ["", "the Pareto front:", trials_table(study.record, study.pareto()[:20]), ""]
     else:
-        lines = ["", "the best trials:", trials_table(study, study.ranked(("complete",))[:5]), ""]
-    if study.best is not None and (changes := schedule_text(study, study.best)):
+        lines = ["", "the best trials:", trials_table(study.record, study.ranked(("complete",))[:5]), ""]
+    if study.best is not None and (changes := schedule_text(lineage(study, study.best))):
         lines += ["hyperparameters of the best trial that changed during its training:", changes, ""]
     if not study.is_finished:
         n_ended, n_running = study.record.n_ended, study.record.counts.get("running", 0)

@@ -14,7 +14,6 @@ from mpi_learn.cli.terminal import duration, sparkline
 from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.records import AttemptRecord, CurveRecord, FoldRecord, StudyRecord, readable
-from mpi_opt.study.study import Study
 from mpi_opt.study.trial_table import cell, figures_as_text, printable, study_columns, trial_columns, trial_rows
 from mpi_opt.views.block_label import block_label
 
@@ -83,16 +82,16 @@ def studies_table(studies: Sequence[StudyRecord], *, colour: bool = False) -> st
     return aligned(columns, rows, colour=colour)
 
 
-def trials_table(study: Study, trials: Sequence[TrialRecord], *, colour: bool = False) -> str:
+def trials_table(study: StudyRecord, trials: Sequence[TrialRecord], *, colour: bool = False) -> str:
     """A table with one line for each of `trials`."""
     rows = _short_rows(study, trials)
-    shown = trial_columns(study.record, without=_hidden_columns(study, rows))
+    shown = trial_columns(study, without=_hidden_columns(study, rows))
     return aligned(shown, [[row[column] for column in shown] for row in rows], colour=colour)
 
 
-def _hidden_columns(study: Study, rows: Sequence[dict[str, Any]]) -> set[str]:
+def _hidden_columns(study: StudyRecord, rows: Sequence[dict[str, Any]]) -> set[str]:
     """The columns that a table of trials leaves out: times, and optional columns without a value."""
-    uncertainties = {uncertainty for _, uncertainty in study_columns(study.record).figures.values()}
+    uncertainties = {uncertainty for _, uncertainty in study_columns(study).figures.values()}
     optional = {"uncertainty", "error"} | uncertainties
     hidden = {column for column in optional if all(row[column] is None for row in rows)}
     if study.figures_of_merit.are_several:  # the first figure of merit also has a column of its name
@@ -100,9 +99,9 @@ def _hidden_columns(study: Study, rows: Sequence[dict[str, Any]]) -> set[str]:
     return hidden | {"started_at", "finished_at", "attempts"}
 
 
-def _short_rows(study: Study, trials: Sequence[TrialRecord]) -> list[dict[str, Any]]:
+def _short_rows(study: StudyRecord, trials: Sequence[TrialRecord]) -> list[dict[str, Any]]:
     """The rows of trials with one line of their errors, and a star on the Pareto front."""
-    rows, pareto = trial_rows(trials, study.record), study_columns(study.record).pareto
+    rows, pareto = trial_rows(trials, study), study_columns(study).pareto
     for row, trial in zip(rows, trials, strict=True):
         row["error"] = error_line(trial.error)
         if pareto is not None:
@@ -119,7 +118,7 @@ def error_line(error: str | None) -> str | None:
 
 
 def trial_page(
-    study: Study,
+    study: StudyRecord,
     trial: TrialRecord,
     folds: Sequence[FoldRecord],
     curves: Sequence[CurveRecord],
@@ -148,7 +147,8 @@ def trial_page(
         parts.append(_section("curves", curves_table(curves, colour=colour)))
     if attempts:
         parts.append(_section("attempts", _attempts_table(attempts, colour)))
-    parts += [f"attempt {a.attempt} was {a.outcome}: {a.error}" for a in attempts if a.is_given_up and a.error]
+    given_up = [(attempt, attempt.error) for attempt in attempts if attempt.is_given_up and attempt.error]
+    parts += [f"attempt {attempt.attempt} was {attempt.outcome}: {printable(error)}" for attempt, error in given_up]
     if trial.error:
         parts.append(_section("error", printable(trial.error)))
     return "\n\n".join(parts)
@@ -161,7 +161,7 @@ def _attempts_table(attempts: Sequence[AttemptRecord], colour: bool) -> str:
     return aligned(ATTEMPT_COLUMNS, rows, colour=colour)
 
 
-def _folds_note(study: Study, trial: TrialRecord, folds: Sequence[FoldRecord]) -> str:
+def _folds_note(study: StudyRecord, trial: TrialRecord, folds: Sequence[FoldRecord]) -> str:
     """The number of folds of a trial that was pruned before all of them ended; else empty."""
     n_folds = number_of_folds(study.configuration)
     if trial.state != "pruned" or len(folds) in (0, n_folds):
@@ -172,7 +172,7 @@ def _folds_note(study: Study, trial: TrialRecord, folds: Sequence[FoldRecord]) -
     return f" after {len(folds)} of {n_folds} folds{estimate}"
 
 
-def _figures(study: Study, trial: TrialRecord, n_folds: int) -> list[tuple[str, str | None]]:
+def _figures(study: StudyRecord, trial: TrialRecord, n_folds: int) -> list[tuple[str, str | None]]:
     """The figures of merit, each with a label, and whether the trial is on the Pareto front."""
     found = figures_as_text(trial, study.figures_of_merit, "figure of merit")
     noted = [(name, f"{text} (over the folds)" if "±" in text and n_folds > 1 else text) for name, text in found]
@@ -212,10 +212,10 @@ def study_object(study: StudyRecord) -> dict[str, Any]:
     return {field: getattr(study, field) for field in fields} | {"best": best}
 
 
-def table_of(study: Study, trials: Sequence[TrialRecord]) -> tuple[list[str], list[list[Any]]]:
+def table_of(study: StudyRecord, trials: Sequence[TrialRecord]) -> tuple[list[str], list[list[Any]]]:
     """The columns and rows of a complete table of `trials`."""
-    rows = trial_rows(trials, study.record)
-    return trial_columns(study.record), [list(row.values()) for row in rows]
+    rows = trial_rows(trials, study)
+    return trial_columns(study), [list(row.values()) for row in rows]
 
 
 def _json_value(value: object) -> object:

@@ -132,7 +132,7 @@ def test_categories_that_are_whole_numbers_keep_all_their_digits_in_the_view(sto
 def test_shown_table_marks_the_front_beside_a_figure_with_its_name(store):
     one_trial(store, ["x"], FiguresOfMerit(("a", "pareto"), SEVERAL))
     study = Study.read(store, "names")
-    heading, line = trials_table(study, study.trials).splitlines()
+    heading, line = trials_table(study.record, study.trials).splitlines()
     shown = dict(zip(heading.split(), line.split(), strict=True))
     assert (shown["pareto"], shown["trial_pareto"], shown["pareto_uncertainty"]) == ("1.5", "*", "1.75")
 
@@ -151,7 +151,7 @@ def test_shown_table_hides_uncertainties_that_no_trial_has(store):
     by_name = figures.by_name((0.5, 1.5))
     store.finish(study.id, [Finish(Outcome(0, "complete", 0.5, figures_of_merit=by_name), 1, 0)])
     shown = Study.read(store, "plain")
-    assert trials_table(shown, shown.trials).splitlines()[0].split() == [
+    assert trials_table(shown.record, shown.trials).splitlines()[0].split() == [
         "number", "state", "duration_s", "a", "merit_state", "pareto", "x",
     ]  # fmt: skip
 

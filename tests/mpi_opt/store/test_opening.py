@@ -39,6 +39,25 @@ def test_plain_path_is_relative_to_the_current_directory(in_folder: Path) -> Non
         assert store.study("digits").counts
 
 
+@pytest.mark.parametrize("name", ["run:1.db", "a?b.db", "a#b %41.db", "50%.sqlite"])
+def test_name_of_a_file_may_contain_characters_of_urls(in_folder: Path, name: str) -> None:
+    with Store.open(name) as store:
+        make_study(store, n_trials=4)
+        address = store.address
+    assert [path.name for path in in_folder.iterdir()] == [name]
+    for url in (name, address):
+        with Store.open(url, read_only=True) as store:
+            assert store.study("digits").counts
+
+
+def test_text_that_is_not_unicode_is_no_damage(in_folder: Path) -> None:
+    with Store.open("results.db") as store:
+        make_study(store, n_trials=4)
+        for read in (store.study, store.sql):
+            with pytest.raises(StoreError, match="not valid text"):
+                read("select '\udcff'")
+
+
 @pytest.mark.parametrize(
     "url", ["results", "", "mangodb://host/x", "postgresql://me@host:port/db", "://", "sqlite:/results.db"]
 )

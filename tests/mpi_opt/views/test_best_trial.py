@@ -60,7 +60,7 @@ def test_files_that_a_training_elsewhere_reads_have_absolute_paths(tmp_path: Pat
         store.start(study.id, [start(0)])
         store.finish(study.id, [finish(0)])
         read = Study.read(store, "a")
-        found = parsed(trial_yaml(read, read.trials[0], is_elsewhere=True))
+        found = parsed(trial_yaml(read.record, read.trials[:1], is_elsewhere=True))
     assert found["model"] == "/home/ada/m.py:build"
     assert found["gan"]["generator_optimizer"] == "/home/ada/o.py:make"
     assert found["checkpoint"] == {"path": "c", "start_from": "/home/ada/pretrained"}

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from mpi_opt.errors import ConfigurationError
 from mpi_opt.views.output_file import written_aside
 
 
@@ -15,6 +16,11 @@ def test_a_file_that_cannot_be_finished_leaves_the_earlier_one_and_nothing_else(
         raise OSError("disk full")
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
     assert path.read_text() == "earlier"
+
+
+def test_file_that_cannot_be_created_is_an_error_of_the_user() -> None:
+    with pytest.raises(ConfigurationError, match="cannot be written"), written_aside(Path("/proc/report.html")):
+        pass
 
 
 def test_a_finished_file_replaces_the_earlier_one(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,10 +12,10 @@ import pytest
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Real, Space
-from mpi_opt.core.trial import FoldOutcome, Outcome, TrialRecord
+from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal, TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
-from mpi_opt.store.records import AttemptRecord, CurveRecord, Finish
+from mpi_opt.store.records import AttemptRecord, CurveRecord, Finish, Start
 from mpi_opt.study.study import Study
 from mpi_opt.views import series
 from mpi_opt.views.figures.axes import jittered
@@ -114,6 +116,31 @@ def test_outliers_do_not_squeeze_an_axis() -> None:
     low, high = series.sensible_range([-value for value in values], maximize=True)
     assert high > -0.1 and -1 < low < -0.14
     assert series.sensible_range([math.nan], maximize=False) is None
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize("values", [[0.5, 0.6, sys.float_info.max, sys.float_info.max], [-1.7e308, 1.7e308], [1e-300]])
+def test_limits_of_an_axis_are_finite_and_differ(values: list[float], maximize: bool) -> None:
+    limits = (*series.sensible_range(values, maximize), *series.curve_range(values))
+    assert all(map(math.isfinite, limits))
+    assert limits[0] < limits[1] and limits[2] < limits[3]
+
+
+def test_figure_with_a_panel_per_hyperparameter_shows_the_most_important_ones(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "a.db")) as store:
+        space = Space({f"x{i}": Real(0, 1) for i in range(300)})
+        study = store.create_study("a", strategy="random", seed=1, configuration={}, space=space)
+        rng = np.random.default_rng(0)
+        for number in range(40):
+            values = dict(zip(space, rng.random(300).tolist(), strict=True))
+            store.start(study.id, [Start(Proposal(number, values), 1, 0, "0", "")])
+            store.finish(study.id, [Finish(Outcome(number, "complete", values["x7"]), 1, 0)])
+        wide = Study.read(store, "a")
+    from mpi_opt.views.figures import plots
+
+    assert len(plots.KINDS["slice"](wide).axes) == 60
+    labels = [tick.get_text() for tick in plots.KINDS["importance"](wide).axes[0].get_yticklabels()]
+    assert (len(labels), labels[-1]) == (60, "x7")
 
 
 def test_utilisation_is_the_busy_part_of_all_blocks() -> None:

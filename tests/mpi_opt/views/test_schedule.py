@@ -6,6 +6,7 @@ import pytest
 
 import mpi_opt
 from mpi_opt.core.space import Integer, Real
+from mpi_opt.core.trial import TrialRecord
 from mpi_opt.study.study import Study
 from mpi_opt.views.text.best_trial import trial_yaml
 from mpi_opt.views.text.schedule import lineage, schedule, schedule_text
@@ -31,8 +32,10 @@ def study(tmp_path) -> Study:
     )
 
 
-def most_changed(study):
-    return max((one for one in study.trials if one.budget == 6), key=lambda one: len(schedule(study, one)))
+def most_changed(study) -> list[TrialRecord]:
+    """The trials of the complete training in which the hyperparameters changed most often."""
+    trainings = [lineage(study, one) for one in study.trials if one.budget == 6]
+    return max(trainings, key=lambda trials: len(schedule(trials)))
 
 
 def test_lineage_is_the_chain_of_trials_that_a_trial_continues(study):
@@ -43,8 +46,8 @@ def test_lineage_is_the_chain_of_trials_that_a_trial_continues(study):
 
 
 def test_schedule_lists_the_epochs_of_each_value(study):
-    final = most_changed(study)
-    rows, chain = schedule(study, final), lineage(study, final)
+    chain = most_changed(study)
+    rows = schedule(chain)
     assert "units" not in rows[0]
     stretches = [tuple(map(int, re.fullmatch(r"(\d+) to (\d+)", row["epochs"]).groups())) for row in rows]
     assert stretches[0][0] == 0
@@ -55,12 +58,23 @@ def test_schedule_lists_the_epochs_of_each_value(study):
     assert 1 < len(rows) < 7
 
 
+def test_hyperparameters_named_like_its_columns_have_a_prefix():
+    trials = [
+        TrialRecord(number, "complete", {"epochs": 5 + number, "trials": 9 - number}, budget=number + 1.0)
+        for number in range(2)
+    ]
+    assert schedule(trials) == [
+        {"epochs": "0 to 1", "trials": "0", "parameter_epochs": 5, "parameter_trials": 9},
+        {"epochs": "1 to 2", "trials": "1", "parameter_epochs": 6, "parameter_trials": 8},
+    ]
+
+
 def test_constant_hyperparameters_are_not_in_the_schedule(study):
-    assert schedule_text(study, study.trials[0]) == ""
+    assert schedule_text(lineage(study, study.trials[0])) == ""
 
 
 def test_best_trial_says_that_its_hyperparameters_changed(study):
-    final = most_changed(study)
-    text = trial_yaml(study, final)
+    trials = most_changed(study)
+    text = trial_yaml(study.record, trials)
     assert "# its hyperparameters changed during the training" in text
-    assert all(f"{row['rate']:.4g}"[:5] in text for row in schedule(study, final))
+    assert all(f"{row['rate']:.4g}"[:5] in text for row in schedule(trials))

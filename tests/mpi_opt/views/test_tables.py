@@ -40,7 +40,7 @@ def test_only_early_stopping_estimates_the_value_over_all_folds(folds: object, n
         of_folds = [FoldOutcome(fold, 0.5, 1.0) for fold in range(2)]
         store.finish(study.id, [Finish(Outcome(0, "pruned", 0.5, None, 1234.0, of_folds), 1, 0)])
         read = Study.read(store, "s")
-        page = tables.trial_page(read, read.trials[0], store.folds(study.id), [], [])
+        page = tables.trial_page(read.record, read.trials[0], store.folds(study.id), [], [])
     assert note in page
     assert "20 min 34 s" in page
 
@@ -57,7 +57,7 @@ def test_figure_of_merit_has_the_name_that_the_user_gives_it(configuration: dict
     with Store.open("sqlite://") as store:
         space = Space({"x": Real(0, 1)})
         store.create_study("s", strategy="random", seed=1, configuration=configuration, space=space)
-        assert main_figure_name(Study.read(store, "s")) == name
+        assert main_figure_name(Study.read(store, "s").record) == name
 
 
 def test_columns_of_a_table_are_aligned() -> None:
@@ -100,7 +100,7 @@ def one_trial() -> Callable[..., str]:
             store.start(study.id, [start(0, parameters)])
             store.finish(study.id, [Finish(outcome, 1, 0)])
             folds, read = store.folds(study.id), Study.read(store, "s")
-            return tables.trial_page(read, read.trials[0], folds, [], [])
+            return tables.trial_page(read.record, read.trials[0], folds, [], [])
 
     return page
 
@@ -118,13 +118,25 @@ def test_attempts_in_a_workload_system_are_on_no_block() -> None:
         store.requeue(study.id, [0], "rank 1 was lost")
         store.start(study.id, [Start(Proposal(0, {"x": 0.5}), 2, -1, "external", "")])
         attempts, read = store.attempts(study.id), Study.read(store, "s")
-        page = tables.trial_page(read, read.trials[0], [], [], attempts)
+        page = tables.trial_page(read.record, read.trials[0], [], [], attempts)
     heading, first, second = page.split("attempts\n")[1].split("\n\n")[0].splitlines()
     assert [line.split()[:3] for line in (heading, first, second)] == [
         ["attempt", "block", "ranks"],
         ["1", "7", "22-24"],
         ["2", "external", "external"],
     ]
+
+
+def test_control_characters_of_an_error_do_not_reach_the_terminal() -> None:
+    with Store.open("sqlite://") as store:
+        options = {"strategy": "random", "seed": 1, "configuration": {}}
+        study = store.create_study("s", **options, space=Space({"x": Real(0, 1)}))
+        store.start(study.id, [start(0)])
+        store.requeue(study.id, [0], "site \x1b[2J down")
+        attempts, read = store.attempts(study.id), Study.read(store, "s")
+        page = tables.trial_page(read.record, read.trials[0], [], [], attempts)
+    assert "attempt 1 was lost: site" in page
+    assert "\x1b" not in page
 
 
 @pytest.mark.parametrize(("n_folds", "note"), [(0, ""), (1, ""), (3, " (over the folds)")])
@@ -157,7 +169,7 @@ def test_long_sparkline_is_short_and_keeps_its_end() -> None:
 
 
 def test_csv_is_read_back_by_the_standard_library(digits: Study) -> None:
-    columns, rows = tables.table_of(digits, digits.trials)
+    columns, rows = tables.table_of(digits.record, digits.trials)
     read = list(csv.DictReader(io.StringIO(tables.to_csv(columns, rows))))
     assert len(read) == 60
     for row, trial in zip(read, digits.trials, strict=True):
