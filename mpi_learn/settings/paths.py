@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mpi_learn.errors import ConfigurationError
 
-MAX_NAME_BYTES = 200
+MAX_NAME_BYTES = 230
 """The longest name of a file, to which suffixes are added: file systems allow 255 bytes."""
 
 

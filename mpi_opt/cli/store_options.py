@@ -44,7 +44,12 @@ def store_url(given: str | None) -> str:
 
 
 def find_lineage(store: Store, study: StudyRecord, number: int | None) -> list[TrialRecord]:
-    """Reads the trial with this number; for None the best one.
+    """Reads a trial, and those whose training it continues.
+
+    Args:
+        store: Open.
+        study: The study.
+        number: The number of the trial; None for the best one.
 
     Returns:
         The trials whose training it continues, the first one first, and the trial itself.

@@ -69,7 +69,9 @@ def is_on_front(values: ArrayLike) -> Bools:
     n_front = 0
     for index in np.lexsort(points.T[::-1]):  # in this order points come after all points that dominate them
         if not _is_dominated(points[index], front[:n_front]):
-            front[n_front], n_front, found[index] = points[index], n_front + 1, True
+            front[n_front] = points[index]
+            found[index] = True
+            n_front += 1
     return found
 
 

@@ -51,7 +51,9 @@ def parsed(url: str) -> URL:
     Raises:
         StoreError: `url` is neither a URL of SQLAlchemy nor a path with one of `FILE_SUFFIXES`.
     """
-    is_path = url.endswith(FILE_SUFFIXES) and not re.match(r"\w+://|(sqlite|postgresql|mysql|mariadb)\b.*:", url)
+    is_path = url.endswith(FILE_SUFFIXES) and not re.match(r"[\w+]+://|(sqlite|postgresql|mysql|mariadb)\b.*:", url)
+    if is_path and "?" in url:  # SQLAlchemy 2.0 cannot write it into a URL
+        raise StoreError("the name of the file contains a question mark", where=url, cure="rename the file")
     try:
         address = URL.create("sqlite", database=url) if is_path else make_url(url)
         address.get_dialect()
@@ -272,7 +274,8 @@ def _check_version(version: int, place: str, read_only: bool) -> None:
         raise StoreError(problem, where=place, cure="pip install --upgrade mpi-opt")
     if version < schema.VERSION and read_only:
         problem = f"the store has an older schema ({version}; this version reads {schema.VERSION})"
-        raise StoreError(problem, where=place, cure="open it once for writing: mpi-opt search, or Store.open(url)")
+        cure = "open it once for writing: mpi-opt search or ask, or Store.open(url)"
+        raise StoreError(problem, where=place, cure=cure)
 
 
 def _create_or_migrate(connection: Connection, version: int | None) -> None:

@@ -35,7 +35,7 @@ class ConstructiveOptions(Options):
     Attributes:
         depth: The integer hyperparameter that is the number of layers; by default ``depth``, ``layers`` or
             ``n_layers``, the first that exists. The names of the hyperparameters of layer n end in n: ``units_1``,
-            ``units_2``, …
+            ``units_2``, … Every other name that ends in a number counts as that of a layer, too.
         trials_per_depth: Number of networks of each depth before the next layer is added.
     """
 

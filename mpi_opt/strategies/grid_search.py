@@ -13,7 +13,7 @@ from typing import Any, final
 import numpy as np
 from pydantic import Field
 
-from mpi_opt.core.space import Categorical, Dimension, Parameters, Space, Value
+from mpi_opt.core.space import Categorical, Dimension, Parameters, Real, Space, Value
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError, SearchFailed
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping
@@ -102,10 +102,14 @@ def _grid_values(dimension: Dimension, count: int | None) -> Callable[[], Iterab
     if count is None or count >= dimension.size:
         return dimension.all_values
     units = np.linspace(0, 1, count).tolist() if count > 1 else [0.5]
-    found = list(dict.fromkeys(_rounded(dimension.decode(unit), unit) for unit in units))
+    found = list(dict.fromkeys(_rounded(dimension, dimension.decode(unit)) for unit in units))
     return lambda: found
 
 
-def _rounded(value: Value, unit: float) -> Value:
-    """A real value without errors of rounding (0.3, not 0.30000000000000004), except both ends of its range."""
-    return float(f"{value:.12g}") if isinstance(value, float) and 0 < unit < 1 else value
+def _rounded(dimension: Dimension, value: Value) -> Value:
+    """A value of a continuous dimension without errors of rounding: 0.3, not 0.30000000000000004."""
+    if not isinstance(dimension, Real) or dimension.step is not None or value in (dimension.low, dimension.high):
+        return value
+    assert isinstance(value, float)
+    rounded = float(f"{value:.12g}")
+    return rounded if abs(rounded - value) < 1e-9 * (dimension.high - dimension.low) else value

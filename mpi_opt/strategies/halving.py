@@ -64,9 +64,9 @@ class HalvingOptions(Options):
             of all outcomes. With more, it is prepared in the background.
         resume: True: a promotion is a new trial, which resumes from the checkpoint of the configuration's last trial.
             False: every trial is a full training. It is stopped at a rung unless the value that it reports is among the
-            best 1/`factor` of the values there. Values that were reported before a search was continued do not count.
-            With ``reproducible``, no trial is stopped. The model of ``bayesian`` does not use the values of the last
-            rung.
+            best 1/`factor` of the values there. Values that were reported before a search was continued do not count,
+            and the model of ``bayesian`` does not use the values of full trainings. With ``reproducible``, no trial is
+            stopped.
     """
 
     min_budget: float | None = Field(default=None, gt=0)

@@ -67,6 +67,9 @@ def make_strategy(
     seed = whole_number(seed, "search.seed")
     options = dict(options or {})
     is_reproducible, lag = _reproducible(options)
+    if "lag" in options and name in STRATEGIES:
+        problem, cure = "it has an effect only in a reproducible search", "add reproducible: true, or remove it"
+        raise ConfigurationError(problem, where="search.options.lag", cure=cure)
     if is_reproducible and name in REFITTING and _is_less(options.setdefault("await_refit_up_to", lag), lag):
         raise ConfigurationError(
             "a reproducible search waits for every refit",
@@ -111,10 +114,7 @@ def _reproducible(options: dict[str, Any]) -> tuple[bool, int]:
         raise ConfigurationError(
             f"expected true or false, found {is_reproducible!r}", where="search.options.reproducible"
         )
-    if "lag" in options and not is_reproducible:
-        problem, cure = "it has an effect only in a reproducible search", "add reproducible: true, or remove it"
-        raise ConfigurationError(problem, where="search.options.lag", cure=cure)
-    lag = options.pop("lag", 16)
+    lag = options.pop("lag", 16) if is_reproducible else 16
     if isinstance(lag, bool) or not isinstance(lag, int) or lag < 1:
         raise ConfigurationError(f"expected a whole number of 1 or more, found {lag!r}", where="search.options.lag")
     return is_reproducible, lag

@@ -44,7 +44,8 @@ class PopulationOptions(Options):
     Attributes:
         population: Number of networks that are trained side by side. Without `max_budget`, more are trained if more
             trials are requested at once, and at least ``lag`` with ``reproducible``. With `max_budget`, further blocks
-            are idle.
+            are idle. When a study is continued, `population` must not increase and `max_budget` must not be added,
+            because some checkpoints were removed.
         interval: Epochs of one trial, after which it is compared. The last trial of a network has fewer if `max_budget`
             is not a multiple.
         max_budget: Epochs after which a network is complete. By default the number of trials ends the search.
@@ -89,6 +90,7 @@ class Population(Strategy):
         self._recent = self._new_peers()
         self._recent_at: defaultdict[float, deque[int]] = defaultdict(self._new_peers)
         self._resumable: set[int] = set()
+        self._given_up: set[int] = set()
         self._n_without_successor = 0
 
     def expect(self, n_figures: int) -> None:
@@ -111,7 +113,7 @@ class Population(Strategy):
             if not self._is_complete(proposal):
                 self._recent.append(proposal.number)
             if self._options.max_budget is None:
-                self._forget_short_trainings()
+                self._give_up_short_trainings()
         if self._is_complete(proposal):
             return
         if cost is not None or self._recent:
@@ -146,8 +148,9 @@ class Population(Strategy):
         pending = self._bookkeeping.pending.values()
         alive = [proposal.budget or 0.0 for proposal in (*pending, *(self._trials[number] for number in self._waiting))]
         least = min(alive, default=math.inf) if self._is_closed else 0.0
-        needed = {*self._waiting, *self._recent, *(proposal.resume_from for proposal in pending)}
-        needed.update(number for budget, same in self._recent_at.items() if budget >= least for number in same)
+        peers = {number for budget, same in self._recent_at.items() if budget >= least for number in same}
+        resumed = {proposal.resume_from for proposal in pending}
+        needed = {*self._waiting, *self._recent, *resumed, *(peers - self._given_up)}
         found = sorted(self._resumable - needed)
         self._resumable &= needed
         return found
@@ -187,20 +190,20 @@ class Population(Strategy):
         n_best = self._n_best(len(ranked), parent.budget or 0.0)
         is_failed, is_bad = number not in self._costs, number in ranked[-n_best:] and len(ranked) > n_best
         if is_failed or is_bad:
-            parent = self._trials[ranked[int(rng.integers(n_best))]]
+            parents = [peer for peer in ranked[:n_best] if peer not in self._given_up] or sorted(self._recent)
+            parent = self._trials[parents[int(rng.integers(len(parents)))]]
             parameters = self._explored(parent.parameters, rng)
         budget = self._next_budget(parent.budget or 0.0)
         return self._bookkeeping.propose(parameters, budget=budget, resume_from=parent.number)
 
-    def _forget_short_trainings(self) -> None:
-        """Ends the comparison with trials that have fewer epochs than all recent ones, so that they become obsolete.
+    def _give_up_short_trainings(self) -> None:
+        """No network takes over a trial that has fewer epochs than all recent ones: its checkpoint is not needed.
 
-        A network that starts later is compared with the recent trials instead.
+        Depends on the order of the outcomes only, so that it is the same in a search that is continued.
         """
         if len(self._recent) == self._recent.maxlen:
             least = min(self._trials[number].budget or 0.0 for number in self._recent)
-            for budget in [budget for budget in self._recent_at if budget < least]:
-                del self._recent_at[budget]
+            self._given_up.update(n for budget, same in self._recent_at.items() if budget < least for n in same)
 
     def _next_budget(self, budget: float) -> float:
         """The epochs after which the next trial of a network with `budget` epochs ends."""

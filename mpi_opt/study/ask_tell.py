@@ -65,6 +65,8 @@ def tell(url: str, name: str | None, results: Sequence[ExternalResult]) -> tuple
         The study after the call, and its Pareto front, best first; the front is empty with one figure of merit.
 
     Raises:
+        StoreNotReadyError: The database could not be written or read for a minute. If only the reading failed, the
+            results are recorded.
         UserError: There is no such store, study or trial; a trial is not running, or a search runs it; a result is of
             another study or attempt, or has a wrong number of values.
     """

@@ -19,10 +19,11 @@ def written_aside(path: Path) -> Iterator[Path]:
     """
     if not path.parent.is_dir():
         raise ConfigurationError(f"the folder {path.parent} does not exist", where="-o", cure=f"mkdir -p {path.parent}")
-    try:
-        with replacing(path) as aside:
+    with replacing(path) as aside:
+        try:
             aside.touch()
-            yield aside
-    except (PermissionError, FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        problem, cure = f"the file cannot be written: {error.strerror}", "name a file in a folder that you may write to"
-        raise ConfigurationError(problem, where=f"-o {path}", cure=cure) from None
+        except OSError as error:
+            problem = f"the file cannot be written: {error.strerror}"
+            cure = "name a file in a folder that you may write to"
+            raise ConfigurationError(problem, where=f"-o {path}", cure=cure) from error
+        yield aside

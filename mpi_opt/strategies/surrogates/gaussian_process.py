@@ -99,7 +99,7 @@ class Likelihood:
         Args:
             y: Shape (n,), standardised values.
             variances: Shape (n,): known variance of each value, in units of the variance of `y`. The model takes
-                them as relative to the variance of the process, which can be twice as large for a smooth function:
+                them as relative to the variance of the process. For a smooth function this can be twice that of `y`;
                 known noise is then overestimated by this factor.
             start: The starting point. Its correlation is not changed.
             max_iterations: Iterations of L-BFGS-B.

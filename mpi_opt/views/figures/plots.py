@@ -134,7 +134,8 @@ def _heights(study: Study, trials: Sequence[TrialRecord]) -> np.ndarray:
 def slices(study: Study) -> Figure:
     """The figure of merit against each hyperparameter; the line is the mean of the forest over all others.
 
-    Shows at most `MAX_HYPERPARAMETERS` hyperparameters, the most important ones.
+    Shows at most `MAX_HYPERPARAMETERS` hyperparameters: the most important ones, or the first ones of the space while
+    too few trials are complete.
     """
     trials, forest = series.complete(study), Forest.of(study)
     names = (forest.ranked() if forest else list(study.space))[:MAX_HYPERPARAMETERS]

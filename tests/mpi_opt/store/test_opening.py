@@ -39,7 +39,7 @@ def test_plain_path_is_relative_to_the_current_directory(in_folder: Path) -> Non
         assert store.study("digits").counts
 
 
-@pytest.mark.parametrize("name", ["run:1.db", "a?b.db", "a#b %41.db", "50%.sqlite"])
+@pytest.mark.parametrize("name", ["run:1.db", "a#b %41.db", "50%.sqlite"])
 def test_name_of_a_file_may_contain_characters_of_urls(in_folder: Path, name: str) -> None:
     with Store.open(name) as store:
         make_study(store, n_trials=4)
@@ -48,6 +48,11 @@ def test_name_of_a_file_may_contain_characters_of_urls(in_folder: Path, name: st
     for url in (name, address):
         with Store.open(url, read_only=True) as store:
             assert store.study("digits").counts
+
+
+def test_name_of_a_file_with_a_question_mark_is_refused(in_folder: Path) -> None:
+    with pytest.raises(StoreError, match="question mark"):
+        Store.open("a?b.db")
 
 
 def test_text_that_is_not_unicode_is_no_damage(in_folder: Path) -> None:
@@ -59,7 +64,8 @@ def test_text_that_is_not_unicode_is_no_damage(in_folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["results", "", "mangodb://host/x", "postgresql://me@host:port/db", "://", "sqlite:/results.db"]
+    "url",
+    ["results", "", "mangodb://host/x", "postgresql://me@host:port/db", "://", "sqlite:/results.db", "x+y://host/z.db"],
 )
 def test_url_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(StoreError, match="not a database's URL"):

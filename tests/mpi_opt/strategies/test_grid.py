@@ -29,6 +29,8 @@ def test_values_have_no_errors_of_rounding():
     assert sorted({point["x"] for point in found}) == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
     strategy = make_strategy("grid", {"x": Real(1 / 3, 2 / 3)}, options={"points": 2})
     assert [proposal.parameters["x"] for proposal in strategy.ask(2)] == [1 / 3, 2 / 3]
+    narrow = make_strategy("grid", {"x": Real(1e9, 1e9 + 0.001)}, options={"points": 5}).ask(9)
+    assert len({proposal.parameters["x"] for proposal in narrow}) == 5
 
 
 def test_number_of_points_of_a_category_is_refused():

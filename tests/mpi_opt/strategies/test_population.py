@@ -57,8 +57,8 @@ def test_complete_network_is_not_continued_in_place_of_a_failed_one():
     assert (proposal.resume_from, proposal.budget) == (0, 2)
 
 
-def test_network_that_fails_before_any_has_succeeded_is_started_again():
-    """The number of trials does not depend on whether the failure arrives first or last."""
+def test_another_network_starts_for_one_that_fails_before_any_has_succeeded():
+    """A failure that arrives first costs one more trial."""
     for failure_is_first in (True, False):
         strategy = make_strategy("population", SPACE, seed=1, options={"population": 4, "max_budget": 3})
         first = strategy.ask(4)
@@ -69,6 +69,33 @@ def test_network_that_fails_before_any_has_succeeded_is_started_again():
             strategy.tell(proposals[0], 1.0)
             n_trials += 1
         assert (n_trials, strategy.finished) == (13 if failure_is_first else 12, True)
+
+
+def test_slow_network_is_compared_with_those_that_had_as_many_epochs():
+    """The first network of four needs longer for its first epoch than the others for nine."""
+    strategy = make_strategy("population", SPACE, seed=1, options={"population": 4})
+    slow, *others = strategy.ask(4)
+    for _ in range(9):
+        for proposal in others:
+            strategy.tell(proposal, 1.0 / proposal.budget)
+        others = strategy.ask(3)
+    strategy.tell(slow, 0.9)  # the best after one epoch; all others have smaller costs now
+    (proposal,) = strategy.ask(1)
+    assert proposal.resume_from == slow.number
+
+
+def test_slow_network_takes_over_a_training_whose_checkpoint_is_kept():
+    strategy, kept = make_strategy("population", SPACE, seed=1, options={"population": 4}), set()
+    slow, *others = strategy.ask(4)
+    for _ in range(9):
+        for proposal in others:
+            strategy.tell(proposal, 1.0 / proposal.budget)
+            kept.add(proposal.number)
+        kept.difference_update(strategy.obsolete())
+        others = strategy.ask(3)
+    strategy.tell(slow, 2.0)
+    (proposal,) = strategy.ask(1)
+    assert proposal.resume_from in kept
 
 
 def test_number_of_kept_checkpoints_does_not_grow_with_the_number_of_trials():
@@ -82,7 +109,7 @@ def test_number_of_kept_checkpoints_does_not_grow_with_the_number_of_trials():
     assert len(kept) < 40
 
 
-def test_failed_networks_start_again_if_only_a_complete_one_succeeded():
+def test_other_networks_start_for_failed_ones_if_only_a_complete_one_succeeded():
     strategy = make_strategy("population", SPACE, seed=1, options={"population": 2, "max_budget": 2})
     first, second = strategy.ask(2)
     strategy.tell(Proposal(7, first.parameters, budget=2), 0.5)
