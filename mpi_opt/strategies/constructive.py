@@ -109,7 +109,7 @@ class Constructive(Strategy):
         return self._completed({name: v for name, v in best.items() if group not in (name, _layer(name))}, rng)
 
     def _existing(self, network: Parameters) -> Parameters:
-        """`network` without the hyperparameters of layers that it does not have, if their ``when`` does not say so."""
+        """`network` without the hyperparameters of deeper layers, which it has if they have no ``when``."""
         if self._depth is None:
             return network
         depth = network[self._depth]

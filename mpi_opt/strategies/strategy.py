@@ -117,6 +117,6 @@ class Strategy(ABC):
     def waits(self) -> bool:
         """Whether `ask` may withhold proposals until certain outcomes arrive. False by default.
 
-        The lag of a reproducible search is not meant.
+        The lag of a reproducible search does not count.
         """
         return False

@@ -72,7 +72,7 @@ def tell(url: str, name: str | None, results: Sequence[ExternalResult]) -> tuple
     """
     Store.open(url, read_only=True).close()  # `ask` has created the store: a wrong name must not create another one
     name = _retry(lambda: _record_results(url, name, results))
-    return _retry(lambda: _study_and_front(url, name))  # on its own: results must not be recorded again
+    return _retry(lambda: _study_and_front(url, name))  # a separate retry: results are recorded once
 
 
 def _give_out(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
