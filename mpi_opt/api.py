@@ -23,7 +23,7 @@ from mpi_opt.configuration.configuration import StudyConfiguration, check_combin
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.space import Dimension, Space
 from mpi_opt.core.trial import Trial
-from mpi_opt.errors import MPILearnError, SearchFailed
+from mpi_opt.errors import ConfigurationError, MPILearnError, SearchFailed
 from mpi_opt.messages.link import WorkerLink
 from mpi_opt.messages.mpi_link import MPICoordinatorLink, MPIWorkerLink
 from mpi_opt.messages.serial_link import SerialCoordinatorLink, SerialWorkerLink
@@ -74,7 +74,8 @@ def search(
         trials: Number of trials of the study, including failed ones.
         strategy: A name of `mpi_opt.strategies.STRATEGIES`, or ``file.py:Class``.
         direction: ``minimize`` or ``maximize``; a list for several figures of merit.
-        figure_of_merit: The name of the value that `objective` returns; a list for several values.
+        figure_of_merit: The names of the values that `objective` returns, if there are several. A single name has no
+            effect.
         selection: How the folds of a trial are aggregated: ``mean``, ``median``, or ``mean+std``, the mean plus (if
             maximised, minus) one standard deviation.
         seed: The seed of the study. In one process, the same seed gives the same trials.
@@ -102,6 +103,12 @@ def search(
         SearchFailed: The first trials all failed, no block of ranks could be formed, or all ranks that run trials were
             lost (`RanksLost`). Raised on every rank.
     """
+    if not (callable(objective) or isinstance(objective, str)):
+        raise ConfigurationError(
+            f"expected a function, found {objective!r}",
+            where="search(): objective",
+            cure="write search(objective, …), not search(objective(trial), …)",
+        )
     content = {
         "study": study,
         "store": store,

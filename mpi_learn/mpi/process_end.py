@@ -49,7 +49,7 @@ def _leave(world: MPI.Comm, reachable: Sequence[int]) -> None:
             time.sleep(1.0)
     for rank in reachable:
         status = max(status, receive(world, source=rank, tag=AT_END)[0])
-    print("some ranks wait for one that has failed: MPI_Abort ends them", file=sys.stderr, flush=True)
+    print("some ranks are busy or wait for one that has failed: MPI_Abort ends them", file=sys.stderr, flush=True)
     world.Abort(status)
 
 

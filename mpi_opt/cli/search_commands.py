@@ -15,6 +15,7 @@ from mpi_learn.job.stop_request import StopRequest
 from mpi_opt.cli.override_options import Changes, SpaceFile, overriding
 from mpi_opt.cli.plan_command import show_plan
 from mpi_opt.cli.rank_logs import log_to_file, make_log_folder
+from mpi_opt.cli.store_options import show
 from mpi_opt.errors import ConfigurationError, UserError, without_passwords
 
 if TYPE_CHECKING:
@@ -111,13 +112,13 @@ def run_search(plan: Plan, request: StopRequest) -> int:
         study = run_study(plan, world, make_observer, share_study=False, request=request)
         assert study is not None, "rank 0 has the study"
         counts.is_finished = study.is_finished
-    print(search_summary(study, configuration.store, configuration.search.trials), flush=True)
+    show(search_summary(study, configuration.store, configuration.search.trials))
     if plan.report:
         from mpi_opt.views.page.report import save_report
 
         path = Path(f"{configuration.file_name}.html")
         save_report(study, path)
-        print(f"report: {path.resolve()}", flush=True)
+        show(f"report: {path.resolve()}")
     return FINISHED if study.is_finished else request.status
 
 

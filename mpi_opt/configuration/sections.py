@@ -11,14 +11,27 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_serializer
 from mpi_learn.settings.section import Section
 from mpi_learn.settings.validation import InvalidValue
 
+MAX_DURATION_S = 1e9
+"""About 30 years. Clocks of Python do not accept much longer durations."""
 
-def _check_duration(value: str | float | None) -> str | float | None:
-    if value is not None and seconds(value) <= 0:
-        raise InvalidValue("must be more than 0", "write a duration such as 90s, 30m or 2h, or remove the key")
+
+DURATION_CURE = "write a duration such as 90s, 30m or 2h, or remove the key"
+
+
+def _check_no_truth(value: object) -> object:
+    """Refuses yes and no, which would be converted to 1 and 0 seconds."""
+    if isinstance(value, bool):
+        raise InvalidValue(f"expected a duration, found {str(value).lower()}", DURATION_CURE)
     return value
 
 
-Duration = Annotated[str | float | None, AfterValidator(_check_duration)]
+def _check_duration(value: str | float | None) -> str | float | None:
+    if value is not None and not 0 < seconds(value) <= MAX_DURATION_S:
+        raise InvalidValue(f"must be more than 0 and at most {MAX_DURATION_S:.0f} seconds", DURATION_CURE)
+    return value
+
+
+Duration = Annotated[str | float | None, BeforeValidator(_check_no_truth), AfterValidator(_check_duration)]
 
 
 class TransferSection(Section):
@@ -52,7 +65,7 @@ class SearchSection(Section):
     target: float | list[float | None] | None = Field(
         None,
         description="The search stops when a trial is this good; with several figures of merit a list, in which `null` "
-        "means any value.",
+        "means any value. Trials that run are asked to stop, and those that never ask run to their end.",
     )
 
     transfer: Annotated[

@@ -34,7 +34,7 @@ TIMEOUT_SLACK_S = 20.0
 """Time after ``trial.timeout`` at which a block is given up, in seconds. Its watchdogs should have acted by then."""
 
 PARTING_S = 2.0
-"""The longest wait at the end of the search for ranks that are leaving their block, in seconds."""
+"""The longest wait at the end of the search for ranks that enter or leave a block, in seconds."""
 
 FORMING_ATTEMPTS = 3
 """A rank is retired after this number of consecutive blocks that could not be formed with it."""
@@ -82,6 +82,7 @@ class BlockPool:
         self.idle: list[int] = []
         self._clock = ListeningClock()
         self._hosts: dict[int, str] = {}
+        self._preparing: set[int] = set()  # the blocks that were formed and are not ready
         self._n_failed_formations: Counter[int] = Counter()
         self._last_mpi_error = ""
         self._barred: set[int] = set()  # the ranks of retired blocks
@@ -153,6 +154,7 @@ class BlockPool:
             UserError: The preparation of its objective has failed because of invalid input.
             TrainingError: The preparation has failed with an unexpected error.
         """
+        self._preparing.discard(ready.block)
         if ready.error is not None:
             raise ready.error
         if ready.block not in self:
@@ -165,7 +167,7 @@ class BlockPool:
 
     def mark_broken(self, broken: Broken) -> None:
         """Records that communication in a block has failed, before it is disbanded."""
-        if broken.block not in self._hosts:  # the block could not be formed
+        if broken.block in self._preparing:  # the block could not be formed
             self._last_mpi_error = broken.reason
             self._n_failed_formations.update(self.ranks(broken.block))
 
@@ -237,7 +239,7 @@ class BlockPool:
         return gone
 
     def dismiss(self, busy: Collection[int] = ()) -> None:
-        """Dismisses all ranks, once. Ranks that run a trial or do not answer must end their processes.
+        """Dismisses all ranks, once. Ranks that prepare or run a trial, or do not answer, must end their processes.
 
         Args:
             busy: The blocks that run a trial.
@@ -245,24 +247,28 @@ class BlockPool:
         if self._is_dismissed:
             return
         self._is_dismissed = True
-        self._await_leaving()
+        self._await_moving()
         for rank in self.membership.ranks:
-            if self.membership.block_of(rank) in busy or rank in self.membership.leaving:
+            if self.membership.block_of(rank) in self._preparing.union(busy) or rank in self.membership.leaving:
                 self.link.send(rank, EndProcess())
             else:
                 self.link.send(rank, Dismissal())
 
-    def _await_leaving(self) -> None:
-        """Waits at most `PARTING_S` for ranks that are leaving their block."""
+    def _await_moving(self) -> None:
+        """Waits at most `PARTING_S` for ranks that are leaving their block, or prepare a trial in a new one."""
         until_s = self.now_s + PARTING_S
-        while self.membership.leaving and self.now_s < until_s:
+        while (self.membership.leaving or self._preparing) and self.now_s < until_s:
             for rank, message in self.receive(TICK_S):
-                if isinstance(message, LeftBlock):
-                    self.membership.leave(rank)
-                elif isinstance(message, Lost):
-                    self.membership.lose(message.ranks)
+                match message:
+                    case LeftBlock():
+                        self.membership.leave(rank)
+                    case Ready():
+                        self._preparing.discard(message.block)
+                    case Lost():
+                        self.membership.lose(message.ranks)
 
     def _forget(self, block: int) -> None:
+        self._preparing.discard(block)
         if block in self.idle:
             self.idle.remove(block)
 
@@ -272,5 +278,6 @@ class BlockPool:
 
     def _join(self, block: int) -> None:
         ranks = self.ranks(block)
+        self._preparing.add(block)
         for rank in ranks:
             self.link.send(rank, Join(block, ranks))

@@ -74,7 +74,8 @@ class Coordinator:
         """
         try:
             self._resume()
-            self.pool.assemble()
+            if not self._is_over():
+                self.pool.assemble()
             while not self._is_over():
                 for rank, message in self.pool.receive(TICK_S, self._is_interrupted):
                     self._handle(rank, message)
@@ -111,7 +112,11 @@ class Coordinator:
             self._stop_running()
 
     def _conclude(self) -> None:
-        """Records whether the study is finished."""
+        """Records whether the study is finished.
+
+        Raises:
+            SearchFailed: All trials have ended, and none has a figure of merit.
+        """
         end = self._end or SearchEnd("no trials left", "all trials have ended")
         no_trials_left = self.unfinished.has_begun_all or self.state.is_exhausted or end.kind == "no trials left"
         if end.kind == "target":
@@ -120,6 +125,11 @@ class Coordinator:
             self.store.event(SEARCH_STOPPED, end.why)
         elif self.state.external:
             self.store.event(SEARCH_FINISHED, f"a workload system still runs {len(self.state.external)} of the trials")
+        elif self.state.ended and not self.state.n_usable:
+            raise SearchFailed(
+                f"all {len(self.state.ended)} trials of the study have failed, and they are not run again"
+                "\n  → correct the cause, and start a new study (--study NAME)"
+            )
         else:
             self.store.event(STUDY_FINISHED, "all trials have ended")
 
@@ -149,7 +159,7 @@ class Coordinator:
     def _handle_outcome(self, rank: int, outcome: Outcome) -> None:
         running = self.unfinished.running.get(outcome.number)
         if running is None or rank != self.pool.ranks(running.block)[0]:
-            return  # the block was given up; the trial runs again
+            return  # the block was given up; the trial runs again or has failed
         if outcome.state != "complete" and (why := self.stop_condition.reason):  # the stop may have caused the failure
             self._requeue(running, f"the search ended: {why}")
             return
@@ -160,7 +170,7 @@ class Coordinator:
         """Passes an intermediate value to the strategy, and stops the trial if the strategy prunes it."""
         running = self.unfinished.running.get(report.number)
         if running is None or rank not in self.pool.fold_leaders(running.block, self.settings.n_folds):
-            return  # the block was given up; the trial runs again
+            return  # the block was given up; the trial runs again or has failed
         if self.state.prunes(running, report):
             self._stop_trial(running)
 
@@ -228,7 +238,7 @@ class Coordinator:
             self.pool.new_running_trial(proposal, attempt, block, self.settings)
             for (proposal, attempt), block in zip(trials, self.pool.idle, strict=False)
         ]
-        known = self.state.ended  # after a conflict, `start` puts a new set in its place
+        known = self.state.ended  # after a conflict, `start` assigns a new set to this attribute
         if not self.state.start([self.pool.start_of(running) for running in started]):
             for record in self.state.past.ended:
                 if record.number not in known:  # a workload system has ended it since the store was last asked
@@ -265,9 +275,9 @@ class Coordinator:
         self._outcomes.append((running, Outcome(running.number, "failed", duration_s=duration_s, error=error)))
 
     def _requeue(self, running: RunningTrial, why: str) -> None:
-        """Puts a trial back. If it has cost the search its last rank, its attempt counts as one that killed the search.
+        """Puts a trial back.
 
-        It does not if the job is being cancelled.
+        Its attempt counts as one that killed the search if no rank is left, unless the job is being cancelled.
         """
         if not running.is_requeued:
             is_suspect = self.pool.is_empty and not self.stop_condition.wait_for_cancellation()
@@ -287,7 +297,8 @@ class Coordinator:
         for rank in sorted(self.pool.give_up_unresponsive()):
             self._event("rank_lost", f"rank {rank} did not leave its block")
         for running in [one for one in self.unfinished.running.values() if one.due_s < self.pool.now_s]:
-            self._event("block_lost", f"block {running.block} hangs in trial {running.number}")
+            when = f"in trial {running.number}" if running.error is None else f"after trial {running.number} failed"
+            self._event("block_lost", f"block {running.block} does not answer {when}")
             self._give_up(running.block, "its block does not answer")
 
     def _stop_without_ranks(self) -> None:

@@ -13,7 +13,7 @@ from mpi_opt.coordinator.unfinished_trials import RunningTrial, UnfinishedTrials
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.limits import MAX_CRASHES, MAX_FIRST_FAILURES
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
-from mpi_opt.errors import MPILearnError, StoreError
+from mpi_opt.errors import ConfigurationError, MPILearnError, StoreError
 from mpi_opt.messages.messages import Report
 from mpi_opt.store.errors import StoreConflictError
 from mpi_opt.store.records import Finish, GivenUp, Start
@@ -56,8 +56,14 @@ class StudyState:
         return past
 
     def ask(self, count: int) -> list[tuple[Proposal, int]]:
-        """At most `count` trials to start, each with the number of its attempt."""
-        return self.unfinished.next(count, self._strategy.ask)
+        """At most `count` trials to start, each with the number of its attempt.
+
+        Raises:
+            ConfigurationError: The user's strategy returns too many proposals, or numbers that the study has.
+        """
+        trials = self.unfinished.next(count, self._strategy.ask)
+        self._check_numbers([proposal.number for proposal, _ in trials], count)
+        return trials
 
     def start(self, starts: list[Start]) -> bool:
         """Records trials as running.
@@ -133,7 +139,7 @@ class StudyState:
 
     def prunes(self, running: RunningTrial, report: Report) -> bool:
         """Records an intermediate value of a trial; returns whether the strategy prunes the trial."""
-        value = running.reports.add(report.fold, report.step, report.value)
+        value = running.values.add(report.fold, report.step, report.value)
         if value is None:
             return False
         decision = self._strategy.report(running.proposal, report.step, self._limits.figures_of_merit.sign * value)
@@ -173,6 +179,24 @@ class StudyState:
     def is_waiting_for_results(self) -> bool:
         """Whether trials run, on a block or in a workload system."""
         return bool(self.unfinished.running or self._external.running)
+
+    def _check_numbers(self, numbers: list[int], count: int) -> None:
+        """Checks the numbers of the trials that start next, which a strategy of the user may have chosen."""
+        name = f"{type(self._strategy).__name__}.ask"
+        if len(numbers) > count:
+            raise ConfigurationError(
+                f"{name} returned more proposals than it was asked for",
+                where="search.strategy",
+                cure="return at most `count` proposals",
+            )
+        known = (self.ended, self.unfinished.running, self._external.running)
+        for number in numbers:
+            if numbers.count(number) > 1 or any(number in group for group in known):
+                raise ConfigurationError(
+                    f"{name} proposed trial {number}, which exists already",
+                    where="search.strategy",
+                    cure="give each proposal the next number; after `resume`, the one after the largest of its trials",
+                )
 
     def _is_taken(self, running: RunningTrial) -> bool:
         """Whether a workload system has received a trial that the search had requeued."""

@@ -22,7 +22,7 @@ class RunningTrial:
         proposal: The proposal, as the strategy made it.
         block: The index of the block.
         attempt: The number of the attempt, from 1.
-        reports: The intermediate values.
+        values: The intermediate values.
         started_at_s: When the trial started.
         due_s: When the block is given up if it has not answered.
         error: The error of a rank on which the trial has failed, while other ranks may wait for it; None if none has.
@@ -32,7 +32,7 @@ class RunningTrial:
     proposal: Proposal
     block: int
     attempt: int
-    reports: IntermediateValues
+    values: IntermediateValues
     started_at_s: float
     due_s: float = float("inf")
     error: str | None = None

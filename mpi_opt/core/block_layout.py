@@ -77,9 +77,8 @@ class BlockLayout:
         if self.is_serial:
             return "one process"
         sizes = sorted({len(block) for block in self.blocks})
-        size = " or ".join(map(str, sizes))
-        n_blocks = len(self.blocks)
-        return f"{n_blocks} block{'s'[: n_blocks > 1]} of {size} rank{'s'[: sizes[-1] > 1]}"
+        blocks = "1 block" if len(self.blocks) == 1 else f"{len(self.blocks)} blocks"
+        return f"{blocks} of {' or '.join(map(str, sizes))} {'rank' if sizes == [1] else 'ranks'}"
 
     @property
     def spare_ranks(self) -> range:

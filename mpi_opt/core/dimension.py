@@ -92,6 +92,7 @@ class Real(Dimension):
     when: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
+        _use_python_numbers(self)
         _check_interval(self.low, self.high, self.prior, self.step)
         object.__setattr__(self, "low", float(self.low))
         object.__setattr__(self, "high", float(self.high))
@@ -149,6 +150,7 @@ class Integer(Dimension):
     when: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
+        _use_python_numbers(self)
         for name in ("low", "high", "step"):
             value = getattr(self, name)
             is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
@@ -206,7 +208,7 @@ class Categorical(Dimension):
             raise SpaceError(
                 f"categories must be a list, not {self.categories!r}", where="categories", cure="write [a, b, c]"
             )
-        object.__setattr__(self, "categories", tuple(self.categories))
+        object.__setattr__(self, "categories", tuple(map(_python_number, self.categories)))
         if not self.categories:
             raise SpaceError("categories is empty", where="categories", cure="name at least one value")
         for category in self.categories:
@@ -254,6 +256,17 @@ class Categorical(Dimension):
 def _number(value: Value) -> float:
     """The value of a dimension of numbers as a float."""
     return float(cast(float, value))
+
+
+def _use_python_numbers(dimension: Real | Integer) -> None:
+    """Replaces NumPy scalars among the numbers of a dimension."""
+    for name in ("low", "high", "step"):
+        object.__setattr__(dimension, name, _python_number(getattr(dimension, name)))
+
+
+def _python_number(value: Any) -> Any:
+    """The Python number of a NumPy scalar; any other value as it is."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _check_interval(low: float, high: float, prior: str, step: float | None) -> None:

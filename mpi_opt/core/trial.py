@@ -70,18 +70,18 @@ class Measured(float):
 
 @dataclass(slots=True)
 class FoldOutcome:
-    """The result of one fold of a trial.
+    """The result of one fold of a trial that was trained.
 
     Attributes:
         fold: 0-based index.
-        figure_of_merit: In the user's direction; None if the fold failed.
+        figure_of_merit: In the user's direction.
         duration_s: Seconds on the block's own clock.
         history: Metric name -> one value per epoch (``report`` for the values that a user's function reported).
         figures_of_merit: Name -> value if there are several; the first one is `figure_of_merit`.
     """
 
     fold: int
-    figure_of_merit: float | None
+    figure_of_merit: float
     duration_s: float
     history: dict[str, list[float]] = field(default_factory=dict)
     figures_of_merit: dict[str, float] = field(default_factory=dict)

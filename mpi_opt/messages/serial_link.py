@@ -125,7 +125,7 @@ class SerialWorkerLink(WorkerLink):
         channel = self._channel
         with channel.changed:
             if tag == STOP:
-                channel.changed.wait_for(lambda: channel.n_handled == channel.n_sent or channel.is_closed)
+                channel.changed.wait_for(lambda: channel.n_handled >= channel.n_sent or channel.is_closed)
             message: object = channel.to_worker[tag].popleft() if channel.to_worker[tag] else None
             return message
 

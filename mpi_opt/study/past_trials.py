@@ -39,7 +39,8 @@ class PastTrials:
 
     def __str__(self) -> str:
         n_queued, n_external = len(self.unfinished) - len(self.external), len(self.external)
-        return f"{len(self.ended)} finished, {n_queued} queued" + f", {n_external} run externally" * bool(n_external)
+        counts = f"{len(self.ended)} finished, {n_queued} queued"
+        return f"{counts}, {n_external} run externally" if n_external else counts
 
     @classmethod
     def read(cls, store: Store, study_id: int, figures_of_merit: FiguresOfMerit, n_folds: int) -> PastTrials:

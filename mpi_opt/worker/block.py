@@ -107,15 +107,15 @@ class Block:
     def _continues(self, may_continue: bool, trial: Trial, part: PartOutcome, reference: ReferenceTrial | None) -> bool:
         """Whether the next fold runs. The leader decides and sends its decision to the members.
 
-        Only the leader has the figure of merit, which may be invalid. A rank that may not continue does not wait for
-        the decision, but the leader always sends it.
+        Only the leader has the figure of merit, which may be invalid. The leader always sends its decision. A member
+        whose own fold failed or was stopped ends its part without waiting for it.
         """
         if len(self.groups) > 1 or trial.fold == self.settings.n_folds - 1:
             return may_continue
         if self.comm.rank > 0:
             return may_continue and self._await_decision(trial)
         if may_continue and reference is not None:
-            part.is_clearly_worse = reference.is_clearly_worse(_figures(part.folds))
+            part.is_clearly_worse = reference.is_clearly_worse(_figures_of_merit(part.folds))
         continues = may_continue and not part.is_clearly_worse
         for member in range(1, self.comm.size):
             self.comm.send(NextFold(trial.number, trial.fold, continues), dest=member, tag=NEXT_FOLD)
@@ -137,6 +137,7 @@ class Block:
                     value, history = self.objective(trial)
             finally:
                 self.watchdog.stop_guarding()
+            self.watchdog.raise_late()
             figures = self.settings.figures_of_merit.read(value) if trial.comm.rank == 0 else ()
         except BaseException as raised:  # noqa: BLE001 - any exception of user code is the outcome of the trial
             self.watchdog.stop_guarding()  # again: an interruption may have been raised in the `finally` clause
@@ -145,7 +146,7 @@ class Block:
             # without protection the loss of a rank ends the job, and an error of MPI is that of user code
             part.is_consequence = lost_ranks.is_protected() and lost_ranks.is_communication_error(error)
             lost_ranks.release(trial.comm)
-            if self.comm.size > 1 and not part.is_consequence:
+            if trial.comm.size > 1 and not part.is_consequence:
                 self.reporter.abandon(self.index, trial.number, part.error)
             return False
         part.was_stopped = trial.was_stopped
@@ -173,7 +174,7 @@ def merged(
     if errors:
         return Outcome(number, "failed", duration_s=duration_s, folds=folds, error=errors[0].error)
     if reference is not None and any(part.is_clearly_worse for part in parts):
-        values = _figures(folds)
+        values = _figures_of_merit(folds)
         expected, uncertainty = reference.expected(values), reference.uncertainty(values)
         return figures_of_merit.outcome(number, "pruned", (expected,), (uncertainty,), duration_s, folds)
     state: State = "pruned" if any(part.was_stopped for part in parts) else "complete"
@@ -184,6 +185,5 @@ def merged(
     return figures_of_merit.outcome(number, state, figures, uncertainties, duration_s, folds)
 
 
-def _figures(folds: list[FoldOutcome]) -> list[float]:
-    """The figures of merit of folds that have succeeded."""
-    return [fold.figure_of_merit for fold in folds if fold.figure_of_merit is not None]
+def _figures_of_merit(folds: list[FoldOutcome]) -> list[float]:
+    return [fold.figure_of_merit for fold in folds]

@@ -142,6 +142,15 @@ class Watchdog:
             signal.setitimer(signal.ITIMER_REAL, 0)
             self._is_alarmed = False
 
+    def raise_late(self) -> None:
+        """Raises the interruption that came just before `stop_guarding`, too late to be raised in user code.
+
+        The communicator of the trial may have been revoked: the trial must count as failed, so that it is replaced.
+        """
+        if self._why is not None:
+            kind, why = self._why
+            raise kind(why)
+
     def cause(self, error: BaseException) -> BaseException:
         """The interruption by which this watchdog has caused `error` of user code; else `error` itself.
 
@@ -181,7 +190,10 @@ class Watchdog:
             had_grace = late_s > GRACE_S  # measured before `_interrupt`, which may take seconds
             is_still_late = time.monotonic() - self._deadline > GRACE_S  # the trial may have ended meanwhile
             if had_grace and is_still_late and self.may_end_process:
-                end_process("the trial took too long and could not be interrupted")
+                why = "the trial took too long and could not be interrupted"
+                if self.link.rank == 0:  # the only process of the search
+                    end_unfinished(why)
+                end_process(why)
 
     def _receive(self) -> None:
         try:
@@ -243,7 +255,7 @@ def end_process(why: str) -> NoReturn:
 
 
 def end_unfinished(why: str) -> NoReturn:
-    """Ends this process after the loss of rank 0, with the exit status of an unfinished search.
+    """Ends this process, which is the only one or has lost rank 0, with the exit status of an unfinished search.
 
     ``mpirun`` returns that status. With protection, it would return 0 if all ranks ended by signals.
     """

@@ -162,6 +162,18 @@ def test_a_search_of_one_process_ends_in_the_middle_of_a_trial(how, space_file, 
     ]
 
 
+def test_a_search_whose_output_nobody_reads_writes_its_report_and_is_unfinished(space_file, tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, *SEARCH, str(space_file("nap", search=ENDLESS)), "--time-limit", "1s", "--report"]
+    try:
+        ended = subprocess.run(command, cwd=tmp_path, stdout=writer, stderr=subprocess.PIPE, text=True)
+    finally:
+        os.close(writer)
+    assert ended.returncode == 75, ended.stderr
+    assert (tmp_path / "test.html").exists()
+
+
 def test_a_time_limit_ends_the_search_in_order(space_file, query, tmp_path):
     path = space_file("long_nap", search={"strategy": "random", "trials": 10_000, "time_limit": "3s"})
     done = mpirun(3, *SEARCH, str(path), cwd=tmp_path, timeout=30)

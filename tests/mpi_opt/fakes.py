@@ -97,6 +97,7 @@ class ScriptedLink(CoordinatorLink):
         error: The message of every block instead of being ready.
 
     Attributes:
+        joined: The blocks that were formed.
         stopped: Rank and number of the trial of each message `Stop`.
     """
 
@@ -110,6 +111,7 @@ class ScriptedLink(CoordinatorLink):
         self.waiting: list[tuple[int, ToCoordinator]] = []
         self.assigned: dict[int, tuple[int, Assignment]] = {}
         self.log: list[str] = []
+        self.joined: list[int] = []
         self.stopped: list[tuple[int, int]] = []
         self.called: list[tuple[int, str]] = []
         self.dismissed: set[int] = set()
@@ -121,6 +123,7 @@ class ScriptedLink(CoordinatorLink):
         match message:
             case Join():
                 if rank == message.ranks[0]:
+                    self.joined.append(message.block)
                     self.waiting.append((rank, Ready(message.block, f"host{message.block}", self.error)))
             case Assignment():
                 assert rank not in [busy for busy, _ in self.assigned.values()], "a busy block got a trial"

@@ -16,7 +16,7 @@ from mpi_opt.core.objective import TrialSettings
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.messages.messages import TO_LEADER, Assignment, PartOutcome
 from mpi_opt.worker.block import Block, merged
-from mpi_opt.worker.watchdog import Disbanded
+from mpi_opt.worker.watchdog import Disbanded, TrialTimeout
 from tests.mpi_learn.thread_ranks import ThreadComm, run_ranks
 
 
@@ -64,6 +64,9 @@ class NoWatchdog:
         pass
 
     def stop_guarding(self) -> None:
+        pass
+
+    def raise_late(self) -> None:
         pass
 
     def cause(self, error) -> BaseException:
@@ -263,6 +266,38 @@ def test_without_protection_an_error_of_mpi_is_reported_although_others_may_wait
     ((block, number, error),) = abandoned
     assert (block, number) == (5, 7)
     assert "MPI_ERR_TRUNCATE" in error
+
+
+def test_no_rank_waits_for_one_whose_fold_failed_in_another_group(thread_comms):
+    """The rank is alone in its group, so that its block must not be given up."""
+
+    class Recorder(NoReporter):
+        def abandon(self, block, number, error) -> None:
+            raise AssertionError("no rank waits")
+
+    def rank(comm) -> Outcome | None:
+        def called(trial):
+            if trial.fold == 1:
+                raise ValueError("no")
+            return 1.0, None
+
+        block = Block(comm, 5, called, TrialSettings(0, 2), reporter=Recorder(), watchdog=NoWatchdog())
+        return block.run(Assignment(Proposal(7, {}), "", None))
+
+    assert "ValueError: no" in run_ranks(2, rank, timeout_s=20)[0].error
+
+
+def test_a_trial_whose_interruption_came_too_late_to_be_raised_has_failed():
+    class Watchdog(NoWatchdog):
+        def raise_late(self) -> None:
+            raise TrialTimeout("too long")
+
+    block = Block(
+        MPI.COMM_SELF, 0, lambda trial: (1.0, None), TrialSettings(0), reporter=NoReporter(), watchdog=Watchdog()
+    )
+    outcome = block.run(Assignment(Proposal(0, {}), "", None))
+    assert outcome.state == "failed"
+    assert "TrialTimeout: too long" in outcome.error
 
 
 def test_a_member_of_a_disbanded_block_does_not_wait_until_its_leader_receives_its_part(thread_comms):

@@ -42,6 +42,7 @@ def test_an_idle_block_that_is_disbanded_is_not_idle(pool):
 def test_ranks_are_retired_after_three_consecutive_blocks_that_could_not_be_formed(pool, events, is_retired):
     """b: the block is broken; r: it is ready."""
     block, ranks = 0, (1, 2)
+    pool.assemble()
     for event in events:
         pool.mark_ready(Ready(block, "host")) if event == "r" else pool.mark_broken(Broken(block, "MPI_ERR_OTHER"))
         pool.disband(block)
@@ -106,6 +107,22 @@ def test_the_processes_of_busy_ranks_end_with_the_search_and_the_others_are_dism
     pool.dismiss(busy=[0])
     assert pool.link.called == [(3, "EndProcess"), (4, "EndProcess")]
     assert pool.link.dismissed == {1, 2}
+
+
+def test_the_processes_of_ranks_that_are_still_preparing_end_with_the_search(pool, monkeypatch):
+    monkeypatch.setattr("mpi_opt.coordinator.block_pool.PARTING_S", 0.0)
+    pool.assemble()
+    pool.mark_ready(Ready(0, "host"))
+    pool.dismiss()
+    assert pool.link.called == [(3, "EndProcess"), (4, "EndProcess")]
+    assert pool.link.dismissed == {1, 2}
+
+
+def test_ranks_that_have_prepared_while_the_search_ends_are_dismissed(pool):
+    pool.assemble()  # ScriptedLink answers `Join` with `Ready`
+    pool.dismiss()
+    assert pool.link.called == []
+    assert pool.link.dismissed == {1, 2, 3, 4}
 
 
 def test_the_processes_of_ranks_that_are_leaving_end_with_the_search(pool, monkeypatch):

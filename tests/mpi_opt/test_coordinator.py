@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,7 @@ from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.space import Real, Space
 from mpi_opt.core.trial import Failed, FoldOutcome, Outcome, TrialRecord
-from mpi_opt.errors import MPILearnError, RanksLost, SearchFailed, UserError
+from mpi_opt.errors import ConfigurationError, MPILearnError, RanksLost, SearchFailed, UserError
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Disband, Join, Lost, Ready, Report, Stop
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreConflictError, StoreFullError, StudyOwnedError
@@ -153,6 +154,49 @@ def test_a_search_all_of_whose_trials_fail_has_failed(trials, n_proposals):
 
     with pytest.raises(SearchFailed, match=f"the first {min(trials, n_proposals)} trials all failed"):
         search(ScriptedLink(failing), trials=trials, blocks=2, strategy=Short(n_proposals))
+
+
+def test_a_study_all_of_whose_trials_have_failed_is_not_finished():
+    records = [TrialRecord(n, "failed", {"x": n}, error="ValueError: no") for n in range(3)]
+    store = ListedStore(records)
+    with pytest.raises(SearchFailed, match=r"^all 3 trials of the study have failed, and .* run again\n  → .*--study"):
+        search(ScriptedLink(squares), trials=3, store=store)
+    assert store.events == ["study_resumed"]
+
+
+class Forgetful(ListedStrategy):
+    """Does not continue the numbers of the trials that it receives."""
+
+    def resume(self, told, pending=()) -> None:
+        pass
+
+
+class Twice(ListedStrategy):
+    """Uses each number twice."""
+
+    def ask(self, count):
+        return [replace(proposal, number=10 + proposal.number // 2) for proposal in super().ask(count)]
+
+
+class Generous(ListedStrategy):
+    """Proposes more than it is asked for."""
+
+    def ask(self, count):
+        return super().ask(count + 1)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "message"),
+    [
+        (Forgetful(), r"Forgetful\.ask proposed trial 0, which exists already\n  → .*next number"),
+        (Twice(), r"Twice\.ask proposed trial 11, which exists already"),
+        (Generous(), r"Generous\.ask returned more proposals than it was asked for\n  → return at most `count`"),
+    ],
+)
+def test_proposals_that_cannot_be_recorded_are_a_mistake_in_the_strategy(strategy, message):
+    store = ListedStore([TrialRecord(n, "complete", {"x": n}, 1.0) for n in (0, 1)])
+    with pytest.raises(ConfigurationError, match=message):
+        search(ScriptedLink(squares), trials=6, blocks=2, store=store, strategy=strategy)
 
 
 def test_a_single_trial_that_fails_is_not_called_the_first_trials():
@@ -374,8 +418,9 @@ def test_a_study_continues_although_a_pruned_trial_was_as_good_as_the_target():
 
 def test_a_finished_study_is_left_as_it_is():
     records = [TrialRecord(n, "complete", {"x": n}, 1.0) for n in range(6)]
-    _, store = search(ScriptedLink(squares), trials=6, store=ListedStore(records))
+    _, store = search(link := ScriptedLink(squares), trials=6, store=ListedStore(records))
     assert not store.started
+    assert not link.joined  # no block loads data in vain
 
 
 def test_a_report_of_a_block_that_was_given_up_is_ignored():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mpi_learn.settings.validation import InvalidValue
-from mpi_opt.configuration.sections import seconds
+from mpi_learn.settings.validation import InvalidValue, validated
+from mpi_opt.configuration.sections import TrialSection, seconds
+from mpi_opt.errors import ConfigurationError
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
@@ -33,3 +34,17 @@ def test_durations_have_units_or_the_forms_of_slurm(duration, expected_s):
 def test_other_text_is_refused(duration):
     with pytest.raises(InvalidValue, match="expected a duration such as 90s, 30m or 2h"):
         seconds(duration)
+
+
+@pytest.mark.parametrize(
+    ("duration", "message"),
+    [
+        (True, "expected a duration, found true"),
+        (0, "must be more than 0"),
+        ("10000000000", "at most 1000000000 seconds"),
+        (1e300, "at most 1000000000 seconds"),
+    ],
+)
+def test_what_no_clock_can_measure_is_refused(duration, message):
+    with pytest.raises(ConfigurationError, match=message):
+        validated(TrialSection, {"timeout": duration}, "space.yaml")

@@ -65,6 +65,15 @@ def test_huge_differences_between_earlier_trials_stop_none():
     assert not reference.is_clearly_worse([1.0, 1.0])
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale", [1e165, 1e-170, 1e-310])
+def test_values_whose_squares_are_no_floats_are_compared(scale):
+    trials = [[scale * (number + fold / 8) for fold in range(K)] for number in range(1, 7)]
+    reference = complete(trials).reference_for(trial(6))
+    assert not reference.is_clearly_worse([figure - scale / 2 for figure in trials[0][:2]])
+    assert isinstance(reference.is_clearly_worse([8 * scale, 8 * scale]), bool)
+
+
 def test_the_estimate_of_a_stopped_trial_is_the_best_plus_the_mean_difference_of_its_folds():
     assert ReferenceTrial(0.4, BEST, 0.05, 20.0).expected([0.3, 1.3]) == pytest.approx(0.4 + (0.2 + 0.4) / 2)
     larger = tuple(1 - figure for figure in BEST)

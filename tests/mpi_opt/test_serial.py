@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -11,7 +13,7 @@ from contextlib import suppress
 import pytest
 
 import mpi_opt
-from mpi_opt.errors import SearchFailed
+from mpi_opt.errors import ConfigurationError, SearchFailed
 from mpi_opt.messages.messages import STOP, Dismissal, Join, Ready, Report
 from mpi_opt.messages.serial_link import SerialCoordinatorLink, SerialWorkerLink
 from mpi_opt.strategies.random_search import RandomSearch
@@ -74,6 +76,28 @@ def test_in_a_thread_a_trial_that_no_exception_can_interrupt_fails_when_it_retur
     monkeypatch.setattr("mpi_opt.worker.watchdog.GRACE_S", 0.1)  # after which the process would be ended
     study = in_a_thread(lambda: mpi_opt.search(sleeps_in_trial_1, trials=3, timeout=limit_s, **SETTINGS))
     assert [trial.state for trial in study.trials] == ["complete", "failed", "complete"]
+
+
+UNINTERRUPTIBLE = """
+import hashlib
+import mpi_opt, mpi_opt.worker.watchdog
+mpi_opt.worker.watchdog.GRACE_S = 2.0
+def works(trial):
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # minutes in C
+mpi_opt.search(works, space={"x": mpi_opt.Real(0, 1)}, strategy="random", timeout=0.5)
+"""
+
+
+def test_a_process_that_ends_with_a_trial_it_cannot_interrupt_is_unfinished(tmp_path):
+    ended = subprocess.run([sys.executable, "-c", UNINTERRUPTIBLE], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 75, ended.stderr
+    assert "rank ends: the trial took too long and could not be interrupted" in ended.stderr
+
+
+@pytest.mark.parametrize("objective", [None, 0.5])
+def test_an_objective_that_cannot_be_called_is_refused(objective):
+    with pytest.raises(ConfigurationError, match=r"expected a function, found .*\n  → write search\(objective"):
+        mpi_opt.search(objective, **SETTINGS)
 
 
 def test_in_a_notebook_the_process_is_never_ended(monkeypatch):

@@ -81,6 +81,13 @@ def test_number_of_points_of_a_large_space_is_exact_or_infinite():
     assert Space(integers | {"x": Real(0, 1)}).size == math.inf
 
 
+def test_numbers_may_come_from_numpy():
+    assert Real(np.float32(0.5), np.float64(1.5)) == Real(0.5, 1.5)
+    assert Integer(np.int64(1), np.int32(9), step=np.uint8(2)) == Integer(1, 9, step=2)
+    assert Categorical(list(np.array([16, 32]))).categories == (16, 32)
+    assert type(Categorical(list(np.array([16, 32]))).decode(0.0)) is int
+
+
 def test_integers_are_equally_likely():
     rng = np.random.default_rng(1)
     counts = np.bincount([Integer(0, 4).sample(rng) for _ in range(20_000)])

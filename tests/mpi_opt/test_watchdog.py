@@ -51,6 +51,8 @@ def test_timeout_is_the_cause_of_an_error_of_the_communicator_that_it_has_revoke
     watchdog.guard(MPI.COMM_SELF, 0.1)
     assert has_revoked.wait(10)
     watchdog.stop_guarding()
+    with pytest.raises(TrialTimeout, match=r"longer than trial\.timeout, 0\.1 s"):
+        watchdog.raise_late()
     cause = watchdog.cause(revoked)
     assert isinstance(cause, TrialTimeout)
     assert "longer than trial.timeout, 0.1 s" in str(cause)
@@ -58,6 +60,7 @@ def test_timeout_is_the_cause_of_an_error_of_the_communicator_that_it_has_revoke
     assert watchdog.cause(mistake) is mistake
     watchdog.guard(MPI.COMM_SELF, 60)
     watchdog.stop_guarding()
+    watchdog.raise_late()
     assert watchdog.cause(revoked) is revoked
 
 

@@ -27,6 +27,7 @@ for K - 1 tests.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -43,6 +44,9 @@ MIN_COMPARED_TRIALS = 4
 
 MIN_SCATTER = 1e-9
 """Least standard deviation of differences, relative to the largest value of the best trial, because of rounding."""
+
+MIN_VARIANCE, MAX_VARIANCE = sys.float_info.min, sys.float_info.max
+"""Variances of extreme figures of merit are moved into this range, so that they are neither 0 nor infinite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +90,13 @@ class ReferenceTrial:
     def uncertainty(self, figures: Sequence[float]) -> float:
         """√K times the standard error of `expected`, comparable with the standard deviation over K folds.
 
-        `expected` is the sum of the mean of the best trial, with the variance of its K folds divided by K, and of the
-        mean difference, with the variance s̃² (1/m - 1/K).
+        `expected` is a sum. Its first term, the mean of the best trial, has the variance of that trial's K folds
+        divided by K. Its second term, the mean difference, has the variance s̃² (1/m - 1/K).
         """
         missing = len(self.folds) / len(figures) - 1.0
         return math.sqrt(float(np.var(self.folds, ddof=1)) + self._variance(self._differences(figures)) * missing)
 
+    @np.errstate(over="ignore")
     def _variance(self, differences: Floats) -> float:
         """s̃²."""
         own = float(((differences - differences.mean()) ** 2).sum())
@@ -141,13 +146,15 @@ class CompleteTrials:
             self._latest = set(known), self._reference(known)
         return self._latest[1]
 
+    @np.errstate(over="ignore")
     def _reference(self, known: dict[int, tuple[float, tuple[float, ...]]]) -> ReferenceTrial:
         ranked = sorted(known, key=lambda number: (self.sign * known[number][0], number))
         figure, folds = known[ranked[0]]
         others = ranked[1 : 1 + max(MIN_COMPARED_TRIALS, len(ranked) // 2)]
         differences = np.array([known[number][1] for number in others]) - np.array(folds)
         least = MIN_SCATTER * max(abs(value) for value in folds) or MIN_SCATTER
-        variances = np.maximum(differences.var(axis=1, ddof=1), least**2)
+        least_variance = max(least * least, MIN_VARIANCE)  # least**2 may raise OverflowError
+        variances = np.clip(differences.var(axis=1, ddof=1), least_variance, MAX_VARIANCE)
         scatter, degrees_of_freedom = fitted_variance_prior(variances, self.n_folds - 1)
         return ReferenceTrial(figure, folds, scatter, degrees_of_freedom, self.sign)
 

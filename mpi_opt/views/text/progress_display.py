@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
 from mpi_learn.cli.terminal import console_size, duration, make_console
@@ -73,7 +74,7 @@ class PlainProgress(Progress):
             self.tracker.record(outcome, parameters)
 
     def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # a closed pipe or a full disk: no reason to end a search
+        with _allowed_to_fail():
             print(without_passwords(text), file=self.stream, flush=True)
 
 
@@ -102,16 +103,26 @@ class LivePanel(PlainProgress):
     def close(self) -> None:
         if self.counts.has_begun:
             self._draw()
-        self._live.stop()
+        with _allowed_to_fail():
+            self._live.stop()
 
     def note(self, text: str) -> None:
-        self._live.console.print(without_passwords(text), markup=False, highlight=False)
+        with _allowed_to_fail():
+            self._live.console.print(without_passwords(text), markup=False, highlight=False)
 
     def _draw(self) -> None:
         self._live.console.size = console_size()
         from rich.console import Group
 
-        self._live.update(Group(panel(self.counts), ""), refresh=True)  # mpirun forwards only complete lines
+        with _allowed_to_fail():
+            self._live.update(Group(panel(self.counts), ""), refresh=True)  # mpirun forwards only complete lines
+
+
+@contextlib.contextmanager
+def _allowed_to_fail() -> Iterator[None]:
+    """Ignores a closed pipe, a terminal that no longer exists, or a full disk: they are no reason to end a search."""
+    with contextlib.suppress(OSError, SystemExit):  # for a closed pipe, rich raises SystemExit
+        yield
 
 
 def panel(counts: ProgressCounts) -> Panel:

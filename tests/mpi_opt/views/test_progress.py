@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import re
 import time
@@ -133,6 +134,35 @@ def test_live_panel_draws_itself_in_its_place_and_leaves_the_cursor_visible(monk
     assert "rank lost: rank 4" in text
     assert "\033[1A" in text
     assert text.rfind("\033[?25h") > text.rfind("\033[?25l")
+
+
+class Gone(io.StringIO):
+    """A terminal or pipe that no longer exists."""
+
+    error: OSError | None = None
+
+    def write(self, text: str) -> int:
+        if self.error is not None:
+            raise self.error
+        return super().write(text)
+
+    flush = lambda self: self.write("")  # noqa: E731
+
+
+@pytest.mark.parametrize("display", [PlainProgress, LivePanel])
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EIO, "Input/output error"), BrokenPipeError(), OSError(errno.ENOSPC, "")]
+)
+def test_a_search_continues_without_its_terminal(display, error, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    shown = display(ProgressCounts(2, maximize=False), stream=(stream := Gone()))
+    shown.ready(0)
+    stream.error = error
+    shown.started(0, 0)
+    shown.note("rank lost: rank 4")
+    shown.finished(0, ended(0, 0.5), {"rate": 0.1})
+    shown.tick()
+    shown.close()
 
 
 def test_search_that_was_refused_before_it_began_shows_nothing(monkeypatch):
