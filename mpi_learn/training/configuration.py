@@ -50,7 +50,7 @@ class TrainingConfiguration(Section):
     parameters: Annotated[dict[str, Any], BeforeValidator(without_numpy)] = Field(
         {}, description="Arguments of the function."
     )
-    data: DataConfiguration | None = Field(None, description="The samples; null only if `train` is called with data.")
+    data: DataConfiguration | None = Field(None, description="The samples (required).")
     framework: Framework = Field(
         "auto", description="auto: the framework of the model. keras, torch: a model of the other framework is refused."
     )

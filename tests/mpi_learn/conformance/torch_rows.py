@@ -127,7 +127,7 @@ ROWS: dict[str, Row] = {
         "embeddings with sparse gradients", "words", mse, {"loss": "mse"}, x="ids", parameters={"sparse": True}
     ),
     "used in some steps": row(
-        "parameters that a batch does not use: they rest, also with weight decay and momentum", "experts", mse,
+        "parameters that a batch does not use: unchanged, also with weight decay and momentum", "experts", mse,
         {"loss": "mse", "optimizer": {"name": "adamw", "learning_rate": 0.05, "weight_decay": 0.5, "epsilon": 1e-12}},
         optimizer=lambda module, parameters: module.torch.optim.AdamW(
             parameters, lr=0.05, weight_decay=0.5, eps=1e-12,
