@@ -251,7 +251,8 @@ def compare_rows(samples: tuple[torch.Tensor, ...], n_seeds: int, n_steps: int |
     Args:
         n_steps: Steps per epoch; None: all samples.
     """
-    print("| exchange | samples per step | learning rate | exchange every n steps | duration in steps | runs | loss |")
+    delay_heads = "exchange every n steps | duration in steps"
+    print(f"| exchange | samples per cluster and step | learning rate | {delay_heads} | runs | loss |")
     print("|---|---|---|---|---|---|---|")
     for row in ROWS:
         losses = last_losses(row, samples, n_steps or N_TRAINING // (row.batch_size * row.n_replicas), n_seeds)
