@@ -68,8 +68,8 @@ def test_the_example_is_valid(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     plan = run_command(["search", "jets.yaml"])
     assert plan.space["momentum"].when == {"optimizer": "sgd"}, capsys.readouterr().err
-    assert run_command(["plan", "jets.yaml", "-n", "257"]) == 0
-    assert "64 blocks of 4 ranks" in capsys.readouterr().out
+    assert run_command(["plan", "jets.yaml", "-n", "41"]) == 0
+    assert "10 blocks of 4 ranks" in capsys.readouterr().out
 
 
 def test_the_python_example_finds_the_minimum(tmp_path):
