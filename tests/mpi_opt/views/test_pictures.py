@@ -128,11 +128,11 @@ def test_limits_of_an_axis_are_finite_and_differ(values: list[float], maximize: 
 
 def test_figure_with_a_panel_per_hyperparameter_shows_the_most_important_ones(tmp_path: Path) -> None:
     with Store.open(str(tmp_path / "a.db")) as store:
-        space = Space({f"x{i}": Real(0, 1) for i in range(300)})
+        space = Space({f"x{i}": Real(0, 1) for i in range(70)})
         study = store.create_study("a", strategy="random", seed=1, configuration={}, space=space)
         rng = np.random.default_rng(0)
         for number in range(40):
-            values = dict(zip(space, rng.random(300).tolist(), strict=True))
+            values = dict(zip(space, rng.random(70).tolist(), strict=True))
             store.start(study.id, [Start(Proposal(number, values), 1, 0, "0", "")])
             store.finish(study.id, [Finish(Outcome(number, "complete", values["x7"]), 1, 0)])
         wide = Study.read(store, "a")
