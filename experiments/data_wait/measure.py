@@ -1,12 +1,12 @@
 """Measures how long training steps wait for data that are streamed from HDF5 files, compared with data in memory.
 
-    python experiments/data_wait/measure.py --data mnist.h5 [--ranks 2] [--framework keras] [--window-mb 8]
+    python experiments/data_wait/measure.py --data mnist.h5 [--turns 5] [--ranks 2] [--framework keras]
 
 Trains the CNN conv32-pool-conv64-pool-dense250-10 on MNIST, with 128 samples per rank and step and one thread per rank:
-from memory, and from files of two layouts, which are not in the cache of the system at the start. Prints a
-Markdown table with the samples per second and the waiting time of each rank: the time that its timeline counts as data,
-as a fraction of the time of all steps. The first step, which compiles, is left out; the wait before it has its own
-column.
+from memory, and from files of two layouts, which are not in the cache of the system at the start. The three kinds of
+samples take turns. Writes results.json and the table of README.md: the samples per second, and the waiting time, which
+is the time that the timeline of a rank counts as data, as a fraction of the time of all steps. The first step, which
+compiles, is left out; the wait before it has its own column.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import h5py
 
@@ -22,6 +23,7 @@ from mpi_learn.settings.yaml_file import dumped
 from mpi_learn.training.tracing import DATA, read_traces
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+from markdown_tables import markdown_table, with_deviation, write_end
 from run_ranks import run_ranks
 
 HERE = Path(__file__).resolve().parent
@@ -44,10 +46,13 @@ def layouts(source: Path, folder: Path) -> dict[str, Path]:
     return files
 
 
-def trained(
-    arguments: argparse.Namespace, file: Path, memory: str, folder: Path
-) -> tuple[float, list[float], list[float]]:
-    """Samples per second of the best epoch; for each rank its data wait as a part of its steps and the first in s."""
+def trained(arguments: argparse.Namespace, file: Path, memory: str, folder: Path) -> dict[str, Any]:
+    """Trains once.
+
+    Returns:
+        ``speed``: samples per second of the best epoch; and for each rank, ``waits``: its data wait as a fraction of
+        its steps, and ``first_s``: the wait before its first step, in seconds.
+    """
     with file.open("rb") as opened:
         os.fsync(opened.fileno())  # pages that are not written yet would stay in the cache
         os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -70,26 +75,42 @@ def trained(
         first_s.append(next(event[3] for event in events if event[1] == DATA) / 1e9)
         events = events[3:]
         waits.append(sum(event[3] for event in events if event[1] == DATA) / sum(event[3] for event in events))
-    return max(speeds), waits, first_s
+    return {"speed": max(speeds), "waits": waits, "first_s": first_s}
+
+
+def table(turns: list[dict[str, Any]]) -> str:
+    """The table of all turns, each a mapping from the kind of samples to its measurements."""
+    rows = []
+    for name in turns[0]:
+        speeds = [turn[name]["speed"] / 1000 for turn in turns]
+        waits = [100 * wait for turn in turns for wait in turn[name]["waits"]]
+        first = [max(turn[name]["first_s"]) * 1000 for turn in turns]
+        ratios = [turn[name]["speed"] / turn["in memory"]["speed"] for turn in turns]
+        wait = f"{with_deviation(waits, 2)} %, at most {max(waits):.2f} %"
+        before = f"{with_deviation(first, 0)} ms"
+        rows.append([name, with_deviation(speeds, 2), with_deviation(ratios, 3), wait, before])
+    return markdown_table(["samples", "1000 samples/s", "ratio in a turn", "data wait", "before the first step"], rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--framework", default="keras", choices=["keras", "torch"])
     parser.add_argument("--window-mb", type=int, default=8)
     arguments = parser.parse_args()
-    print("| samples | samples/s, best epoch | data wait by rank | before the first step |\n|---|---|---|---|")
+    turns = []
     with tempfile.TemporaryDirectory() as folder:
         files = layouts(arguments.data, Path(folder))
         runs = [("in memory", files["files as prepared"], "hold")]
         runs += [(f"streamed, {name}", file, "stream") for name, file in files.items()]
-        for name, file, memory in runs:
-            speed, waits, first_s = trained(arguments, file, memory, Path(folder))
-            shares = ", ".join(f"{100 * wait:.2f} %" for wait in waits)
-            print(f"| {name} | {speed:,.0f} | {shares} | {1000 * max(first_s):.0f} ms |", flush=True)
+        for _ in range(arguments.turns):
+            turns.append({name: trained(arguments, file, memory, Path(folder)) for name, file, memory in runs})
+            print(turns[-1], flush=True)
+    (HERE / "results.json").write_text(json.dumps(turns, indent=1) + "\n")
+    write_end(HERE / "README.md", table(turns))
 
 
 main()
