@@ -90,6 +90,6 @@ def _fill(samples: Samples, plan: DataPlan, configuration: DataConfiguration, op
     for part in plan.parts:
         here = samples.part(slice(first, first + part.n_samples))
         groups = here.x, here.y, here.weights
-        for reader, arrays in zip(readers(opened(part.place), configuration), groups, strict=True):
+        for reader, arrays in zip(readers(opened(part.place), configuration, plan.requests), groups, strict=True):
             copy_samples(reader, arrays, 0, part.n_samples)
         first += part.n_samples

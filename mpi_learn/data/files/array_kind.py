@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 from mpi_learn.errors import DataError
 
 Role = Literal["features", "labels", "weights"]
+ROLES: tuple[Role, ...] = get_args(Role)
 NON_REAL_CONTENTS = {"S": "text", "U": "text", "T": "text", "O": "objects", "V": "records", "c": "complex numbers"}
 """Kind code of a dtype -> its content, for dtypes without real numbers."""
 

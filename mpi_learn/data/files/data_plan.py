@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mpi_learn.data.configuration import DataConfiguration
+from mpi_learn.data.configuration import DataConfiguration, Names, Transform
 from mpi_learn.data.files.array_kind import ArrayKind
+from mpi_learn.data.files.find_arrays import Requests, check_same_arrays, find_arrays
 from mpi_learn.data.files.find_files import find_files
 from mpi_learn.data.files.location import is_url
 from mpi_learn.data.files.reader import Reader
@@ -51,11 +52,13 @@ class DataPlan:
 
     Args:
         parts: The files that contain samples, in order.
+        requests: The arrays in every file, as found in the first one.
         x, y: The inputs and the labels.
         weights: The sample weights: one array or none.
     """
 
     parts: tuple[FilePart, ...]
+    requests: Requests
     x: tuple[ArrayKind, ...]
     y: tuple[ArrayKind, ...]
     weights: tuple[ArrayKind, ...] = ()
@@ -138,7 +141,7 @@ def _make_plan(
     """The plan for ``configuration.train`` or ``configuration.validation``, and the readers of its first file.
 
     Args:
-        first: Readers of another file, whose shapes all files must have.
+        first: Readers of another file, whose arrays and shapes all files must have.
     """
     parts: list[FilePart] = []
     kinds: list[list[tuple[ArrayKind, ...]]] = [[], [], []]
@@ -146,7 +149,12 @@ def _make_plan(
         places = find_files(getattr(configuration, key), f"data.{key}")
     for place in places:
         with _errors_at(key):
-            found = readers(opened(place), configuration)
+            source = opened(place)
+            requests = find_arrays(source, configuration)
+            if first is not None:
+                check_same_arrays(requests, source, _requests(first), first[0].source)
+                requests = _requests(first)  # in the same order: a file may have its columns in any other
+            found = readers(source, configuration, requests)
         if found[0].n_samples == 0:
             continue
         first = first or found
@@ -157,7 +165,7 @@ def _make_plan(
     if not parts or first is None:
         names = ", ".join(getattr(configuration, key))
         raise DataError("there is no sample in any file", where=f"data.{key}: {names}", cure="name files with samples")
-    plan = DataPlan(tuple(parts), *map(_promote_kinds, kinds))
+    plan = DataPlan(tuple(parts), _requests(first), *map(_promote_kinds, kinds))
     _check_weights_and_dtypes(plan, configuration)
     return plan, first
 
@@ -170,17 +178,19 @@ def _part(place: str, found: Readers, configuration: DataConfiguration) -> FileP
     return FilePart(place, found[0].n_samples, max(reader.n_together for reader in found), why_not_streamable)
 
 
-def readers(source: Source, configuration: DataConfiguration) -> Readers:
+def readers(source: Source, configuration: DataConfiguration, requests: Requests) -> Readers:
     """The readers of features, labels and weights of one file.
+
+    Args:
+        requests: The arrays, in an order that is the same for all files.
 
     Raises:
         DataError: As for `Reader`; or the lengths differ.
     """
     dtypes = _dtypes(configuration)
-    others = [configuration.labels, configuration.weights]
-    x = Reader(source, configuration.features, "features", others, dtypes)
-    y = Reader(source, configuration.labels, "labels", dtypes=dtypes)
-    weights = Reader(source, configuration.weights, "weights")
+    x = Reader(source, requests[0], "features", _function(configuration.features), dtypes)
+    y = Reader(source, requests[1], "labels", _function(configuration.labels), dtypes)
+    weights = Reader(source, requests[2], "weights")
     for reader in (y, weights):
         if reader.requests and x.n_samples != reader.n_samples:
             raise reader.error(
@@ -189,6 +199,14 @@ def readers(source: Source, configuration: DataConfiguration) -> Readers:
                 cure=f"features and {reader.role} need one entry for each sample",
             )
     return x, y, weights
+
+
+def _requests(of_file: Readers) -> Requests:
+    return tuple(reader.requests for reader in of_file)
+
+
+def _function(wanted: Transform | Names | None) -> str:
+    return wanted.function if isinstance(wanted, Transform) else ""
 
 
 def _dtypes(configuration: DataConfiguration) -> dict[str, np.dtype]:

@@ -1,4 +1,4 @@
-"""Reads the arrays of a configuration from one file: finds names, stacks columns, applies the user's function."""
+"""Reads the arrays of a configuration from one file: stacks columns, applies the user's function."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from mpi_learn.data.configuration import Names, Transform
 from mpi_learn.data.files.array_kind import ArrayKind, Role, non_real_content
-from mpi_learn.data.files.names import Lookup, Request, names_in
+from mpi_learn.data.files.names import Request
 from mpi_learn.data.formats.source import Jagged, Source, reading
 from mpi_learn.errors import ConfigurationError, DataError
 from mpi_learn.settings.user_code import errors_of_user_code, load_function
@@ -23,32 +22,29 @@ class Reader:
     """The features, the labels or the weights of one file.
 
     Args:
-        wanted: The names in the configuration; None for no array.
+        requests: The arrays in the file.
         role: Whether the arrays are features, labels or weights.
-        left_out: Other names of the configuration, which groups and globs leave out.
+        function: The user's function, as in the configuration; empty for none.
         dtypes: Key or name of an array -> its configured dtype.
 
     Raises:
-        DataError: The file has no array of a name, an array is not numeric, lengths differ, or the user's function
-            fails.
+        DataError: An array is not numeric, lengths differ, or the user's function fails.
     """
 
     def __init__(
         self,
         source: Source,
-        wanted: Names | Transform | None,
+        requests: Sequence[Request],
         role: Role,
-        left_out: Sequence[Names | Transform | None] = (),
+        function: str = "",
         dtypes: Mapping[str, np.dtype] = MappingProxyType({}),
     ) -> None:
-        self.source, self.config_key, self.role, self._dtypes = source, f"data.{role}", role, dtypes
+        self.source, self.requests, self.role, self._dtypes = source, tuple(requests), role, dtypes
+        self.config_key = f"data.{role}"
         self._keys: tuple[str, ...] = ()
-        self.function = self._load(wanted.function) if isinstance(wanted, Transform) else None
+        self.function = self._load(function) if function else None
+        self._names = list(dict.fromkeys(column.name for request in self.requests for column in request.columns))
         with reading(source):
-            self.requests = self._looked_up(
-                _plain(wanted), [name for names in left_out for name in names_in(_plain(names))]
-            )
-            self._names = list(dict.fromkeys(column.name for request in self.requests for column in request.columns))
             self._described = source.describe(self._names)
         self.n_samples = self._agreed_length()
         for request in self.requests:
@@ -82,17 +78,6 @@ class Reader:
             return load_function(function)
         except ConfigurationError as error:
             raise error.at(self.config_key) from None
-
-    def _looked_up(self, names: Names | None, labels: list[str]) -> list[Request]:
-        if names is None:
-            return []
-        lookup = Lookup(self.source.names(), self.source.is_table, self.role != "features", labels)
-        try:
-            return lookup.requests(names)
-        except DataError as error:
-            raise self.error(
-                f"{error.problem} in this {self.source.format} file", error.where, cure=error.cure
-            ) from None
 
     def _agreed_length(self) -> int:
         lengths = {name: description.n_samples for name, description in self._described.items()}
@@ -178,10 +163,6 @@ class Reader:
                     cure=f"return one entry for each sample: shape ({n}, …)",
                 )
         return made
-
-
-def _plain(wanted: Names | Transform | None) -> Names | None:
-    return wanted.names if isinstance(wanted, Transform) else wanted
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -29,7 +29,7 @@ class StreamedSamples:
         stack = ExitStack()
         opened = stack.enter_context(opening(configuration))
         weakref.finalize(self, stack.close)
-        self._readers = lru_cache(N_OPEN)(lambda place: readers(opened(place), configuration))
+        self._readers = lru_cache(N_OPEN)(lambda place: readers(opened(place), configuration, plan.requests))
         self._lock = threading.Lock()
         self._starts = np.cumsum([0, *(part.n_samples for part in plan.parts)])
         self.blocks = self._bounds()

@@ -89,6 +89,37 @@ def test_a_glob_for_features_leaves_the_labels_out(path):
     assert several.x[0].shape == (N, len(COLUMNS) - 3)
 
 
+def in_another_order(kind: Format, folder: Path, *, without: str = "") -> tuple[Path, Path]:
+    """Two files with the same samples: the second one has its columns in another order, and not the one `without`."""
+    paths = tuple(folder / name / f"px{kind.suffix}" for name in ("first", "second"))
+    for path, names in zip(paths, (list(COLUMNS), [*reversed(COLUMNS)]), strict=True):
+        path.parent.mkdir()
+        kind.write(path, {name: COLUMNS[name] for name in names if path == paths[0] or name != without})
+    return paths
+
+
+@pytest.mark.parametrize("names", ["*", [["n_jets", "p*"]], {"one": ["p*"], "other": "n_jets"}])
+def test_a_glob_means_the_same_columns_in_all_files_whatever_their_order(kind, names, tmp_path):
+    """Otherwise the validation would give each feature of the model the values of another one."""
+    first, second = in_another_order(kind, tmp_path)
+    dataset = loaded(first, validation=str(second), features=names)
+    assert len(dataset.validation) == N
+    for training, validation in zip(dataset.training.x, dataset.validation.x, strict=True):
+        np.testing.assert_array_equal(validation, training)
+    together = load(configured(first, train=[str(first), str(second)], features=names), MPI.COMM_SELF, seed=0)
+    for both, alone in zip(together.training.x, dataset.training.x, strict=True):
+        np.testing.assert_array_equal(both, np.concatenate([alone, alone]))
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_a_column_that_only_one_file_has_is_named(kind, is_reversed, tmp_path):
+    first, second = in_another_order(kind, tmp_path, without="py")
+    train, validation = (second, first) if is_reversed else (first, second)
+    with pytest.raises(DataError, match=f"only {first} has py") as caught:
+        count_samples(configured(train, validation=str(validation), features=[["*"]]))
+    assert str(caught.value).startswith(f"data.features: {validation}")
+
+
 def test_a_single_label_is_one_number_a_sample(path):
     y = loaded(path).training.y[0]
     assert y.dtype == np.int64

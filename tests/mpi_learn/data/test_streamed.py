@@ -198,6 +198,15 @@ def test_every_format_streams_or_gives_a_reason(tmp_path, name):
     np.testing.assert_array_equal(dataset.take_training(slice(None)).x[0].ravel(), np.arange(n) * np.float32(0.5))
 
 
+def test_a_glob_means_the_same_columns_in_all_streamed_files(tmp_path):
+    columns = {"x1": np.arange(6.0), "x2": np.arange(6.0) + 20, "y": np.arange(6)}
+    FORMATS["parquet"].write(tmp_path / "a.parquet", columns)
+    FORMATS["parquet"].write(tmp_path / "b.parquet", dict(reversed(columns.items())))
+    files = {"train": str(tmp_path / "?.parquet"), "features": "x*", "labels": "y", "memory": "stream"}
+    x = load(DataConfiguration(**files), MPI.COMM_SELF, 0).take_training(slice(None)).x[0]
+    np.testing.assert_array_equal(x, np.column_stack([columns["x1"], columns["x2"]]).tolist() * 2)
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_arrays_of_an_npz_that_are_not_compressed_stream(tmp_path, order):
     x = np.asarray(np.random.default_rng(0).random((40, 5)), np.float32, order=order)
