@@ -11,6 +11,10 @@ from mpi_learn.data.configuration import Names
 from mpi_learn.errors import DataError
 from mpi_learn.settings.suggestions import suggestion
 
+INDEX_OF_PANDAS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
+"""The names of the index of a table that pandas has written. Globs leave it out: in a file that is sorted by class, the
+numbers of rows reveal the labels."""
+
 
 @dataclass(frozen=True)
 class Column:
@@ -52,8 +56,9 @@ class Lookup:
 
     In a table, a plain list is one array with the columns side by side; otherwise it is one array for each name. A list
     inside the list is always one array. A single column of a table has shape (n,) as a label and (n, 1) as a feature.
-    The arrays have names for the model in two cases. A mapping gives each array its key as its name. A group or glob of
-    several arrays outside of a table gives each array its name inside the group.
+
+    For the model, the arrays of a mapping are named by its keys. Those of a group or glob of several arrays, outside of
+    a table, have their names inside the group. Other arrays have no names.
 
     Attributes:
         known: All names in the file.
@@ -120,12 +125,16 @@ class Lookup:
         return tuple(Column(column, width) for column in found)
 
     def _matching(self, name: str, left_out: Sequence[str] = ()) -> list[str]:
-        """The array `name`, or those in a group or glob; without `left_out`, unless a group has no others."""
+        """The array `name`, or those in a group or glob; without `left_out`, unless a group has no others.
+
+        A glob also leaves out the index that pandas writes.
+        """
         if name in self.known:
             return [name]
         in_group = [other for other in self.known if other.startswith(f"{name}/")]
         taken = {other for label in left_out for other in self._matching(re.sub(r"\[\d+\]$", "", label.strip("/")))}
-        rest = [other for other in in_group or fnmatch.filter(self.known, name) if other not in taken]
+        matching = [other for other in fnmatch.filter(self.known, name) if not INDEX_OF_PANDAS.fullmatch(other)]
+        rest = [other for other in in_group or matching if other not in taken]
         return rest or in_group
 
 

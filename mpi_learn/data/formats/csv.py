@@ -20,8 +20,8 @@ BLOCK_BYTES = 2**24
 class CSV(Source):
     """The columns of a CSV file, separated by commas. A column of whole numbers has an integer dtype.
 
-    The first line contains the names. If it contains a number, the columns are named 0, 1, 2, … An empty cell is NaN.
-    Columns stay in memory after reading, since text files have no random access.
+    The first line contains the names, unless all of its cells are numbers or empty: then the columns are named 0, 1,
+    2, … An empty cell is NaN. Columns stay in memory after reading, since text files have no random access.
     """
 
     format: ClassVar[str] = "CSV"
@@ -79,12 +79,21 @@ class CSV(Source):
 
     @property
     def _has_names(self) -> bool:
-        return not any(_is_number(cell) for cell in self._first_line)
+        return _are_names_of_pandas(self._first_line) or not all(map(_is_number_or_empty, self._first_line))
 
 
-def _is_number(cell: str) -> bool:
+def _are_names_of_pandas(cells: list[str]) -> bool:
+    """Whether these are 0, 1, …, the names that pandas gives to columns without names; its index has an empty name.
+
+    A single 0 is a number.
+    """
+    numbered = cells[1:] if cells[:1] == [""] else cells
+    return len(cells) > 1 and numbered == [str(position) for position in range(len(numbered))]
+
+
+def _is_number_or_empty(cell: str) -> bool:
     try:
-        float(cell)
+        float(cell.strip() or "nan")
     except ValueError:
         return False
     return True

@@ -177,6 +177,45 @@ def test_a_missing_label_of_a_parquet_file_is_found(tmp_path):
         loaded(tmp_path / "a.parquet", labels="is_signal")
 
 
+@pytest.mark.parametrize(
+    ("first_line", "names"),
+    [
+        ("p,q,label", ["p", "q", "label"]),
+        ("0,1,label", ["0", "1", "label"]),
+        ("nan,inf,label", ["nan", "inf", "label"]),
+        ("0,1,2", ["0", "1", "2"]),  # pandas, for columns without names
+        (",0,1", ["", "0", "1"]),  # pandas, with the index
+        ("0,1", ["0", "1"]),
+        (",0", ["", "0"]),
+        ("0", None),
+        ("0,1,3", None),
+        ("0,1,2.0", None),
+        ("1,2,3", None),
+        ("nan,-inf,1e-3", None),
+        ("0.5,,7", None),
+    ],
+)
+def test_first_line_of_a_csv_file_has_names_unless_all_cells_are_numbers(first_line, names, tmp_path):
+    path = tmp_path / "a.csv"
+    line = ",".join("7" * (1 + first_line.count(",")))
+    path.write_text(f"{first_line}\n{line}\n{line}\n")
+    source = open_source(path)
+    assert source.names() == (names or [str(position) for position in range(1 + first_line.count(","))])
+    last = source.names()[-1]
+    assert source.describe([last])[last].n_samples == (3 if names is None else 2)
+
+
+@pytest.mark.parametrize("name", ["csv", "parquet"])
+@pytest.mark.parametrize("index", ["", "Unnamed: 0", "__index_level_0__", "__index_level_1__"])
+def test_a_glob_leaves_out_the_index_that_pandas_writes(name, index, tmp_path):
+    path = tmp_path / f"a.{name}"
+    FORMATS[name].write(path, {index: np.arange(N)} | COLUMNS)
+    everything, columns = (loaded(path, features=names).training.x[0] for names in ("*", ["px", "py", "n_jets"]))
+    np.testing.assert_array_equal(everything, columns)
+    if index:
+        assert loaded(path, features=index).training.x[0][:, 0].tolist() == list(range(N)), "it may be named"
+
+
 def test_a_truncated_file_is_named(path):
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 10])
