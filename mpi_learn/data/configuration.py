@@ -97,7 +97,8 @@ class DataConfiguration(Section):
     window_bytes: int = Field(
         default=64 * 2**20,
         ge=1,
-        description="stream: the size of the window that is read and shuffled at once; each worker holds two windows.",
+        description="stream: the size of the window that is read and shuffled at once. Each worker holds two windows. "
+        "A window has at least four row groups (Parquet), chunks (HDF5) or baskets (ROOT), whatever their size.",
     )
     cache: str | None = Field(
         default=None, description="A folder for copies of remote files, preferably on each host's local disk."

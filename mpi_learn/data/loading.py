@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from collections import Counter
+from itertools import accumulate, compress
 
 import numpy as np
 
@@ -10,13 +11,13 @@ from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.files.copying import copy_samples
 from mpi_learn.data.files.data_plan import DataPlan, OpenSource, make_plans, n_validation, opening, readers
 from mpi_learn.data.files.fingerprint import digest, versions
-from mpi_learn.data.memory_budget import are_streamed, host_memory_bytes
+from mpi_learn.data.memory_budget import are_streamed, check_windows, host_memory_bytes
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples, samples_of
 from mpi_learn.data.samples.streamed import StreamedSamples
 from mpi_learn.flat_layout import ALIGNMENT_BYTES
 from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
-from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.communicators import Communicator, host_name
 from mpi_learn.mpi.host_memory import shared_by_host
 
 
@@ -35,8 +36,12 @@ def load(configuration: DataConfiguration, comm: Communicator, seed: int) -> Dat
     """
     with opening(configuration) as opened:
         plans = [plan for plan in result_of_rank(comm, lambda: make_plans(configuration, opened)) if plan is not None]
-        host_bytes = min(comm.allgather(host_memory_bytes()))
-        streamed = are_streamed(plans, configuration, host_bytes)  # the same on all ranks, errors included
+        hosts = comm.allgather((host_name(), host_memory_bytes()))
+        n_ranks = Counter(name for name, _ in hosts)
+        # the same on all ranks, errors included:
+        streamed = are_streamed(plans, configuration, min(n_bytes for _, n_bytes in hosts))
+        rank_bytes = min(n_bytes // n_ranks[name] for name, n_bytes in hosts)
+        check_windows(list(compress(plans, streamed)), configuration, rank_bytes, len(hosts))
         training, *validation = [
             StreamedSamples(plan, configuration) if is_streamed else _in_memory(plan, configuration, comm, opened)
             for plan, is_streamed in zip(plans, streamed, strict=True)

@@ -6,12 +6,18 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.files.data_plan import DataPlan
+from mpi_learn.data.samples.streamed import LEAST_BLOCKS_PER_WINDOW, window_samples
 from mpi_learn.errors import DataError
 
 HELD_FRACTION = 0.5
 """The fraction of a host's memory for samples; frameworks, models and user code need the rest."""
+
+WINDOWS_PER_WORKER = 2
+"""The window in use, and the one that is read ahead."""
 
 GIGABYTE = 1e9
 CGROUPS = Path("/sys/fs/cgroup")
@@ -58,6 +64,36 @@ def _is_streamed(plan: DataPlan, configuration: DataConfiguration, host_bytes: i
         f"file cannot be read in pieces: {part.why_not_streamable}",
         where=f"data: {part.place}",
         cure="write the samples to HDF5, Parquet, ROOT or NPY files",
+    )
+
+
+def check_windows(plans: Sequence[DataPlan], configuration: DataConfiguration, rank_bytes: int, n_ranks: int) -> None:
+    """Raises `DataError` unless the windows of streamed samples fit into the memory of every host.
+
+    Args:
+        plans: Those that are streamed.
+        rank_bytes: The memory of a host divided by the number of its ranks, in bytes; the smallest of all hosts.
+        n_ranks: The number of ranks, which share the samples.
+    """
+    sizes = []
+    for plan in plans:
+        n_samples = min(window_samples(plan, configuration.window_bytes), -(-plan.n_samples // n_ranks))
+        sizes.append(WINDOWS_PER_WORKER * n_samples * plan.sample_bytes)
+    if sum(sizes) <= rank_bytes:
+        return
+    problem = (
+        f"the windows of streamed samples take {sum(sizes) / GIGABYTE:.1f} GB on each rank, and this host has "
+        f"{rank_bytes / GIGABYTE:.1f} GB for each rank"
+    )
+    plan = plans[int(np.argmax(sizes))]
+    part = max(plan.parts, key=lambda part: part.n_together)
+    if LEAST_BLOCKS_PER_WINDOW * part.n_together * plan.sample_bytes <= configuration.window_bytes:
+        cure = "write a smaller number, or use fewer ranks per host"
+        raise DataError(problem, where=f"data.window_bytes: {configuration.window_bytes}", cure=cure)
+    raise DataError(
+        f"{problem}: the file stores {part.n_together} samples as one piece",
+        where=f"data: {part.place}",
+        cure="write the file with smaller row groups or chunks, or use fewer ranks per host",
     )
 
 

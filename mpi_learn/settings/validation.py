@@ -111,7 +111,10 @@ class _Invalid:
 
     @property
     def _place(self) -> tuple[str, ...]:
-        """The path of the key; for a key that only one alternative of a union requires, the path of its section."""
+        """The path of the key.
+
+        If a key is missing that only one alternative of a union requires, it is the path of its section instead.
+        """
         is_of_alternative = self.kind == "missing" and len(self.error["loc"]) > len(self.key.path)
         return self.key.path[:-1] if is_of_alternative and not self.misspelt else self.key.path
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -11,7 +11,8 @@ from mpi_learn.data.files.array_kind import ArrayKind
 from mpi_learn.data.files.reader import Reader
 
 CHUNK_BYTES = 64 * 2**20
-"""The size of a piece, so that reading needs little additional memory."""
+"""The size of a piece, so that reading needs little additional memory. A piece may be larger: a row group or chunk that
+a file can only decode as a whole is read once."""
 
 
 def copy_samples(reader: Reader, targets: Sequence[np.ndarray], start: int, stop: int) -> None:
@@ -25,10 +26,7 @@ def copy_samples(reader: Reader, targets: Sequence[np.ndarray], start: int, stop
         DataError: The file cannot be read, shapes or dtypes differ from those of the reader, or a value is not finite
             or cannot be represented in the configured integer dtype.
     """
-    sample_bytes = sum(kind.dtype.itemsize * math.prod(kind.shape) for kind in reader.kinds)
-    at_once = max(1, CHUNK_BYTES // max(1, sample_bytes))
-    for first in range(start, stop if targets else start, at_once):
-        end = min(first + at_once, stop)
+    for first, end in pairwise(_bounds(reader, start, stop) if targets else []):
         for target, array, kind in zip(targets, reader.read(first, end), reader.kinds, strict=True):
             if array.shape != (end - first, *kind.shape):
                 raise reader.error(
@@ -42,6 +40,13 @@ def copy_samples(reader: Reader, targets: Sequence[np.ndarray], start: int, stop
             _check_finite(reader, kind, array, here if here.dtype.kind == "f" else array, first)
             _check_integers(reader, kind, array, here, first)
             _check_dtype(reader, kind, array, first)
+
+
+def _bounds(reader: Reader, start: int, stop: int) -> list[int]:
+    """The bounds of the pieces. They do not divide row groups or chunks of equal size."""
+    n = reader.n_together
+    at_once = n * max(1, CHUNK_BYTES // max(1, n * reader.sample_bytes))
+    return [start, *range((start // at_once + 1) * at_once, stop, at_once), stop] if start < stop else []
 
 
 def _check_dtype(reader: Reader, kind: ArrayKind, array: np.ndarray, start: int) -> None:

@@ -37,12 +37,14 @@ class FilePart:
         place: The path or URL of the file.
         n_samples: The number of its samples, at least 1.
         n_together: The number of samples that it stores as one piece.
+        read_bytes: The memory to read one sample, in bytes. A user's function may make much less of it.
         why_not_streamable: Why it cannot be read in pieces; empty if it can.
     """
 
     place: str
     n_samples: int
     n_together: int = 1
+    read_bytes: int = 1
     why_not_streamable: str = ""
 
 
@@ -175,7 +177,8 @@ def _part(place: str, found: Readers, configuration: DataConfiguration) -> FileP
     why_not_streamable = next((reader.why_not_streamable for reader in found if reader.why_not_streamable), "")
     if is_url(place) and configuration.cache is None:
         why_not_streamable = "the file is remote, and there is no folder for copies (cache: DIR)"
-    return FilePart(place, found[0].n_samples, max(reader.n_together for reader in found), why_not_streamable)
+    n_together, read_bytes = max(reader.n_together for reader in found), sum(reader.sample_bytes for reader in found)
+    return FilePart(place, found[0].n_samples, n_together, read_bytes, why_not_streamable)
 
 
 def readers(source: Source, configuration: DataConfiguration, requests: Requests) -> Readers:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from mpi_learn.data.files.array_kind import ArrayKind, Role, non_real_content
-from mpi_learn.data.files.names import Request
+from mpi_learn.data.files.names import Column, Request
 from mpi_learn.data.formats.source import Jagged, Source, reading
 from mpi_learn.errors import ConfigurationError, DataError
 from mpi_learn.settings.user_code import errors_of_user_code, load_function
@@ -52,6 +54,13 @@ class Reader:
         self.kinds = tuple(map(self._kind, self.requests) if self.function is None else self._try_function())
 
     @property
+    def sample_bytes(self) -> int:
+        """The memory to read one sample, in bytes: of its columns as stored or of `kinds`, whichever is larger."""
+        columns = {column for request in self.requests for column in request.columns}
+        sizes = [self._described[column.name].dtype.itemsize * math.prod(self._shape(column)) for column in columns]
+        return max(sum(sizes), sum(kind.dtype.itemsize * math.prod(kind.shape) for kind in self.kinds))
+
+    @cached_property
     def n_together(self) -> int:
         """`Source.n_together` for the arrays of this reader."""
         with reading(self.source):
@@ -107,16 +116,20 @@ class Reader:
     def _kind(self, request: Request) -> ArrayKind:
         shapes, dtypes = [], []
         for column in request.columns:
-            description = self._described[column.name]
-            self._check_numeric(str(column), description.dtype)
-            shapes.append(description.shape if column.width is None else (column.width,))
-            dtypes.append(description.dtype)
+            dtype = self._described[column.name].dtype
+            self._check_numeric(str(column), dtype)
+            shapes.append(self._shape(column))
+            dtypes.append(dtype)
         shape = shapes[0]
         if self._is_record(request):
             shape = (*shape, len(shapes))
         elif request.is_stacked:
-            shape = (sum(sum(shape) if shape else 1 for shape in shapes),)
+            shape = (sum(map(math.prod, shapes)),)
         return self._kind_of(str(request), shape, np.result_type(*dtypes), request.key)
+
+    def _shape(self, column: Column) -> tuple[int, ...]:
+        """The shape of one sample of a column."""
+        return self._described[column.name].shape if column.width is None else (column.width,)
 
     def _try_function(self) -> list[ArrayKind]:
         """The kinds of the arrays that the user's function returns for the first samples; none without samples."""

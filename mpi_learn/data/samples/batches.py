@@ -79,7 +79,7 @@ class Batches:
 
     @property
     def least_samples(self) -> int:
-        """The size of the smallest batch of any worker that is not empty."""
+        """The size of the smallest batch in an epoch, of all workers. Empty batches do not count."""
         n, width = self.dataset.n_training, self.options.step_samples
         rest = n - (self.options.n_batches(self.dataset) - 1) * width
         return min(rest, width) // self.options.n_workers or 1

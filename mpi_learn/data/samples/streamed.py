@@ -21,6 +21,12 @@ LEAST_BLOCKS_PER_WINDOW = 4
 """A window contains at least this number of the pieces in which a file stores its samples."""
 
 
+def window_samples(plan: DataPlan, window_bytes: int) -> int:
+    """The number of samples that a worker reads and shuffles at once."""
+    most_together = max(part.n_together for part in plan.parts)
+    return max(1, window_bytes // _bytes_in_window(plan), LEAST_BLOCKS_PER_WINDOW * most_together)
+
+
 class StreamedSamples:
     """Samples like `Samples`, but in files. Thread-safe: reads are serialised."""
 
@@ -40,8 +46,7 @@ class StreamedSamples:
     @property
     def window_samples(self) -> int:
         """The number of samples that are read and shuffled at once."""
-        most_together = max(part.n_together for part in self.plan.parts)
-        return max(1, self.window_bytes // self.plan.sample_bytes, LEAST_BLOCKS_PER_WINDOW * most_together)
+        return window_samples(self.plan, self.window_bytes)
 
     @property
     def y(self) -> tuple[np.ndarray, ...]:
@@ -91,7 +96,7 @@ class StreamedSamples:
         """Reads samples into `buffers`, of length `stop` - `start`.
 
         Args:
-            buffers: As returned by `buffers`, or a part of them. Groups of arrays may be empty: they are not read.
+            buffers: As returned by `buffers`, or a part of them. Only the arrays that it contains are read.
             start, stop: Positions `start` to `stop` - 1 are read.
             indices: The samples at all positions, ascending; None: position i is sample i.
 
@@ -138,9 +143,17 @@ class StreamedSamples:
 
     def _bounds(self) -> np.ndarray:
         """The bounds of the blocks. A block never divides a piece in which a file stores its samples."""
-        wanted = max(1, self.window_bytes // self.plan.sample_bytes // BLOCKS_PER_WINDOW)
+        wanted = max(1, self.window_bytes // _bytes_in_window(self.plan) // BLOCKS_PER_WINDOW)
         bounds = [np.zeros(1, np.int64)]
         for start, part in zip(self._starts, self.plan.parts, strict=False):
             size = -(-wanted // part.n_together) * part.n_together
             bounds.append(start + np.append(np.arange(size, part.n_samples, size), part.n_samples))
         return np.concatenate(bounds)
+
+
+def _bytes_in_window(plan: DataPlan) -> int:
+    """The size of one sample of a window: as read from the files or as held in memory, whichever is larger.
+
+    A user's function may make one number of an image: a window of as many images as numbers would be too long to read.
+    """
+    return max(plan.sample_bytes, *(part.read_bytes for part in plan.parts))

@@ -57,7 +57,7 @@ class StreamedBatches:
 
     @property
     def least_samples(self) -> int:
-        """The size of the smallest batch of any worker that is not empty."""
+        """The size of the smallest batch in an epoch, of all workers. Empty batches do not count."""
         size, n_workers = self.options.batch_size, self.options.n_workers
         if self.options.drop_last:
             return size

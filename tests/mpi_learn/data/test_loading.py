@@ -17,6 +17,7 @@ from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.files.data_plan import count_samples
 from mpi_learn.data.loading import load
 from mpi_learn.errors import DataError
+from tests.mpi_learn.data.formats import FORMATS
 from tests.world import in_world
 
 SCRIPT = Path(__file__).with_name("load_everywhere.py")
@@ -140,6 +141,36 @@ def test_reading_in_pieces_gives_the_same(tmp_path, monkeypatch):
     path = write(tmp_path / "a.h5", X=x, y=np.arange(50))
     monkeypatch.setattr("mpi_learn.data.files.copying.CHUNK_BYTES", 100)
     np.testing.assert_array_equal(loaded(str(path)).training.x[0], x)
+
+
+def test_pieces_are_small_before_the_users_function_makes_them_smaller(tmp_path, monkeypatch):
+    write(tmp_path / "a.h5", X=np.ones((50, 6, 5), np.float32), y=np.arange(50))
+    (tmp_path / "f.py").write_text(
+        "lengths = []\ndef f(x):\n    lengths.append(len(x))\n    return x.sum((1, 2)) + max(lengths)\n"
+    )
+    configuration = configured("a.h5", features={"names": "X", "function": "f.py:f"}).with_absolute_paths(tmp_path)
+    monkeypatch.setattr("mpi_learn.data.files.copying.CHUNK_BYTES", 10 * 6 * 5 * 4)
+    assert load(configuration, MPI.COMM_SELF, 0).training.x[0][-1] == 6 * 5 + 10, "ten samples at once"
+
+
+@pytest.mark.parametrize("memory", ["hold", "stream"])
+def test_what_a_file_decodes_as_a_whole_is_read_once(tmp_path, monkeypatch, memory):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {"x1": np.arange(23.0), "x2": np.arange(23.0), "y": np.arange(23)}
+    FORMATS["parquet"].write(tmp_path / "a.parquet", columns)  # in groups of 5 rows
+    decoded, read = [], parquet.ParquetFile.read_row_groups
+
+    def recorded(file, groups, columns):
+        decoded.extend((group, *columns) for group in groups)
+        return read(file, groups, columns)
+
+    monkeypatch.setattr(parquet.ParquetFile, "read_row_groups", recorded)
+    monkeypatch.setattr("mpi_learn.data.files.copying.CHUNK_BYTES", 1)
+    dataset = loaded(str(tmp_path / "a.parquet"), features="x*", memory=memory)
+    np.testing.assert_array_equal(
+        dataset.take_training(slice(None)).x[0], np.repeat(np.arange(23.0)[:, np.newaxis], 2, 1)
+    )
+    assert sorted(decoded) == [(group, *names) for group in range(5) for names in [("x1", "x2"), ("y",)]]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
@@ -21,6 +22,7 @@ from mpi_learn.data.samples.streamed import StreamedSamples
 from mpi_learn.data.samples.streamed_batches import StreamedBatches
 from mpi_learn.errors import DataError
 from tests.mpi_learn.data.formats import FORMATS
+from tests.mpi_learn.thread_ranks import run_ranks
 
 N_COLUMNS = 3
 SAMPLE_BYTES = 4 * N_COLUMNS + 8
@@ -231,7 +233,8 @@ def test_samples_of_one_chunk_are_read_together(tmp_path, monkeypatch):
 def test_auto_streams_data_larger_than_half_of_the_memory(tmp_path, monkeypatch):
     n_bytes = 121 * SAMPLE_BYTES
     streamed(tmp_path)  # writes the files
-    configuration = DataConfiguration(train=str(tmp_path / "part_*.h5"), features="X", labels="y")
+    places = {"train": str(tmp_path / "part_*.h5")}
+    configuration = DataConfiguration(**places, features="X", labels="y", window_bytes=SAMPLE_BYTES)
     monkeypatch.setattr("mpi_learn.data.loading.host_memory_bytes", lambda: 2 * n_bytes)
     assert not isinstance(load(configuration, MPI.COMM_SELF, 0).training, StreamedSamples)
     monkeypatch.setattr("mpi_learn.data.loading.host_memory_bytes", lambda: 2 * n_bytes - 1)
@@ -246,7 +249,7 @@ def test_auto_holds_training_and_validation_only_if_half_of_the_memory_is_enough
     write(tmp_path / "a.h5", 0, 40)
     write(tmp_path / "b.h5", 40, 30)
     places = {"train": str(tmp_path / "a.h5"), "validation": str(tmp_path / "b.h5")}
-    configuration = DataConfiguration(**places, features="X", labels="y")
+    configuration = DataConfiguration(**places, features="X", labels="y", window_bytes=SAMPLE_BYTES)
     are_streamed = {}
     for n_held in (70, 69, 39, 29):
         monkeypatch.setattr("mpi_learn.data.loading.host_memory_bytes", lambda n=n_held: 2 * n * SAMPLE_BYTES)
@@ -254,6 +257,51 @@ def test_auto_holds_training_and_validation_only_if_half_of_the_memory_is_enough
         are_streamed[n_held] = [isinstance(one, StreamedSamples) for one in (dataset.training, dataset.validation)]
         assert (dataset.n_training, dataset.n_validation) == (40, 30)
     assert are_streamed == {70: [False, False], 69: [False, True], 39: [True, False], 29: [True, True]}
+
+
+@pytest.mark.parametrize(
+    ("chunk", "window", "n_held", "place", "cure"),
+    [
+        (10, 1, 79, "a.h5.*stores 10 samples as one piece", "smaller row groups or chunks"),
+        (10, 1, 80, None, ""),  # two windows of four chunks
+        (5, 1, 79, None, ""),
+        (5, 40, 79, "data.window_bytes", "write a smaller number"),
+        (5, 39, 79, None, ""),
+        (5, 9999, 1999, "data.window_bytes", "write a smaller number"),
+        (5, 9999, 2000, None, ""),  # a window is never larger than the samples
+    ],
+)
+def test_two_windows_must_fit_into_memory(tmp_path, monkeypatch, chunk, window, n_held, place, cure):
+    write(tmp_path / "a.h5", 0, 200, chunks=(chunk, N_COLUMNS))
+    write(tmp_path / "b.h5", 200, 800, chunks=(1, N_COLUMNS))
+    files = {"train": [str(tmp_path / name) for name in ("a.h5", "b.h5")], "features": "X", "labels": "y"}
+    configuration = DataConfiguration(**files, memory="stream", window_bytes=window * SAMPLE_BYTES)
+    monkeypatch.setattr("mpi_learn.data.loading.host_memory_bytes", lambda: n_held * SAMPLE_BYTES)
+    if place is None:
+        assert isinstance(load(configuration, MPI.COMM_SELF, 0).training, StreamedSamples)
+        return
+    with pytest.raises(DataError, match=place) as caught:
+        load(configuration, MPI.COMM_SELF, 0)
+    assert cure in caught.value.cure
+
+
+def test_the_ranks_of_a_host_share_its_memory_for_their_windows(tmp_path, monkeypatch):
+    write(tmp_path / "a.h5", 0, 200, chunks=(10, N_COLUMNS))
+    files = {"train": str(tmp_path / "a.h5"), "features": "X", "labels": "y", "memory": "stream", "window_bytes": 1}
+    for n_held, is_enough in ((159, False), (160, True)):
+        monkeypatch.setattr("mpi_learn.data.loading.host_memory_bytes", lambda n=n_held: n * SAMPLE_BYTES)
+        with contextlib.nullcontext() if is_enough else pytest.raises(DataError, match="smaller row groups"):
+            run_ranks(2, lambda comm: load(DataConfiguration(**files), comm, 0))
+
+
+@pytest.mark.parametrize("function", ["", "f.py:f"])
+def test_a_window_counts_what_is_read_not_only_what_a_function_makes_of_it(tmp_path, function):
+    write(tmp_path / "a.h5", 0, 100)
+    (tmp_path / "f.py").write_text("def f(x):\n    return x[:, 0].astype('int8')\n")
+    features = {"names": "X", "function": function} if function else "X"
+    files = {"train": "a.h5", "features": features, "labels": "y", "window_bytes": 10 * SAMPLE_BYTES}
+    configuration = DataConfiguration(**files, memory="stream").with_absolute_paths(tmp_path)
+    assert load(configuration, MPI.COMM_SELF, 0).training.window_samples == 10
 
 
 def test_text_file_larger_than_memory_is_refused_with_a_cure(tmp_path, monkeypatch):
