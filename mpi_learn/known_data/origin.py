@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mpi_learn.errors import DataError
+from mpi_learn.settings.paths import expanded, is_file
 
 TIMEOUT_S = 30
 
@@ -59,15 +60,15 @@ class Origin:
         elif "://" in self.place:
             where, content = self._behind_url(self.place.rstrip("/"), names)
         else:
-            where, content = self._on_disk(Path(self.place).expanduser(), names)
+            where, content = self._on_disk(expanded(self.place), names)
         return where, _unpacked(content, where)
 
     def _on_disk(self, place: Path, names: tuple[str, ...]) -> tuple[str, bytes]:
         paths = [folder / name for name in names for folder in (place, place / self.folder)]
-        if place.is_file():
+        if is_file(place, DataError):
             paths = [place] if place.name in names else []
         for path in paths:
-            if path.is_file():
+            if is_file(path, DataError):
                 return str(path), path.read_bytes()
         problem = f"found no {' or '.join(names)}" if place.exists() else "no such folder or file"
         raise DataError(problem, where=str(place), cure=f"--from names a folder with {self._needed(names)}")

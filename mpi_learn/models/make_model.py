@@ -14,6 +14,7 @@ from mpi_learn.models.gan import GanModel, check_pair
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network
 from mpi_learn.settings.component import shown_arguments
+from mpi_learn.settings.paths import is_file
 from mpi_learn.settings.suggestions import nearest_file
 from mpi_learn.settings.user_code import errors_of_user_code, is_function, load_function, signature_of
 
@@ -122,7 +123,7 @@ def _load_file(keras: Any, path: Path) -> Any:
             where="model",
             cure="write file.py:function, or a .keras or .json file",
         )
-    if not path.is_file():
+    if not is_file(path):
         near = nearest_file(path, f"*{path.suffix}")
         cure = f"did you mean {near}?" if near else "check the path"
         raise ConfigurationError("there is no such file", where=f"model: {path}", cure=cure)

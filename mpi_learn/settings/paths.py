@@ -1,16 +1,17 @@
-"""Names of files, output folders, and files that are replaced atomically."""
+"""Names and places of files, output folders, and files that are replaced atomically."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mpi_learn.errors import ConfigurationError
+from mpi_learn.errors import ConfigurationError, UserError
 
 MAX_NAME_BYTES = 230
 """The longest name of a file, to which suffixes are added: file systems allow 255 bytes."""
@@ -26,6 +27,38 @@ def file_name(text: str) -> str:
         return name
     short = name.encode()[: MAX_NAME_BYTES - 9].decode(errors="ignore")
     return f"{short}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def expanded(path: str | Path) -> Path:
+    """`path` with the home directory instead of ``~`` or ``~user`` at its beginning.
+
+    Raises:
+        ConfigurationError: There is no such user, or the user has no home directory.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ConfigurationError(
+            f"there is no home directory {Path(path).parts[0]}", where=str(path), cure="write the whole path"
+        ) from error
+
+
+def is_file(path: Path, kind: type[UserError] = ConfigurationError) -> bool:
+    """Whether `path` is a file.
+
+    Raises:
+        UserError: Of this `kind`: it cannot be determined, for example because the folder must not be entered.
+    """
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise kind(
+            f"the file is not accessible: {error.strerror or error}",
+            where=str(path),
+            cure="check the path and the permissions of its folders",
+        ) from error
 
 
 def make_folder(folder: Path, key: str) -> None:

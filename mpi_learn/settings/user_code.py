@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from mpi_learn.errors import ConfigurationError, UserError
+from mpi_learn.settings.paths import expanded, is_file
 from mpi_learn.settings.suggestions import nearest_file, suggestion
 
 
@@ -63,7 +64,7 @@ def absolute_specification(specification: str, directory: Path) -> str:
     """`specification` with a relative path of a file resolved against `directory`. Other names do not change."""
     source, colon, name = specification.rpartition(":") if is_function(specification) else (specification, "", "")
     if source.endswith((".py", ".keras", ".json")) and "://" not in source:
-        return f"{directory / Path(source).expanduser()}{colon}{name}"
+        return f"{directory / expanded(source)}{colon}{name}"
     return specification
 
 
@@ -124,8 +125,8 @@ def _source_and_name(specification: str) -> tuple[str, str]:
 
 
 def _existing_file(source: str, directory: Path | None) -> Path:
-    path = (directory or Path.cwd()) / Path(source).expanduser()
-    if not path.is_file():
+    path = (directory or Path.cwd()) / expanded(source)
+    if not is_file(path):
         near, files = nearest_file(path, "*.py"), sorted(file.name for file in path.parent.glob("*.py"))
         cure = f"did you mean {near}?" if near else suggestion(path.name, files, f"Python files in {path.parent}")
         raise ConfigurationError("there is no such file", where=str(path), cure=cure)

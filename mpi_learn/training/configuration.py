@@ -16,6 +16,7 @@ from mpi_learn.models.outputs import possible_names
 from mpi_learn.optimizers.configuration import Adam, NotFused, OptimizerConfiguration
 from mpi_learn.settings import keys_of_other_libraries
 from mpi_learn.settings.component import Named, component, with_absolute_paths
+from mpi_learn.settings.paths import expanded
 from mpi_learn.settings.section import Section, without_numpy
 from mpi_learn.settings.suggestions import MISSPELT_LIKENESS, nearest, suggestion
 from mpi_learn.settings.user_code import absolute_specification, is_function
@@ -182,12 +183,12 @@ class TrainingConfiguration(Section):
         if self.data is not None:
             changes["data"] = self.data.with_absolute_paths(directory)
         if self.trace is not None:
-            changes["trace"] = directory / self.trace.expanduser()
+            changes["trace"] = directory / expanded(self.trace)
         if self.checkpoint is not None:
             start = self.checkpoint.start_from
             paths = {
-                "path": directory / self.checkpoint.path.expanduser(),
-                "start_from": start and directory / start.expanduser(),
+                "path": directory / expanded(self.checkpoint.path),
+                "start_from": start and directory / expanded(start),
             }
             changes["checkpoint"] = self.checkpoint.model_copy(update=paths)
         return self.model_copy(update=changes)

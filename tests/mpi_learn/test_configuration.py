@@ -176,6 +176,22 @@ def test_paths_may_begin_in_the_home_directory(tmp_path, monkeypatch):
     assert (read.data.train, read.data.cache) == ([f"{tmp_path}/a.h5"], f"{tmp_path}/k")
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": "~nosuchuser/m.py:f"},
+        {"trace": "~nosuchuser/t"},
+        {"checkpoint": {"path": "~nosuchuser/c"}},
+        {"checkpoint": {"path": "c", "start_from": "~nosuchuser/s"}},
+        {"data": GOOD["data"] | {"train": "~nosuchuser/a.h5"}},
+        {"data": GOOD["data"] | {"cache": "~nosuchuser/k"}},
+    ],
+)
+def test_home_directory_of_an_unknown_user_is_reported(changes):
+    with pytest.raises(ConfigurationError, match=r"~nosuchuser/.*: there is no home directory ~nosuchuser"):
+        read_configuration(GOOD | changes)
+
+
 def test_numbers_like_1e_4_are_numbers(tmp_path):
     (tmp_path / "t.yaml").write_text("model: m.py:f\nloss: mse\nparameters: {rate: 1e-4, n: 3, name: e5}\n")
     assert read_configuration(tmp_path / "t.yaml").parameters == {"rate": 1e-4, "n": 3, "name": "e5"}

@@ -159,6 +159,21 @@ def test_missing_file_lists_the_python_files_beside_it(folder, look):
 
 @pytest.mark.parametrize("look", [load_function, signature_of])
 @pytest.mark.parametrize(
+    ("specification", "problem", "cure"),
+    [
+        (f"{'long' * 99}.py:f", "the file is not accessible: File name too long", "check the path and the permissions"),
+        ("~nosuchuser/f.py:f", "there is no home directory ~nosuchuser", "write the whole path"),
+    ],
+)
+def test_file_that_cannot_be_looked_for_is_reported_with_its_path(folder, look, specification, problem, cure):
+    with pytest.raises(ConfigurationError, match=problem) as caught:
+        look(specification, folder)
+    assert caught.value.where.endswith(specification.removesuffix(":f"))
+    assert cure in caught.value.cure
+
+
+@pytest.mark.parametrize("look", [load_function, signature_of])
+@pytest.mark.parametrize(
     ("specification", "said"),
     [
         ("model.py:build_model", "did you mean models.py"),

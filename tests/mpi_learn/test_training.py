@@ -288,6 +288,9 @@ WRONG = {
     "no such file": (
         NUMBERS | {"model": "missing.keras"}, line(), UserError, r"there is no such file\n.*check the path",
     ),
+    "a file name that is too long": (
+        NUMBERS | {"model": f"{'long' * 99}.keras"}, line(), UserError, "not accessible: File name too long",
+    ),
 }  # fmt: skip
 
 

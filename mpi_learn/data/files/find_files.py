@@ -8,6 +8,7 @@ from pathlib import Path
 from mpi_learn.data.files.location import is_url
 from mpi_learn.data.files.remote import find_urls
 from mpi_learn.errors import DataError
+from mpi_learn.settings.paths import is_file
 from mpi_learn.settings.suggestions import nearest_file
 
 
@@ -32,8 +33,8 @@ def find_files(places: list[str], key: str) -> list[str]:
 
 
 def _matching(place: str) -> list[str]:
-    matches = [place] if Path(place).is_file() else sorted(glob.glob(place, recursive=True))  # noqa: PTH207
-    return [match for match in matches if Path(match).is_file()]
+    matches = [place] if is_file(Path(place), DataError) else sorted(glob.glob(place, recursive=True))  # noqa: PTH207
+    return [match for match in matches if is_file(Path(match), DataError)]
 
 
 def _once_a_folder(files: list[str]) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from mpi_learn.data.configuration import DataConfiguration, Transform
 from mpi_learn.data.files.find_files import find_files
 from mpi_learn.data.files.location import is_url
+from mpi_learn.settings.paths import is_file
 
 Version = tuple[str, int, int]
 """A file, its modification time (ns since 1970), and its size in bytes."""
@@ -37,7 +38,7 @@ def versions(places: Iterable[str], configuration: DataConfiguration) -> list[Ve
             path = Path(place)
             found += map(_version, sorted(path.parent.glob("*.npy")) if path.suffix == ".npy" else [path])
     for names in (configuration.features, configuration.labels):
-        if isinstance(names, Transform) and (file := Path(names.function.rpartition(":")[0])).is_file():
+        if isinstance(names, Transform) and is_file(file := Path(names.function.rpartition(":")[0])):
             found.append(_version(file))
     return found
 

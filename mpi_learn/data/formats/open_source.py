@@ -12,6 +12,7 @@ from mpi_learn.data.formats.parquet import Parquet
 from mpi_learn.data.formats.root import ROOT
 from mpi_learn.data.formats.source import Source
 from mpi_learn.errors import DataError
+from mpi_learn.settings.paths import is_file
 
 SOURCES: Mapping[str, type[Source]] = {
     ".h5": HDF5,
@@ -30,7 +31,7 @@ def open_source(path: Path, place: str = "") -> Source:
     """The source of a file, selected by its suffix. The arguments are those of `Source`.
 
     Raises:
-        DataError: The suffix is unknown, or the file does not exist.
+        DataError: The suffix is unknown, or the file does not exist or is not accessible.
     """
     suffix = max((s for s in SOURCES if path.name.lower().endswith(s)), key=len, default=None)
     if suffix is None:
@@ -39,6 +40,6 @@ def open_source(path: Path, place: str = "") -> Source:
             where=place or str(path),
             cure=f"use the suffix of its format, one of: {' '.join(SOURCES)}",
         )
-    if not path.is_file():
+    if not is_file(path, DataError):
         raise DataError("there is no such file", where=place or str(path), cure="check the path")
     return SOURCES[suffix](path, place)

@@ -91,6 +91,12 @@ TABLE = {
         lambda d: (d / "a.py").write_text(""), ["data.train", "a.h5"], "no file with a similar name"
     ),
     "a misspelt file": Bad(good, ["data.train", "A.h5"], "did you mean 'a.h5'", {"train": "A.h5"}),
+    "a file name that is too long": Bad(
+        good,
+        ["data.train", "a.h5", "not accessible: File name too long"],
+        "check the path",
+        {"train": "a" * 300 + "a.h5"},
+    ),
     "no such folder": Bad(good, ["data.train", "data"], "check the path", {"train": "data/a.h5"}),
     "a folder": Bad(lambda d: (d / "a.h5").mkdir(), ["data.train", "a.h5", "folder"], "a.h5/*.h5"),
     "a glob that fits nothing": Bad(good, ["data.train", "b*.h5"], "check the path", {"train": "b*.h5"}),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import sys
 import threading
@@ -28,6 +30,21 @@ def write(path: Path, **arrays) -> Path:
         for name, array in arrays.items():
             file[name.replace("__", "/")] = array
     return path
+
+
+@contextlib.contextmanager
+def not_to_be_entered(folder: Path):
+    """Root may enter every folder and becomes another user, who may not enter those of pytest."""
+    user = os.geteuid()
+    folder.chmod(0o600)
+    try:
+        if user == 0:
+            os.seteuid(65534)
+        yield
+    finally:
+        if user == 0:
+            os.seteuid(0)
+        folder.chmod(0o700)
 
 
 def configured(train, **others) -> DataConfiguration:
@@ -230,6 +247,16 @@ def test_an_error_is_the_same_on_every_rank(tmp_path):
     write(tmp_path / "a.h5", X=np.arange(14.0).reshape(7, 2), y=np.arange(7))
     done = in_world(3, str(SCRIPT), str(tmp_path / "a.h5"), "Z")
     assert done.stdout.count("there is no 'Z' in this HDF5 file") == 3, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("place", ["closed/a.h5", "closed/*.h5"])
+def test_a_folder_that_may_not_be_entered_is_named(tmp_path, place):
+    (tmp_path / "closed").mkdir()
+    write(tmp_path / "closed" / "a.h5", X=np.zeros((2, 1)), y=np.zeros(2))
+    with not_to_be_entered(tmp_path / "closed"), pytest.raises(DataError) as caught:
+        count_samples(configured(str(tmp_path / place)))
+    assert str(caught.value).startswith(f"data.train: {tmp_path / place}: the file is not accessible: Permission")
+    assert "permissions of its folders" in caught.value.cure
 
 
 def test_a_file_that_is_not_there_names_the_nearest(tmp_path):
