@@ -29,10 +29,7 @@ class ROOT(Source):
         return list(self._places)
 
     def describe(self, names: Sequence[str]) -> dict[str, Description]:
-        return {
-            name: _described(self._branch(name).array(entry_stop=N_TYPED), self._tree(name).num_entries)
-            for name in names
-        }
+        return {name: self._description(name) for name in names}
 
     def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray | Jagged]:
         return {name: _as_numpy(self._branch(name).array(entry_start=start, entry_stop=stop)) for name in names}
@@ -47,6 +44,12 @@ class ROOT(Source):
             else:
                 lengths += [cluster.num_entries for cluster in tree.cluster_summaries]
         return max(lengths)
+
+    def _description(self, name: str) -> Description:
+        branch, n_samples = self._branch(name), self._tree(name).num_entries
+        if isinstance(getattr(branch, "interpretation", None), Exception):  # uproot does not know its type in C++
+            return Description(n_samples, (), np.dtype(object))
+        return _described(branch.array(entry_stop=N_TYPED), n_samples)
 
     @cached_property
     def _places(self) -> dict[str, tuple[str, str]]:

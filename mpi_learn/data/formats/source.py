@@ -5,8 +5,6 @@ A new format is one file with one final subclass of `Source`, and one line in `S
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mpi_learn.errors import DataError
+from mpi_learn.errors import DataError, UserError
 
 WRITE_AGAIN = "the file is damaged, incomplete or of another format: write or copy it again"
 
@@ -109,10 +107,16 @@ class Source(ABC):
 
 @contextmanager
 def reading(source: Source) -> Iterator[None]:
-    """Converts exceptions about a damaged file inside the block to a `DataError` that names the file."""
+    """Converts exceptions inside the block to a `DataError` that names the file.
+
+    For a damaged file, the libraries that read it raise exceptions of any type, `AssertionError` and `TypeError`
+    included.
+    """
     try:
         yield
-    except (OSError, ValueError, KeyError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:
         message = " ".join(str(error).split()) or type(error).__name__
         raise DataError(
             f"cannot be read as {source.format}: {message[:200]}",

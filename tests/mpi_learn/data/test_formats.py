@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -224,6 +225,26 @@ def test_a_truncated_file_is_named(path):
     with pytest.raises(DataError) as caught:
         loaded(path)
     assert str(path) in str(caught.value)
+
+
+def test_damage_anywhere_in_a_file_is_a_data_error_or_not_noticed(path):
+    content = path.read_bytes()
+    for start in range(0, len(content), max(1, len(content) // 100)):
+        path.write_bytes(content[:start] + b"\xe5\x13" * 8 + content[start + 16 :])
+        with contextlib.suppress(DataError):
+            loaded(path)
+
+
+def test_a_root_branch_of_a_type_that_uproot_does_not_know_is_named(tmp_path, monkeypatch):
+    uproot = pytest.importorskip("uproot")
+    FORMATS["root"].write(tmp_path / "a.root", COLUMNS)
+
+    def interpretation_of(*_):
+        raise uproot.interpretation.identify.UnknownInterpretation("none of the rules matched", "a.root", "events")
+
+    monkeypatch.setattr(uproot.interpretation.identify, "interpretation_of", interpretation_of)
+    with pytest.raises(DataError, match=r"data\.features: .*a\.root: px: expected real numbers, found objects"):
+        count_samples(configured(tmp_path / "a.root", features="px"))
 
 
 def test_a_file_of_rubbish_is_named(path):
