@@ -57,13 +57,13 @@ def _is_streamed(plan: DataPlan, configuration: DataConfiguration, host_bytes: i
         raise DataError(
             f"this file cannot be read in pieces during the training: {part.why_not_streamable}",
             where=f"data.memory: stream: {part.place}",
-            cure="write memory: hold, or use another file format",
+            cure=f"{part.cure}, or write memory: hold",
         )
     raise DataError(
         f"all samples take {n_bytes / GIGABYTE:.1f} GB, this host has {host_bytes / GIGABYTE:.1f} GB, and this "
         f"file cannot be read in pieces: {part.why_not_streamable}",
         where=f"data: {part.place}",
-        cure="write the samples to HDF5, Parquet, ROOT or NPY files",
+        cure=part.cure,
     )
 
 

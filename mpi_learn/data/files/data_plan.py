@@ -39,6 +39,7 @@ class FilePart:
         n_together: The number of samples that it stores as one piece.
         read_bytes: The memory to read one sample, in bytes. A user's function may make much less of it.
         why_not_streamable: Why it cannot be read in pieces; empty if it can.
+        cure: What to change so that it can.
     """
 
     place: str
@@ -46,6 +47,7 @@ class FilePart:
     n_together: int = 1
     read_bytes: int = 1
     why_not_streamable: str = ""
+    cure: str = ""
 
 
 @dataclass(frozen=True)
@@ -175,10 +177,11 @@ def _make_plan(
 def _part(place: str, found: Readers, configuration: DataConfiguration) -> FilePart:
     """The samples of the file at `place`."""
     why_not_streamable = next((reader.why_not_streamable for reader in found if reader.why_not_streamable), "")
-    if is_url(place) and configuration.cache is None:
-        why_not_streamable = "the file is remote, and there is no folder for copies (cache: DIR)"
+    cure = "write the samples to HDF5, Parquet, ROOT or NPY files" if why_not_streamable else ""
+    if not why_not_streamable and is_url(place) and configuration.cache is None:
+        why_not_streamable, cure = "the file is remote, and there is no folder for copies", "name one: cache: DIR"
     n_together, read_bytes = max(reader.n_together for reader in found), sum(reader.sample_bytes for reader in found)
-    return FilePart(place, found[0].n_samples, n_together, read_bytes, why_not_streamable)
+    return FilePart(place, found[0].n_samples, n_together, read_bytes, why_not_streamable, cure)
 
 
 def readers(source: Source, configuration: DataConfiguration, requests: Requests) -> Readers:

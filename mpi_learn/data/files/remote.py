@@ -66,7 +66,7 @@ class Copies:
                 raise DataError(
                     f"cannot be copied to {self.cache or tempfile.gettempdir()}: {error}",
                     where=url,
-                    cure="name a folder with free space: cache: DIR",
+                    cure=f"name a folder {_wanted_folder(error)}: cache: DIR",
                 ) from error
         return self._paths[url]
 
@@ -76,6 +76,13 @@ class Copies:
             self._stack.callback(shutil.rmtree, self.cache, ignore_errors=True)
         self.cache.mkdir(parents=True, exist_ok=True)
         return self.cache
+
+
+def _wanted_folder(error: OSError) -> str:
+    """What the folder for the copies lacks."""
+    if error.errno in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):  # no locks, as on many parallel file systems
+        return "of a local file system"
+    return "with free space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "that you may write to"
 
 
 def find_urls(url: str) -> list[str]:

@@ -40,7 +40,7 @@ class CSV(Source):
         return {name: column[start:stop] for name, column in self._columns(names).items()}
 
     def why_not_streamable(self, names: Sequence[str]) -> str:
-        return "text files have no random access: write the samples as Parquet or HDF5"
+        return "text files have no random access"
 
     def _columns(self, names: Sequence[str]) -> dict[str, np.ndarray]:
         missing = [name for name in names if name not in self._held]

@@ -27,17 +27,19 @@ class ClassWeights:
 
         Args:
             labels: One array of n labels, as for `make_class_weights`.
-            weights: One array of n sample weights, or none.
+            weights: One array with n weights, or of shape (n, …), or none.
 
         Returns:
-            One float array of shape (n,).
+            One float array of shape (n,), or (n, …) like `weights`.
         """
         factors = np.ones(len(labels[0]), np.float32)
         if is_training:
             classes = _classes(labels[0])
             for number, factor in self.factors.items():
                 factors[classes == number] = factor
-        return (factors * weights[0].reshape(-1),) if weights else (factors,)
+        if not weights:
+            return (factors,)
+        return (weights[0] * factors.reshape(-1, *(1,) * (weights[0].ndim - 1)),)
 
 
 def make_class_weights(wanted: Mapping[int, float] | str, labels: tuple[np.ndarray, ...]) -> ClassWeights:

@@ -163,6 +163,18 @@ def test_class_weights_count_in_the_training_only():
     np.testing.assert_allclose(batch.weights[0], 2)
 
 
+@pytest.mark.parametrize("shape", [(N,), (N, 1), (N, 3), (N, 3, 2)])
+def test_class_weights_multiply_all_weights_of_a_sample(shape):
+    weights = np.random.default_rng(0).random(shape).astype(np.float32)
+    samples = Samples((AGE,), (LABELS,), (weights,))
+    dataset = Dataset(samples, samples, class_weights=ClassWeights({0: 5.0, 2: 0.5}))
+    (batch,) = Batches(dataset, BatchOptions(N, shuffle=False)).epoch(0)
+    expected = [of_sample * [5.0, 1.0, 0.5][label] for of_sample, label in zip(weights, LABELS, strict=True)]
+    np.testing.assert_allclose(batch.weights[0], expected)
+    (batch,) = validation_batches(dataset, batch_size=N)
+    np.testing.assert_array_equal(batch.weights[0], weights)
+
+
 def test_balanced_class_weights_are_those_of_scikit_learn():
     from sklearn.utils.class_weight import compute_class_weight
 

@@ -305,9 +305,31 @@ def test_a_full_disk_is_not_a_problem_of_the_network(remote_folder, tmp_path, mo
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(fsspec.implementations.local.LocalFileSystem, "get_file", full)
-    with pytest.raises(DataError, match=r"cannot be copied to .*No space left"):
+    with pytest.raises(DataError, match=r"cannot be copied to .*No space left") as caught:
         loaded(f"file://{remote_folder}/part_0.h5", cache=str(tmp_path / "cache"))
     assert len(tries) == 1
+    assert caught.value.cure == "name a folder with free space: cache: DIR"
+
+
+@pytest.mark.parametrize(
+    ("number", "cure"),
+    [
+        (errno.ENOSYS, "of a local file system"),
+        (errno.ENOTSUP, "of a local file system"),
+        (errno.ENOLCK, "of a local file system"),
+        (errno.EACCES, "that you may write to"),
+    ],
+)
+def test_a_cache_without_locks_or_permission_is_refused_with_its_cure(
+    remote_folder, tmp_path, monkeypatch, number, cure
+):
+    def flock(*_):
+        raise OSError(number, "no lock")
+
+    monkeypatch.setattr(remote.fcntl, "flock", flock)
+    with pytest.raises(DataError, match=r"cannot be copied to .*no lock") as caught:
+        loaded(f"file://{remote_folder}/part_0.h5", cache=str(tmp_path / "cache"))
+    assert caught.value.cure == f"name a folder {cure}: cache: DIR"
 
 
 def test_a_server_that_fails_is_asked_again(remote_folder, tmp_path, monkeypatch):

@@ -308,8 +308,9 @@ def test_text_file_larger_than_memory_is_refused_with_a_cure(tmp_path, monkeypat
     FORMATS["csv"].write(tmp_path / "a.csv", {"a": np.arange(50.0), "y": np.arange(50)})
     configuration = DataConfiguration(train=str(tmp_path / "a.csv"), features="a", labels="y")
     monkeypatch.setattr("mpi_learn.data.loading.host_memory_bytes", lambda: 100)
-    with pytest.raises(DataError, match=r"a\.csv: all samples take .* cannot be read in pieces"):
+    with pytest.raises(DataError, match=r"a\.csv: all samples take .* cannot be read in pieces") as caught:
         load(configuration, MPI.COMM_SELF, 0)
+    assert caught.value.cure == "write the samples to HDF5, Parquet, ROOT or NPY files"
 
 
 def test_memory_of_the_host_is_limited_by_the_control_group(tmp_path, monkeypatch):
@@ -360,12 +361,17 @@ def test_validation_reads_ahead_and_leaves_no_thread_when_it_is_given_up(tmp_pat
     assert not reading_threads()
 
 
-def test_files_far_away_want_a_folder_for_copies(tmp_path):
+def test_files_far_away_want_a_folder_for_copies(tmp_path, monkeypatch):
     pytest.importorskip("fsspec")
     write(tmp_path / "a.h5", 0, 30)
     files = {"train": f"file://{tmp_path}/a.h5", "features": "X", "labels": "y", "memory": "stream"}
-    with pytest.raises(DataError, match="cache: DIR"):
+    with pytest.raises(DataError, match="the file is remote") as caught:
         load(DataConfiguration(**files), MPI.COMM_SELF, 0)
+    assert caught.value.cure == "name one: cache: DIR, or write memory: hold"
+    with monkeypatch.context() as changes, pytest.raises(DataError, match="the file is remote") as caught:
+        changes.setattr("mpi_learn.data.loading.host_memory_bytes", lambda: 100)
+        load(DataConfiguration(**files | {"memory": "auto"}), MPI.COMM_SELF, 0)
+    assert caught.value.cure == "name one: cache: DIR"
     cache = tmp_path / "cache"
     dataset = load(DataConfiguration(**files, cache=str(cache), keep_cache=False), MPI.COMM_SELF, 0)
     assert sorted(flat(seen(dataset))) == list(range(30))
