@@ -226,10 +226,10 @@ def _check_weights_and_dtypes(plan: DataPlan, configuration: DataConfiguration) 
     """Raises `DataError` unless configured weights are one array, and each configured dtype belongs to an array."""
     if configuration.weights is not None and len(plan.weights) != 1:
         raise DataError(f"expected one array, found {len(plan.weights)}", where="data.weights", cure="name one")
-    known = {name for kind in (*plan.x, *plan.y) for name in (kind.key, kind.name)} | {"features", "labels", ""}
+    known = {name for kind in (*plan.x, *plan.y) for name in (kind.key, kind.name) if name} | {"features", "labels"}
     if unknown := [name for name in _dtypes(configuration) if name not in known]:
         raise DataError(
-            f"there is no input or label {unknown[0]}",
+            f"there is no input or label {unknown[0]!r}",
             where="data.dtype",
             cure=f"the names are: {', '.join(kind.key or kind.name for kind in (*plan.x, *plan.y))}",
         )

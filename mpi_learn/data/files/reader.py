@@ -43,7 +43,6 @@ class Reader:
     ) -> None:
         self.source, self.requests, self.role, self._dtypes = source, tuple(requests), role, dtypes
         self.config_key = f"data.{role}"
-        self._keys: tuple[str, ...] = ()
         self.function = self._load(function) if function else None
         self._names = list(dict.fromkeys(column.name for request in self.requests for column in request.columns))
         with reading(source):
@@ -51,7 +50,9 @@ class Reader:
         self.n_samples = self._agreed_length()
         for request in self.requests:
             self._check_columns(request)
-        self.kinds = tuple(map(self._kind, self.requests) if self.function is None else self._try_function())
+        self.kinds = tuple(
+            map(self._kind, self.requests) if self.function is None else self._try_function(self.function)
+        )
 
     @property
     def sample_bytes(self) -> int:
@@ -73,10 +74,10 @@ class Reader:
 
     def read(self, start: int, stop: int) -> tuple[np.ndarray, ...]:
         """Samples `start` to `stop` - 1: one array for each of `kinds`, of shape (stop - start, …)."""
-        with reading(self.source):
-            found = self.source.read(self._names, start, stop)
-        arrays = tuple(_assembled(request, found, self._is_record(request)) for request in self.requests)
-        return arrays if self.function is None else self._transformed(self.function, arrays, stop - start)
+        if self.function is None:
+            return self._requested(start, stop)
+        _, arrays = self._transformed(self.function, start, stop)
+        return arrays
 
     def error(self, problem: str, name: str = "", *, cure: str = "") -> DataError:
         """A `DataError` with the configuration's key, this file, and `name` in it."""
@@ -131,15 +132,14 @@ class Reader:
         """The shape of one sample of a column."""
         return self._described[column.name].shape if column.width is None else (column.width,)
 
-    def _try_function(self) -> list[ArrayKind]:
+    def _try_function(self, function: Callable[..., Any]) -> list[ArrayKind]:
         """The kinds of the arrays that the user's function returns for the first samples; none without samples."""
         if self.n_samples == 0:
             return []
         name = "; ".join(map(str, self.requests))
-        arrays = self.read(0, min(N_TRIED, self.n_samples))
+        keys, arrays = self._transformed(function, 0, min(N_TRIED, self.n_samples))
         for array in arrays:
             self._check_numeric(name, array.dtype)
-        keys = self._keys or ("",) * len(arrays)
         return [self._kind_of(name, array.shape[1:], array.dtype, key) for array, key in zip(arrays, keys, strict=True)]
 
     def _kind_of(self, name: str, shape: tuple[int, ...], dtype: np.dtype, key: str) -> ArrayKind:
@@ -159,14 +159,21 @@ class Reader:
                 cure="name numeric data, or convert it with {names: …, function: file.py:function}",
             )
 
+    def _requested(self, start: int, stop: int) -> tuple[np.ndarray, ...]:
+        """The arrays that the configuration requests, before the user's function."""
+        with reading(self.source):
+            found = self.source.read(self._names, start, stop)
+        return tuple(_assembled(request, found, self._is_record(request)) for request in self.requests)
+
     def _transformed(
-        self, function: Callable[..., Any], arrays: tuple[np.ndarray, ...], n: int
-    ) -> tuple[np.ndarray, ...]:
+        self, function: Callable[..., Any], start: int, stop: int
+    ) -> tuple[tuple[str, ...], tuple[np.ndarray, ...]]:
+        """The keys and the arrays that the user's function returns; the keys are empty without a mapping."""
+        arrays, n = self._requested(start, stop), stop - start
         where = f"{self.config_key}: {self.source.place}: {name_of(function)}"
         with errors_of_user_code("the function", where, DataError, "correct the function or the data that it receives"):
             made = function(*arrays)
-        if isinstance(made, dict):
-            self._keys, made = tuple(made), tuple(made.values())
+        keys, made = (tuple(made), tuple(made.values())) if isinstance(made, dict) else ((), made)
         made = tuple(np.asarray(array) for array in (made if isinstance(made, tuple) else (made,)))
         for array in made:
             if array.shape[:1] != (n,):
@@ -175,7 +182,7 @@ class Reader:
                     name_of(function),
                     cure=f"return one entry for each sample: shape ({n}, …)",
                 )
-        return made
+        return keys or ("",) * len(made), made
 
 
 def name_of(function: Callable[..., Any]) -> str:

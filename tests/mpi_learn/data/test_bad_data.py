@@ -175,11 +175,17 @@ TABLE = {
         {"weights": "w"},
     ),
     "a dtype for an input that is not there": Bad(
-        lambda d: write(d / "a.h5", X=X, y=Y), ["data.dtype", "no input or label Z"], "X, y", {"dtype": {"Z": "int32"}}
+        lambda d: write(d / "a.h5", X=X, y=Y),
+        ["data.dtype", "no input or label 'Z'"],
+        "X, y",
+        {"dtype": {"Z": "int32"}},
+    ),
+    "a dtype without a name": Bad(
+        lambda d: write(d / "a.h5", X=X, y=Y), ["data.dtype", "no input or label ''"], "X, y", {"dtype": {"": "int32"}}
     ),
     "a dtype of the weights": Bad(
         lambda d: write(d / "a.h5", X=X, y=Y, w=np.ones(N)),
-        ["data.dtype", "no input or label w"],
+        ["data.dtype", "no input or label 'w'"],
         "X, y",
         {"weights": "w", "dtype": {"w": "float64"}},
     ),
