@@ -36,12 +36,11 @@ def load(configuration: DataConfiguration, comm: Communicator, seed: int) -> Dat
     """
     with opening(configuration) as opened:
         plans = [plan for plan in result_of_rank(comm, lambda: make_plans(configuration, opened)) if plan is not None]
-        hosts = comm.allgather((host_name(), host_memory_bytes()))
-        n_ranks = Counter(name for name, _ in hosts)
-        # the same on all ranks, errors included:
+        hosts = comm.allgather((host_name(), host_memory_bytes()))  # all ranks decide the same, errors included
         streamed = are_streamed(plans, configuration, min(n_bytes for _, n_bytes in hosts))
+        n_ranks = Counter(name for name, _ in hosts)
         rank_bytes = min(n_bytes // n_ranks[name] for name, n_bytes in hosts)
-        check_windows(list(compress(plans, streamed)), configuration, rank_bytes, len(hosts))
+        check_windows(list(compress(plans, streamed)), configuration, rank_bytes, comm.size)
         training, *validation = [
             StreamedSamples(plan, configuration) if is_streamed else _in_memory(plan, configuration, comm, opened)
             for plan, is_streamed in zip(plans, streamed, strict=True)

@@ -157,7 +157,7 @@ def _make_plan(
             requests = find_arrays(source, configuration)
             if first is not None:
                 check_same_arrays(requests, source, _requests(first), first[0].source)
-                requests = _requests(first)  # in the same order: a file may have its columns in any other
+                requests = _requests(first)  # in the order of the first file
             found = readers(source, configuration, requests)
         if found[0].n_samples == 0:
             continue

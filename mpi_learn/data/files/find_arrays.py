@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mpi_learn.data.configuration import DataConfiguration, Names, Transform
 from mpi_learn.data.files.array_kind import ROLES, Role
 from mpi_learn.data.files.names import Column, Lookup, Request, names_in
@@ -51,12 +53,12 @@ def _plain(wanted: Names | Transform | None) -> Names | None:
 
 
 def _found(
-    source: Source, known: list[str], names: Names | None, role: Role, left_out: list[str] | None = None
+    source: Source, known: list[str], names: Names | None, role: Role, left_out: Sequence[str] = ()
 ) -> tuple[Request, ...]:
     if names is None:
         return ()
     try:
-        return tuple(Lookup(known, source.is_table, role != "features", left_out or ()).requests(names))
+        return tuple(Lookup(known, source.is_table, role != "features", left_out).requests(names))
     except DataError as error:
         raise DataError(
             f"{error.problem} in this {source.format} file",
