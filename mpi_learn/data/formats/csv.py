@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar
@@ -20,8 +21,8 @@ BLOCK_BYTES = 2**24
 class CSV(Source):
     """The columns of a CSV file, separated by commas. A column of whole numbers has an integer dtype.
 
-    The first line contains the names, unless all of its cells are numbers or empty: then the columns are named 0, 1,
-    2, … An empty cell is NaN. Columns stay in memory after reading, since text files have no random access.
+    The first line contains the names, unless it has numbers (see `_are_names`): then the columns are named 0, 1, 2, …
+    An empty cell is NaN. Columns stay in memory after reading, since text files have no random access.
     """
 
     format: ClassVar[str] = "CSV"
@@ -79,24 +80,25 @@ class CSV(Source):
 
     @property
     def _has_names(self) -> bool:
-        return _are_names_of_pandas(self._first_line) or not all(map(_is_number_or_empty, self._first_line))
+        return _are_names(self._first_line)
 
 
-def _are_names_of_pandas(cells: list[str]) -> bool:
-    """Whether these are 0, 1, …, the names that pandas gives to columns without names; its index has an empty name.
+def _are_names(cells: list[str]) -> bool:
+    """Whether the first line of a file contains names: it has no numbers, or only those that pandas uses as names.
 
-    A single 0 is a number.
+    Pandas names columns by their positions 0, 1, … if they have no other names. Its index, the first column, has an
+    empty name. A single 0 is a number.
     """
-    numbered = cells[1:] if cells[:1] == [""] else cells
-    return len(cells) > 1 and numbered == [str(position) for position in range(len(numbered))]
+    first = 1 if cells[:1] == [""] else 0
+    positions = [str(position - first) for position in range(len(cells))] if len(cells) > 1 else [""]
+    return all(cell == position for cell, position in zip(cells, positions, strict=False) if _is_number(cell))
 
 
-def _is_number_or_empty(cell: str) -> bool:
+def _is_number(cell: str) -> bool:
     try:
-        float(cell.strip() or "nan")
+        return math.isfinite(float(cell))  # nan and inf may be names
     except ValueError:
         return False
-    return True
 
 
 def _as_numpy(column: Any) -> np.ndarray:

@@ -193,10 +193,13 @@ def test_a_missing_label_of_a_parquet_file_is_found(tmp_path):
         ("0,1,2.0", None),
         ("1,2,3", None),
         ("nan,-inf,1e-3", None),
+        ("5.1,3.5,1.4,setosa", None),  # with classes as text
+        ("0,cat", ["0", "cat"]),
+        ("1,cat", None),
         ("0.5,,7", None),
     ],
 )
-def test_first_line_of_a_csv_file_has_names_unless_all_cells_are_numbers(first_line, names, tmp_path):
+def test_first_line_of_a_csv_file_has_names_unless_it_has_numbers(first_line, names, tmp_path):
     path = tmp_path / "a.csv"
     line = ",".join("7" * (1 + first_line.count(",")))
     path.write_text(f"{first_line}\n{line}\n{line}\n")
