@@ -18,6 +18,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event, inspect, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
+from mpi_learn.settings.paths import expanded
 from mpi_opt.errors import StoreError, without_passwords
 from mpi_opt.store import schema
 from mpi_opt.store.errors import damaged, explained
@@ -50,6 +51,7 @@ def parsed(url: str) -> URL:
 
     Raises:
         StoreError: `url` is neither a URL of SQLAlchemy nor a path with one of `FILE_SUFFIXES`.
+        ConfigurationError: The path begins with ``~`` and the name of an unknown user.
     """
     is_path = url.endswith(FILE_SUFFIXES) and not re.match(r"[\w+]+://|(sqlite|postgresql|mysql|mariadb)\b.*:", url)
     if is_path and "?" in url:  # SQLAlchemy 2.0 cannot write it into a URL
@@ -63,7 +65,7 @@ def parsed(url: str) -> URL:
     if address.drivername == "postgresql":
         address = address.set(drivername="postgresql+psycopg")
     path = file_path(address)
-    return address if path is None else address.set(database=str(path.expanduser().absolute()))
+    return address if path is None else address.set(database=str(expanded(path).absolute()))
 
 
 def without_password(address: URL) -> str:

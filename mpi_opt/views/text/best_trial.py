@@ -54,6 +54,7 @@ def _training(template: dict[str, Any], trial: TrialRecord, directory: str | Non
 def _with_absolute_paths(content: dict[str, Any], directory: Path) -> dict[str, Any]:
     """`content` with absolute paths of the files that it reads; the paths of files that it writes stay relative."""
     from mpi_learn.data.files.location import absolute
+    from mpi_learn.settings.paths import expanded
     from mpi_learn.settings.user_code import absolute_specification
 
     def each(value: Any, locate: Callable[[str, Path], str]) -> Any:
@@ -66,7 +67,7 @@ def _with_absolute_paths(content: dict[str, Any], directory: Path) -> dict[str, 
     named = ("model", "loss", "metrics", "weighted_metrics", "callbacks", "optimizer", "gan")
     found = {k: each(v, absolute_specification) if k in named else v for k, v in content.items()}
     if isinstance(checkpoint := found.get("checkpoint"), dict) and checkpoint.get("start_from"):
-        found["checkpoint"] = checkpoint | {"start_from": str(directory / Path(checkpoint["start_from"]).expanduser())}
+        found["checkpoint"] = checkpoint | {"start_from": str(directory / expanded(checkpoint["start_from"]))}
     data = found.get("data")
     if isinstance(data, dict):
         files = ("train", "validation")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mpi_opt.errors import StoreError
+from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store, connecting, schema
 from tests.mpi_opt.store.conftest import empty
 from tests.mpi_opt.store.made_up import make_study
@@ -70,6 +70,11 @@ def test_text_that_is_not_unicode_is_no_damage(in_folder: Path) -> None:
 def test_url_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(StoreError, match="not a database's URL"):
         Store.open(url)
+
+
+def test_home_directory_of_an_unknown_user_is_reported(in_folder: Path) -> None:
+    with pytest.raises(ConfigurationError, match="there is no home directory ~nosuchuser"):
+        Store.open("~nosuchuser/results.db")
 
 
 def test_missing_directory_is_named(tmp_path: Path) -> None:
