@@ -50,6 +50,7 @@ class LaunchMode(StrEnum):
     def report(self, status: int, rank: int) -> int:
         """Reports the end of this process to `launch`: returns its exit status; rank 0 also writes `STATUS_FILE`."""
         if rank == 0 and self is not LaunchMode.DIRECT and STATUS_FILE in os.environ:
-            with suppress(OSError):  # on another host than `launch`: the folder may not exist
-                Path(os.environ[STATUS_FILE]).write_text(str(status))
+            # `launch` has created the file; if it does not exist, this is another host
+            with suppress(OSError), Path(os.environ[STATUS_FILE]).open("r+") as file:
+                file.write(str(status))
         return CONFIRMED if self is LaunchMode.CONFIRMED and rank == 0 and status == FINISHED else status

@@ -122,18 +122,21 @@ def _status(status: int, written: str, request: StopRequest, mode: LaunchMode) -
 
     Args:
         status: That of ``mpirun``, which may have lost the status of rank 0.
-        written: That of rank 0; empty if rank 0 was killed or runs on another host.
+        written: That of rank 0; empty if rank 0 was killed, has aborted the job after the loss of a rank, or runs on
+            another host.
     """
+    failures = [INVALID]  # mpirun returns FAILED also if the signal has ended ranks
     if written:
         status = int(written)
         is_finished = status == FINISHED
+        failures.append(FAILED)
     elif mode is LaunchMode.CONFIRMED:
         is_finished = status == CONFIRMED
     else:
         is_finished = status == FINISHED and request.signal_name is None
     if is_finished:
         return FINISHED
-    if request.signal_name is not None and status != INVALID:
+    if request.signal_name is not None and status not in failures:
         return request.status
     if status == FINISHED:
         print(

@@ -192,6 +192,19 @@ def test_an_mpirun_that_fails_while_its_ranks_end_does_not_change_the_status(
     assert launch(WANTED, StopRequest()) == expected
 
 
+@pytest.mark.parametrize(
+    ("written", "mpiruns", "expected"),
+    [(1, 1, 1), (2, 2, 2), (75, 75, 130), (0, 1, 0), ("", 1, 130), ("", 2, 2)],
+    ids=["disk full", "invalid", "ended in order", "finished", "a signal has ended the ranks", "invalid, lost"],
+)
+def test_a_failure_of_rank_0_after_a_request_to_end_decides_the_status(mpirun, written, mpiruns, expected):
+    """A script that starts the program again after status 75 would repeat a failure forever."""
+    write = f'[ "{written}" ] && echo {written} > "${STATUS_FILE}"'
+    mpirun(f"trap '{write}; exit {mpiruns}' USR1; kill -INT $PPID; for i in {{1..100}}; do sleep 0.05; done")
+    with StopRequest().listening() as request:
+        assert launch(WANTED, request) == expected
+
+
 SPACE = """
 study: parabola
 store: sqlite:///parabola.db
@@ -274,6 +287,12 @@ def test_child_processes_do_not_inherit_the_launch_mode():
     environment = os.environ | {VARIABLE: "confirmed"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout == "confirmed False direct\n"
+
+
+def test_rank_0_on_another_host_leaves_no_status_file(tmp_path, monkeypatch):
+    monkeypatch.setenv(STATUS_FILE, str(tmp_path / "status"))
+    LaunchMode.CONFIRMED.report(0, 0)
+    assert not list(tmp_path.iterdir())
 
 
 def test_only_a_finished_rank_0_confirms():
