@@ -99,12 +99,13 @@ def _train(
     from mpi_learn.mpi.agreement import agreed_errors
     from mpi_learn.training.train import train as train_model
 
-    interruption = Interruption(request, world, has_checkpoint=configuration.checkpoint is not None)
+    interruption = Interruption(request, world, configuration)
     unsavable = _SavingWarning()
     with make_view(configuration.epochs, is_first=world.rank == 0) as view:
         result = train_model(
             configuration,
             world,
+            on_begin=interruption.before_first_epoch,
             on_epoch=interruption.after_epoch,
             progress=view,
             on_unsavable=unsavable if output is not None else None,

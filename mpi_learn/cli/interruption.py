@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 from mpi_learn.job.slurm import job_end_s, margin_s
@@ -11,45 +12,62 @@ from mpi_learn.job.stop_request import StopRequest
 
 if TYPE_CHECKING:
     from mpi_learn.mpi.communicators import Communicator
+    from mpi_learn.training.configuration import TrainingConfiguration
 
 
 class Interruption:
-    """Decides after every epoch whether the training ends there.
+    """Decides after every epoch whether the training ends there. Its construction is collective over `world`.
 
     A training without checkpoints has nothing to save: a request that reaches all ranks ends it at once.
 
     Args:
         request: The request to this rank. After an epoch the request to rank 0 decides.
-        has_checkpoint: Whether the training writes checkpoints, from which the same command continues.
 
     Attributes:
         reason: Why the training ends; None while it runs. The same on all ranks.
     """
 
-    def __init__(self, request: StopRequest, world: Communicator, *, has_checkpoint: bool) -> None:
+    def __init__(self, request: StopRequest, world: Communicator, configuration: TrainingConfiguration) -> None:
         self.request, self.world = request, world
         self.reason: str | None = None
-        self._epoch_began = time.monotonic()
         self._must_end_s = float("inf")
-        if not has_checkpoint:
+        # only rank 0 asks Slurm; without checkpoints every rank must know whether SIGUSR1 is a warning
+        end_s = request.job_end_s = world.bcast(job_end_s() if world.rank == 0 else None, root=0)
+        checkpoint, n_recent = configuration.checkpoint, configuration.validation.every
+        if checkpoint is not None:
+            n_recent = max(n_recent, checkpoint.every)
+            if end_s is not None:
+                self._must_end_s = end_s - margin_s(end_s - time.time())
+        else:
             request.on_first = self._end_at_once
             if request.signal_name is not None:
                 request.on_first()
-        elif world.rank == 0 and (end_s := job_end_s()) is not None:
-            request.job_end_s = end_s
-            self._must_end_s = end_s - margin_s(end_s - time.time())
+        self._reported_at_s = time.monotonic()
+        # long enough for an epoch with a validation or a checkpoint, and for the two epochs of which a validation in a
+        # thread reports the first one late
+        self._intervals_s: deque[float] = deque(maxlen=n_recent)
+
+    def before_first_epoch(self) -> None:
+        """Begins to measure the epochs: data and model are loaded."""
+        self._reported_at_s = time.monotonic()
 
     def after_epoch(self, epoch: int, metrics: dict[str, float]) -> bool:
-        """Whether the training ends now. Collective over `world`."""
-        self.reason = self.world.bcast(self._reason(), root=0)
+        """Whether the training ends now. Collective over `world`.
+
+        It is also called after it has returned True: with validation in a thread, for the epoch that was trained in the
+        meantime.
+        """
+        if self.reason is None:
+            self.reason = self.world.bcast(self._reason(), root=0)
         return self.reason is not None
 
     def _reason(self) -> str | None:
-        began, self._epoch_began = self._epoch_began, time.monotonic()
+        before, self._reported_at_s = self._reported_at_s, time.monotonic()
+        self._intervals_s.append(self._reported_at_s - before)
         if self.request.signal_name is not None:
             return self.request.reason
-        lasted_s = self._epoch_began - began
-        return "the batch job is about to end" if time.time() + lasted_s > self._must_end_s else None
+        is_late = time.time() + max(self._intervals_s) > self._must_end_s
+        return "the batch job is about to end" if is_late else None
 
     def _end_at_once(self) -> None:
         """Ends this process, in a signal handler.

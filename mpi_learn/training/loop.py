@@ -39,6 +39,7 @@ from mpi_learn.training.setup import (
 from mpi_learn.training.state import Epoch, EpochReport, State, Stopping
 from mpi_learn.training.tracing import COMMUNICATION, COMPUTE, IDLE, Monitor, combined
 
+OnBegin = Callable[[], None]
 OnEpoch = Callable[[int, dict[str, float]], bool]
 Progress = Callable[[EpochReport], None]
 
@@ -98,7 +99,7 @@ class Training:
             with suppress(OSError):  # the error that ended the training is more important
                 self.timeline.write()
 
-    def run(self, on_epoch: OnEpoch | None, progress: Progress | None) -> None:
+    def run(self, on_epoch: OnEpoch | None, progress: Progress | None, on_begin: OnBegin | None = None) -> None:
         """All epochs that a resumed checkpoint has not finished. Collective.
 
         With ``validation: {mode: thread}``, an epoch is finished after the steps of the next one.
@@ -108,6 +109,9 @@ class Training:
         unfinished: Epoch | None = None
         reason = self.state.ended_by
         self.callbacks.begin(self.state.epoch, self.state.callbacks)
+        with agreed_errors(self.comm):
+            if on_begin is not None:
+                on_begin()
         for number in range(self.state.epoch, self.configuration.epochs):
             if reason is not None:
                 break

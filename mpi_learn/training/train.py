@@ -10,7 +10,7 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.communicators import Communicator, private
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
-from mpi_learn.training.loop import OnEpoch, Progress, Training
+from mpi_learn.training.loop import OnBegin, OnEpoch, Progress, Training
 from mpi_learn.training.result import OnUnsavable, Result, check_saving
 from mpi_learn.training.setup import build_model, load_dataset
 from mpi_learn.training.xla_choice import choose_compiler
@@ -21,6 +21,7 @@ def train(
     comm: Communicator,
     *,
     data: Dataset | None = None,
+    on_begin: OnBegin | None = None,
     on_epoch: OnEpoch | None = None,
     progress: Progress | None = None,
     on_unsavable: OnUnsavable | None = None,
@@ -33,6 +34,7 @@ def train(
         configuration: A validated one, or a training.yaml as a dict, whose paths are relative to the current folder.
         comm: All its ranks call this function with the same configuration.
         data: Samples in memory, used instead of ``configuration.data``; the same on all ranks.
+        on_begin: Called on every rank before the first epoch, when data, model and checkpoint are loaded.
         on_epoch: Called on every rank after every epoch with the number of the epoch, from 0, and its metrics, the same
             on all ranks. It returns whether to stop, the same on all ranks.
         progress: Called on rank 0 after every epoch.
@@ -62,5 +64,5 @@ def train(
             with Training(configuration, own, dataset, model) as training:
                 if on_unsavable is not None:
                     check_saving(own, model, training.layout.workers[0], on_unsavable)
-                training.run(on_epoch, progress)
+                training.run(on_epoch, progress, on_begin)
             return training.result()
