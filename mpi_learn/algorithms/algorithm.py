@@ -36,7 +36,7 @@ class AlgorithmSetup:
     Attributes:
         comm: All ranks of the training.
         rank_layout: The roles of the ranks.
-        weights: The model's weights, (n,) float32, changed in place; on a master those of its centre.
+        weights: The model's weights, (n,) float32, changed in place. A master has no model: the weights that it serves.
         weights_layout: The layout of the weights, with or without counts.
         n_sums: Number of sums that follow the gradient in a step vector.
         n_steps: Steps of a worker per epoch, the same on all workers.

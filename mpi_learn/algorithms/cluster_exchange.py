@@ -49,14 +49,14 @@ class Exchange:
         for partner in partners:
             self._requests.append(leaders.Irecv(self._by_rank[partner], source=partner, tag=WEIGHTS))
             self._requests.append(leaders.Isend(self.snapshot, dest=partner, tag=WEIGHTS))
-        _UNDER_WAY.difference_update([one for one in tuple(_UNDER_WAY) if one._is_released()])
+        _UNDER_WAY.difference_update([one for one in tuple(_UNDER_WAY) if one._has_ended()])
         _UNDER_WAY.add(self)
 
     def is_complete(self) -> bool:
         """Whether all messages have been sent and received. Never waits."""
         self._requests = [request for request in self._requests if not request.Test()]
         if not self._requests:
-            self._release()
+            self._forget()
         return not self._requests
 
     def wait(self) -> None:
@@ -64,7 +64,7 @@ class Exchange:
         for request in self._requests:
             wait(request)
         self._requests = []
-        self._release()
+        self._forget()
 
     def mean(self) -> np.ndarray:
         """The mean of this cluster's and its partners' weights, (n,) float32. The exchange must be complete.
@@ -77,12 +77,12 @@ class Exchange:
         total /= len(self._by_rank)
         return total
 
-    def _release(self) -> None:
-        """After all messages: MPI no longer uses the memory of this exchange."""
+    def _forget(self) -> None:
+        """Lets the memory of this exchange be freed: MPI no longer uses it."""
         _UNDER_WAY.discard(self)
 
-    def _is_released(self) -> bool:
-        """Whether MPI no longer uses the memory of this exchange, also because its communicator has failed."""
+    def _has_ended(self) -> bool:
+        """Tests the remaining requests; returns whether none is left. A request of a failed communicator has ended."""
         self._requests = [request for request in self._requests if not _is_over(request)]
         return not self._requests
 

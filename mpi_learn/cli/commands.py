@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mpi_learn.cli.debug_option import DEBUG, without_debug
 from mpi_learn.cli.error_report import reported
 from mpi_learn.cli.program_options import program_options
 from mpi_learn.cli.terminal import replace_missing_characters
 from mpi_learn.errors import ConfigurationError, UserError
 from mpi_learn.job.exit_status import FINISHED, LaunchMode
-from mpi_learn.job.launch import DEBUG, Launch, launch, start_limit, without_debug, without_n
+from mpi_learn.job.launch import Launch, launch, start_limit, without_n
 from mpi_learn.job.launchers import check_allocation, check_world, launched_rank
 from mpi_learn.job.stop_request import StopRequest
 

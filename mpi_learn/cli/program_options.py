@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mpi_learn import __version__
-from mpi_learn.job.launch import DEBUG
+from mpi_learn.cli.debug_option import DEBUG
 
 
 def _print_version(context: typer.Context, is_wanted: bool) -> None:

@@ -34,16 +34,8 @@ from mpi_learn.job.stop_request import StopRequest
 BLOCKED_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Signals after which ``mpirun`` kills its ranks within half a second; they are blocked in it."""
 
-DEBUG = "--debug"
-"""The option of both programs that shows tracebacks, before or after the command."""
-
 START_S = 600.0
 """All ranks must start within this time in seconds after the first. ``MPI_LEARN_START_S`` overrides it."""
-
-
-def without_debug(arguments: list[str]) -> list[str]:
-    """`arguments` without ``--debug``."""
-    return [argument for argument in arguments if argument != DEBUG]
 
 
 def without_n(arguments: list[str]) -> list[str]:

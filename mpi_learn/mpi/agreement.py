@@ -19,7 +19,7 @@ Found = TypeVar("Found")
 def agreed_errors(comm: Communicator) -> Iterator[None]:
     """Raises an error of one rank on all ranks. Collective over `comm` at the end of the block.
 
-    Communication over `comm` inside the block must not need a rank that may already have raised. An `MPILearnError` is
+    Inside the block, no rank may wait over `comm` for a rank that may already have raised. An `MPILearnError` is
     raised unchanged, and any other error as a `TrainingError` with the rank's traceback. If several ranks raise, the
     error of the lowest rank is raised. `KeyboardInterrupt` and `GeneratorExit` are raised at once, on this rank alone.
     """

@@ -213,8 +213,8 @@ def _offer(own: socket.socket, file: int, is_over: threading.Event) -> None:
 def _withdraw(own: socket.socket, is_over: threading.Event) -> None:
     """Releases the address at once, for example when this process ends and waits for the others.
 
-    Waits until the thread has finished an answer that it has started: threads stop when Python ends, and
-    ``MPI_Finalize`` may then wait for a process that still waits for its answer.
+    Waits for the thread to complete an answer. Python would stop the thread before ``MPI_Finalize``, which would then
+    wait forever for a process that waits for this answer.
     """
     if own.fileno() < 0:  # already withdrawn, or this process was forked by user code
         return

@@ -20,8 +20,8 @@ skips_finalize = False
 """Whether a rank of this job is lost or blocked, so that no call may require all ranks."""
 
 exit_status: int | None = None
-"""The exit status of a process that skips ``MPI_Finalize``. None: 1 after an uncaught exception, else 0, also after
-``sys.exit`` with another status, which cannot be read here."""
+"""The exit status of a process that skips ``MPI_Finalize``. None: 1 after an uncaught exception, otherwise 0. A program
+that calls ``sys.exit`` must set it, because that status cannot be read here."""
 
 
 def skip_finalize(world: MPI.Comm, reachable: Sequence[int] = ()) -> None:

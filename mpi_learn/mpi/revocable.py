@@ -82,7 +82,7 @@ class Revocable(MPI.Intracomm):
         if derived == MPI.COMM_NULL:
             return derived
         mine = next(mine for theirs, mine in KINDS.items() if isinstance(derived, theirs))(derived)
-        mine._parent = self  # keeps this object alive: what was derived from `mine` is only found through it
+        mine._parent = self  # kept alive: a `Revoke` of its own parent finds `mine` only through it
         self._children = [reference for reference in self._children if reference() not in (None, MPI.COMM_NULL)]
         self._children.append(weakref.ref(mine))
         return cast(Kind, mine)

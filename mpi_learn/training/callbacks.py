@@ -106,8 +106,8 @@ class Callbacks:
             is_copy: Whether the callbacks have received copies of the weights and the state: changes would be lost.
 
         Raises:
-            ConfigurationError: Callbacks have changed the weights while other ranks have copies, or weights or state if
-                `is_copy`.
+            ConfigurationError: Callbacks have changed the weights of this rank, and there are others; or, if `is_copy`,
+                they have changed the weights or the state.
         """
         self.model.take_current()
         now = self.model.state.floats()

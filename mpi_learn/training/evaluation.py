@@ -49,7 +49,10 @@ class Validator:
         self._thread = ThreadPoolExecutor(1, "validation") if self.is_threaded and copy is not None else None
 
     def begin(self) -> Finish:
-        """Begins to validate the present weights. They may change before the end only if `is_threaded`."""
+        """Begins to validate the present weights.
+
+        Only if `is_threaded`, the weights may change before the end of the validation.
+        """
         copy = self.copy
         if self._thread is None or copy is None:
             return lambda: self._finish(lambda: self._sums(self.model))

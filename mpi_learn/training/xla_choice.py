@@ -31,8 +31,8 @@ TIMING_S = 2.0
 def choose_compiler(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset, model: Model) -> None:
     """Lets XLA compile the model's step if the configuration says so, or with ``auto`` if it is faster.
 
-    All workers make the same choice: XLA if the sum of their times with it is less than `GAIN` times that without it.
-    Weights and state do not change. Collective over `comm`.
+    All workers make the same choice. XLA is faster if it takes less than the fraction `GAIN` of the time, summed over
+    all workers. Weights and state do not change. Collective over `comm`.
     """
     workers = rank_layout_of(configuration.algorithm, comm.size).workers
     is_worker = comm.rank in workers and model.can_use_xla

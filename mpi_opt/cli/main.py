@@ -13,9 +13,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from mpi_learn.cli.debug_option import DEBUG, without_debug
 from mpi_learn.cli.terminal import replace_missing_characters
 from mpi_learn.job.exit_status import FAILED, FINISHED, INTERRUPTED, INVALID, LaunchMode
-from mpi_learn.job.launch import DEBUG, Launch, launch, start_limit, without_debug
+from mpi_learn.job.launch import Launch, launch, start_limit
 from mpi_learn.job.launchers import is_launched, launched_rank
 from mpi_learn.job.stop_request import StopRequest, ignored_requests
 from mpi_opt.errors import MPILearnError, without_passwords

@@ -83,7 +83,7 @@ class FirstCentre(Centre):
         self._round = GradientSum(weights.size) if in_rounds else None
 
     def begin_epoch(self) -> None:
-        """All workers begin with these weights."""
+        """Restarts the version: all ranks have the weights of `Algorithm.synchronize`."""
         self.version = 0
 
     def absorb(self, vector: np.ndarray, batch_weight: float) -> None:
@@ -125,7 +125,7 @@ class LowerCentre(Centre):
         self._sum = GradientSum(weights.size)
 
     def begin_epoch(self) -> None:
-        """All ranks begin with the first master's weights."""
+        """Restarts both versions: all ranks have the weights of `Algorithm.synchronize`."""
         self.version = self.link.version = 0
 
     def absorb(self, vector: np.ndarray, batch_weight: float) -> None:
@@ -156,7 +156,7 @@ class GradientWorker(Worker):
         self.link = link
 
     def begin_epoch(self, weights: np.ndarray) -> None:
-        """The epoch begins with the master's weights."""
+        """Restarts the version: all ranks have the weights of `Algorithm.synchronize`."""
         self.link.version = 0
 
     def step(self, weights: np.ndarray, gradient: np.ndarray, batch_weight: float) -> bool:
@@ -178,7 +178,7 @@ class LocalStepsWorker(Worker):
         self._sum = GradientSum(n)
 
     def begin_epoch(self, weights: np.ndarray) -> None:
-        """The epoch begins with the master's weights."""
+        """Restarts the version, as in `GradientWorker`, and the sum."""
         self.link.version = 0
         self._sum.clear()
 

@@ -125,7 +125,7 @@ class EnergyWorker(Worker):
         self._n_steps = 0
 
     def begin_epoch(self, weights: np.ndarray) -> None:
-        """The epoch begins with the centre's weights, from which the first step is measured."""
+        """Measures the first step from the centre's weights."""
         self._start[:] = weights
         self._n_steps = 0
         if not self._n_exchanges[0]:

@@ -14,9 +14,9 @@ from mpi_learn.algorithms.parameter_server.centre import Centre
 from mpi_learn.mpi.collectives import receive_into, send_from
 from mpi_learn.mpi.communicators import Communicator
 
-PULL, PUSH, SWAP, NEXT, DONE, FAILED, VECTOR, ANSWER = range(11, 19)
+PULL, PUSH, SWAP, NEXT, DONE, FAILED_EPOCH, VECTOR, ANSWER = range(11, 19)
 """Tags. A worker requests the weights (PULL) or its next samples (NEXT), sends a vector (PUSH, or SWAP to receive an
-answer), and reports the end of its epoch (DONE, FAILED). VECTOR follows a header. ANSWER is a header of a master."""
+answer), and reports the end of its epoch (DONE, FAILED_EPOCH). VECTOR follows a header. ANSWER is a master's header."""
 
 
 def make_header(first: float = 0, second: float = 0) -> np.ndarray:
@@ -30,7 +30,7 @@ def make_header(first: float = 0, second: float = 0) -> np.ndarray:
 
 
 NO_ANSWER = make_header(-1, -1)
-"""The header that says that a rank failed, so that no vector follows, or that all samples have been dealt."""
+"""The answer of a master if a rank failed; no vector follows it. In the answer to NEXT also: no samples are left."""
 
 
 class Link(ABC):
@@ -145,7 +145,7 @@ class RemoteLink(Link):
         return slice(int(header[0]), int(header[1])) if header[0] >= 0 else None
 
     def end_epoch(self, *, has_failed: bool) -> None:
-        send_from(self.comm, make_header(), self.master, FAILED if has_failed else DONE)
+        send_from(self.comm, make_header(), self.master, FAILED_EPOCH if has_failed else DONE)
 
     def _send(self, vector: np.ndarray, tag: int, batch_weight: float) -> None:
         """Sends a header and a vector."""

@@ -13,7 +13,7 @@ from mpi_learn.algorithms.parameter_server.centre import Centre
 from mpi_learn.algorithms.parameter_server.link import (
     ANSWER,
     DONE,
-    FAILED,
+    FAILED_EPOCH,
     NEXT,
     NO_ANSWER,
     PULL,
@@ -77,9 +77,9 @@ class Server:
         while self._active:
             source, tag = receive_into(self.comm, header)
             self._unanswered = source if tag in (PULL, SWAP, NEXT) else None
-            if tag in (DONE, FAILED):
+            if tag in (DONE, FAILED_EPOCH):
                 self._active.discard(source)
-                self.has_failure |= tag == FAILED
+                self.has_failure |= tag == FAILED_EPOCH
             elif tag == NEXT:
                 self._send_part(source, deal)
             else:
