@@ -263,6 +263,9 @@ class GanState:
             network.set_integers(values)
             values = values[network.integers().size :]
 
+    def random_mask(self) -> np.ndarray:
+        return joined([False, *(network.random_mask() for network in self._both)], np.bool_)
+
 
 def check_pair(built: Any, specification: str) -> None:
     """Raises ModelError unless the user's function returned both models."""

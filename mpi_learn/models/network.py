@@ -39,6 +39,9 @@ class ModelState(Protocol):
     def set_integers(self, values: np.ndarray) -> None:
         """Replaces them by the first elements of `values`."""
 
+    def random_mask(self) -> np.ndarray:
+        """Whether each of the integers belongs to the state of a random generator, bool; the others are counters."""
+
 
 def joined(arrays: Iterable[Any], dtype: type) -> np.ndarray:
     """Copies the elements of all arrays, tensors or variables into one vector."""

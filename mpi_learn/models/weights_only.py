@@ -48,6 +48,9 @@ class StateOnly:
     def set_integers(self, values: np.ndarray) -> None:
         self._integers[:] = values
 
+    def random_mask(self) -> np.ndarray:
+        return np.zeros(self._integers.size, np.bool_)
+
 
 class WeightsOnly(Model):
     """The weights of a model with which other ranks compute. The model itself is built on request.

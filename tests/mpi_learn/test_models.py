@@ -149,6 +149,29 @@ def test_moving_numbers_and_counters_come_back_as_they_were(case):
     np.testing.assert_array_equal(model.state.integers(), integers)
 
 
+COUNTED = {
+    "keras": (f"{KERAS}:build_model", {"dropout": 0.5}, "sparse_categorical_crossentropy", [], (X64,), (CLASSES,)),
+    "keras global generator": (f"{KERAS}:build_noisy", {}, "mse", [], (X3,), (X3[:, 0],)),
+    "keras without random numbers": (f"{KERAS}:build_annealed", {}, None, [], (X3,), (X3[:, 0],)),
+    "torch": (f"{TORCH}:build_classes", {"norm": True, "dropout": 0.5}, "cross_entropy", [], (X64,), (CLASSES,)),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_random_states_are_told_apart_from_counters(name):
+    """Every model has one counter, of its steps, which is the same on all ranks; random states differ."""
+    states = []
+    for stream in (0, 1):
+        model = made(*COUNTED[name], stream=stream)
+        for _ in range(2):
+            model.gradient(*COUNTED[name][-2:])
+        is_random = model.state.random_mask()
+        states.append(model.state.integers())
+        assert states[-1][~is_random].tolist() == [2]
+    assert not (states[0] != states[1])[~is_random].any()
+    assert is_random.any() == (states[0] != states[1]).any()
+
+
 def test_buffer_that_forward_replaces_is_read_and_restored():
     model = made(f"{TORCH}:build_centred", {}, "mse", [], (X3,), (X3[:, 0],))
     model.gradient((X3,), (X3[:, 0],))

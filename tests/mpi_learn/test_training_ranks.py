@@ -99,6 +99,32 @@ class RecordingState:
     def set_integers(self, values):
         pass
 
+    def random_mask(self):
+        return np.zeros(1, bool)
+
+
+class CountingState(RecordingState):
+    """With two integers: the number of steps, and the state of a random generator that no other run has."""
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.fresh = self.random = np.random.default_rng().integers(1 << 62)
+
+    def integers(self):
+        return np.array([len(self.model.samples_of_steps) + self.model.steps_before, self.random])
+
+    def set_integers(self, values):
+        self.model.steps_before, self.random = (int(value) for value in values[:2])
+
+    def random_mask(self):
+        return np.array([False, True])
+
+
+class CountingModel(LinearModel):
+    def __init__(self, rank):
+        super().__init__(rank)
+        self.steps_before, self.state = 0, CountingState(self)
+
 
 def dataset():
     rng = np.random.default_rng(0)
@@ -226,6 +252,47 @@ def test_a_model_that_raises_at_any_call_ends_the_training_on_all_ranks(
     is_master = rank == 0 and name in ("downpour", "gem in groups")
     assert n_failed > 0 or is_master
     assert [one.name for one in threading.enumerate() if one.name.startswith("validation")] == []
+
+
+@pytest.mark.parametrize("algorithm", ["allreduce", "downpour"])
+def test_a_resume_on_fewer_ranks_continues_counters_and_begins_random_numbers_again(
+    build, monkeypatch, tmp_path, algorithm
+):
+    """The master of `downpour`, rank 0, has no counters."""
+    monkeypatch.setattr("tests.mpi_learn.test_training_ranks.SIZES", SIZES._replace(n_integers=2))
+    models = {}
+    build(lambda rank: models.setdefault(rank, CountingModel(rank)))
+
+    def run(n_ranks, epochs):
+        models.clear()
+        configuration = configured(epochs=epochs, algorithm=algorithm, checkpoint={"path": str(tmp_path)})
+        run_ranks(n_ranks, lambda comm: train(configuration, comm, data=dataset()))
+        return list(models.values())
+
+    before = len(run(4, 1)[0].samples_of_steps)
+    for model in run(3, 2):
+        assert model.steps_before == before > 0
+        assert model.state.random == model.state.fresh
+
+
+def test_workers_of_a_resumed_training_are_compiled_as_before(build, tmp_path):
+    """The master, rank 0, compiles nothing. The choice by timing could be another one."""
+
+    def run(epochs, uses_xla):
+        chosen = []
+
+        def make(rank):
+            model = LinearModel(rank)
+            model.can_use_xla, model.uses_xla, model.compile_step = True, uses_xla, chosen.append
+            return model
+
+        build(make)
+        configuration = configured(epochs=epochs, algorithm="downpour", checkpoint={"path": str(tmp_path)})
+        run_ranks(3, lambda comm: train(configuration, comm, data=dataset()))
+        return chosen
+
+    assert run(1, uses_xla=True) == []
+    assert run(2, uses_xla=False) == [True, True]
 
 
 def test_messages_of_the_caller_are_not_taken_by_a_training(build):

@@ -189,6 +189,9 @@ class KerasNetwork:
     def set_integers(self, values: np.ndarray) -> None:
         assign(self._integers, values)
 
+    def random_mask(self) -> np.ndarray:
+        return joined((np.full(variable.shape, variable.name == SEED_STATE) for variable in self._integers), np.bool_)
+
     def outputs(self, x: Arrays) -> Outputs:
         outputs = self.model(named(tensors(x), ()))
         self.bind()

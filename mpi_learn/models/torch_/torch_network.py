@@ -151,6 +151,9 @@ class TorchNetwork:
         n_random = len(torch.get_rng_state())
         torch.set_rng_state(torch.from_numpy(values[n : n + n_random].astype(np.uint8)))
 
+    def random_mask(self) -> np.ndarray:
+        return np.arange(self.integers().size) >= joined(self._state(is_real=False), np.int64).size
+
     def parts(self, flat: Any) -> list[Any]:
         return self.parameters  # views of the flat vector
 

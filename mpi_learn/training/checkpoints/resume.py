@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mpi_learn.algorithms.algorithm import Algorithm
+from mpi_learn.algorithms.rank_layout import rank_layout_of
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
@@ -53,6 +54,7 @@ class Checkpointing:
     ) -> None:
         self.configuration, self.comm = configuration, comm
         self.model, self.algorithm, self.state, self.rate = model, algorithm, state, rate
+        self.first_worker = rank_layout_of(configuration.algorithm, comm.size).workers[0]
 
     def is_due(self, epoch: int) -> bool:
         """Whether a checkpoint is written after an epoch, counted from 0."""
@@ -66,9 +68,10 @@ class Checkpointing:
         with agreed_errors(self.comm):
             integers, own = self.model.state.integers(), self.algorithm.rank_state()
         of_ranks = self.comm.gather(integers, root=0)
+        uses_xla = self.comm.bcast(self.model.uses_xla, root=self.first_worker)  # a master has no step
         with agreed_errors(self.comm), gather_arrays(self.comm, own) as rank_arrays:
             if of_ranks is not None:
-                save_checkpoint(section.path, self._snapshot(np.stack(of_ranks)), rank_arrays)
+                save_checkpoint(section.path, self._snapshot(np.stack(of_ranks), uses_xla), rank_arrays)
 
     def resume(self) -> None:
         """Continues from a checkpoint if there is one. Collective.
@@ -97,11 +100,12 @@ class Checkpointing:
             else:
                 self._restore(found, f"checkpoint {section.start_from}")
 
-    def _snapshot(self, integers: np.ndarray) -> SavedTraining:
+    def _snapshot(self, integers: np.ndarray, uses_xla: bool) -> SavedTraining:
         """The training as it is now.
 
         Args:
             integers: (ranks, n) int64, the integers of every rank's `Model.state`.
+            uses_xla: `Model.uses_xla` of the workers.
         """
         model, stopping = self.model, self.state.stopping
         arrays = {"weights": model.weights, "batch_statistics": model.state.floats(), "counters": integers}
@@ -120,7 +124,8 @@ class Checkpointing:
             "learning_rate": self.rate.chosen,
             "shapes": model.layout.shapes,
             "training": self.configuration.model_dump(mode="json"),
-            "uses_xla": model.uses_xla,
+            "uses_xla": uses_xla,
+            "first_worker": self.first_worker,
         }
         return SavedTraining(metadata, arrays)
 
@@ -142,8 +147,7 @@ class Checkpointing:
             )
         self.model.weights[:] = arrays["weights"]
         self.model.state.set_floats(arrays["batch_statistics"])
-        if arrays["counters"].shape == (self.comm.size, len(self.model.state.integers())):
-            self.model.state.set_integers(arrays["counters"][self.comm.rank])  # else: fresh random numbers
+        self._restore_integers(arrays["counters"], int(checkpoint.metadata.get("first_worker", 0)))
         for name, array in self.algorithm.state().items():
             if f"algorithm.{name}" in arrays:
                 array[...] = arrays[f"algorithm.{name}"]
@@ -152,6 +156,22 @@ class Checkpointing:
         self.state.steps_s = checkpoint.metadata.get("steps_s", 0.0)
         self.state.n_samples = checkpoint.metadata.get("n_samples", 0)
         self.state.history.columns = dict(checkpoint.metadata["history"])
+
+    def _restore_integers(self, saved: np.ndarray, first_worker: int) -> None:
+        """Restores the integers of the model's state; with another number of ranks, random states begin again.
+
+        Args:
+            saved: (ranks, n) int64.
+            first_worker: The row of the first worker.
+        """
+        state = self.model.state
+        n_ranks, n = saved.shape
+        if n != len(state.integers()):  # written by a version with other integers
+            return
+        if n_ranks == self.comm.size:
+            state.set_integers(saved[self.comm.rank])
+        else:
+            state.set_integers(np.where(state.random_mask(), state.integers(), saved[first_worker]))
 
     def _restore_same(self, checkpoint: SavedTraining, rank_arrays: NamedArrays, where: str) -> None:
         """Restores the part of a checkpoint that is valid only for the same training."""
