@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import re
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mpi_learn.errors import ConfigurationError, UserError
 
 MAX_NAME_BYTES = 230
 """The longest name of a file, to which suffixes are added: file systems allow 255 bytes."""
+
+ABANDONED_S = 3600.0
+"""A process that writes a file writes to it more often than this, in seconds."""
 
 
 def file_name(text: str) -> str:
@@ -85,12 +90,32 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Readers never see an incomplete file. The temporary file has the suffix of `path`.
     """
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    temporary = path.with_name(_temporary_name(path.name, str(os.getpid())))
     try:
         yield temporary
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def temporary_files(path: Path) -> list[Path]:
+    """The temporary files of `replacing` for `path`: of processes that write it now, or were killed while they did."""
+    return list(path.parent.glob(_temporary_name(glob.escape(path.name), "[0-9]*")))
+
+
+def remove_abandoned(path: Path) -> None:
+    """Removes the temporary files of `replacing` for `path` that no process has written to for `ABANDONED_S`.
+
+    The age decides, and not the number of the process, because it may run on another host.
+    """
+    for file in temporary_files(path):
+        with suppress(OSError):  # for example because another process has removed or renamed it
+            if time.time() - file.stat().st_mtime > ABANDONED_S:
+                file.unlink()
+
+
+def _temporary_name(name: str, process: str) -> str:
+    return f".{Path(name).stem}.{process}{Path(name).suffix}"
 
 
 def write_whole(path: Path, text: str) -> None:

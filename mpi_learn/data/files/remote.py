@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import glob
 import hashlib
 import os
 import shutil
@@ -17,7 +16,7 @@ from typing import Any, TypeVar
 
 from mpi_learn.errors import DataError, UserError
 from mpi_learn.settings.optional_packages import imported
-from mpi_learn.settings.paths import replacing
+from mpi_learn.settings.paths import replacing, temporary_files
 
 N_TRIES = 3
 PAUSE_S = 1.0
@@ -175,8 +174,8 @@ def _is_last(lock: int) -> bool:
 
 def _fetch(url: str, system: Any, path: str, target: Path) -> None:
     """Copies the file. The caller holds its lock exclusively."""
-    for left in target.parent.glob(f".{glob.escape(target.name)}.[0-9]*"):  # left by processes that died
-        left.unlink()
+    for abandoned in temporary_files(target):  # by processes that were killed
+        abandoned.unlink()
     with replacing(target) as aside:
         _tried(url, lambda: system.get_file(path, str(aside)))
 

@@ -24,6 +24,7 @@ from mpi_learn.data.files import remote
 from mpi_learn.data.files.data_plan import count_samples
 from mpi_learn.data.loading import load
 from mpi_learn.errors import DataError, UserError
+from tests.mpi_learn.killed_writer import killed_while_writing
 from tests.mpirun import patient_s, run
 from tests.world import in_world
 
@@ -261,11 +262,11 @@ def test_partial_copies_of_a_dead_process_are_removed(remote_folder, tmp_path):
     with remote.Copies(cache, True) as copies:
         path = copies.path(url)
     path.unlink()
-    begun = path.with_name(f".{path.name}.12345")
-    begun.write_bytes(b"half of it")
+    killed_while_writing(path)
+    assert len(list(cache.glob(".*.h5"))) == 1
     with remote.Copies(cache, True) as copies:
         assert copies.path(url) == path
-    assert not begun.exists()
+    assert not list(cache.glob(".*.h5"))
     assert path.exists()
 
 
