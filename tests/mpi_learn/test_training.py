@@ -8,6 +8,7 @@ import math
 import os
 import pickle
 import resource
+import time
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,11 @@ from mpi_learn import train
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ConfigurationError, DataError, ModelError, SavingError, TrainingError, UserError
-from mpi_learn.training.checkpoints.checkpoint_file import load_checkpoint, save_checkpoint
+from mpi_learn.training.checkpoints.checkpoint_file import SavedTraining, load_checkpoint, save_checkpoint
+from mpi_learn.training.checkpoints.resume import check_same
 from mpi_learn.training.configuration import read_configuration
 from tests.mpi_learn.configurations_for_tests import CLASSES, KERAS, NUMBERS
+from tests.mpi_learn.killed_writer import killed_while_writing
 from tests.mpi_learn.models_for_tests import digits, line
 
 HERE = Path(__file__).parent
@@ -217,11 +220,35 @@ def test_checkpoint_of_another_training_is_refused_unless_started_from(comm, tmp
     first = NUMBERS | {"epochs": 2, "checkpoint": {"path": str(tmp_path / "a")}}
     train(first, comm, data=line())
     other = first | {"optimizer": {"name": "adam", "learning_rate": 0.5}, "epochs": 3}
-    with pytest.raises(ConfigurationError, match="another optimizer"):
+    with pytest.raises(ConfigurationError, match=r"another optimizer\.learning_rate: 0\.02, now 0\.5\n") as caught:
         train(other, comm, data=line())
+    assert "checkpoint.start_from" in caught.value.cure
     start = {"path": str(tmp_path / "b"), "start_from": str(tmp_path / "a")}
     result = train(other | {"checkpoint": start}, comm, data=line())
     assert len(result.history["loss"]) == 3
+
+
+OTHER = {
+    "moved folder": (
+        {"data": {"train": ["/new/a.h5", "/b.h5"], "features": "x", "labels": "y"}},
+        r"another data\.train\[0\]: '/old/a\.h5', now '/new/a\.h5'",
+    ),
+    "more files": (
+        {"data": {"train": ["/old/a.h5"], "features": "x", "labels": "y"}},
+        r"another data\.train: \['/old/a\.h5', '/b\.h5'\], now \['/old/a\.h5'\]",
+    ),
+    "argument removed": ({"parameters": {}}, r"another parameters\.units: 4, now None"),
+    "algorithm": ({"algorithm": "downpour"}, r"another algorithm\.name: 'allreduce', now 'downpour'"),
+}
+
+
+@pytest.mark.parametrize(("changes", "said"), OTHER.values(), ids=OTHER)
+def test_changed_key_of_a_checkpoints_training_is_named_with_its_values(changes, said):
+    data = {"train": ["/old/a.h5", "/b.h5"], "features": "x", "labels": "y"}
+    then = NUMBERS | {"parameters": {"units": 4}, "data": data}
+    one, other = (read_configuration(each).model_dump(mode="json") for each in (then, then | changes))
+    with pytest.raises(ConfigurationError, match=said):
+        check_same(one, other, "checkpoint")
 
 
 @pytest.mark.parametrize("before", ["sgd", "adagrad", "rmsprop"])
@@ -514,12 +541,40 @@ def test_checkpoint_without_an_array_of_a_rank_is_refused(comm, tmp_path):
         train(configuration, comm, data=line())
 
 
+def damaged_array_of_a_rank(content: bytes) -> bytes:
+    place = content.index(b"rank.0.held_back") + 300
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+DAMAGED = {
+    "empty": lambda content: b"",
+    "text": lambda content: b"nothing",
+    "first half": lambda content: content[: len(content) // 2],
+    "array of a rank": damaged_array_of_a_rank,
+}
+
+
+@pytest.mark.parametrize("damaged", DAMAGED.values(), ids=DAMAGED)
+def test_damaged_checkpoint_is_refused(comm, tmp_path, damaged):
+    algorithm = {"name": "allreduce", "compression": "top-k"}
+    configuration = NUMBERS | {"algorithm": algorithm, "epochs": 1, "checkpoint": {"path": str(tmp_path)}}
+    train(configuration, comm, data=line())
+    file = tmp_path / "checkpoint.npz"
+    file.write_bytes(damaged(file.read_bytes()))
+    with pytest.raises(
+        ConfigurationError, match=r"checkpoint\.npz: this is not a checkpoint, or it is damaged"
+    ) as caught:
+        train(configuration | {"epochs": 2}, comm, data=line())
+    assert "remove it" in caught.value.cure
+
+
+@pytest.mark.parametrize("name", ["batch_statistics", "counters"])
 @pytest.mark.parametrize("key", ["path", "start_from"])
-def test_checkpoint_of_an_earlier_format_is_refused(comm, tmp_path, key):
+def test_checkpoint_of_an_earlier_format_is_refused(comm, tmp_path, key, name):
     first, configuration = tmp_path / "first", NUMBERS | {"epochs": 1}
     train(configuration | {"checkpoint": {"path": str(first)}}, comm, data=line())
     saved = load_checkpoint(first)
-    saved.arrays["moving"] = saved.arrays.pop("batch_statistics")
+    saved.arrays["moving"] = saved.arrays.pop(name)
     save_checkpoint(first, saved, [])
     section = {"path": str(tmp_path / "second")} | {key: str(first)}
     with pytest.raises(ConfigurationError, match="another version of MPI Learn has written this checkpoint"):
@@ -550,6 +605,16 @@ def test_checkpoint_that_cannot_be_written_leaves_the_last_one(comm, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert [file.name for file in tmp_path.iterdir()] == ["checkpoint.npz"]
     assert load_checkpoint(tmp_path).metadata["epoch"] == 1
+
+
+def test_what_a_killed_job_has_begun_to_write_is_removed_but_not_what_another_one_writes(tmp_path):
+    save_checkpoint(tmp_path, SavedTraining({}, {}), [])
+    abandoned = killed_while_writing(tmp_path / "checkpoint.npz")
+    recent = killed_while_writing(tmp_path / "checkpoint.npz")
+    an_hour_ago = time.time() - 3601
+    os.utime(abandoned, (an_hour_ago, an_hour_ago))
+    save_checkpoint(tmp_path, SavedTraining({}, {}), [])
+    assert set(tmp_path.iterdir()) == {tmp_path / "checkpoint.npz", recent}
 
 
 def test_checkpoint_without_an_array_of_the_optimizer_is_refused(comm, tmp_path):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mpi_learn.errors import ConfigurationError, SavingError
-from mpi_learn.settings.paths import replacing
+from mpi_learn.settings.paths import remove_abandoned, replacing
 
 FILE = "checkpoint.npz"
 METADATA = "metadata"
@@ -54,6 +55,7 @@ def save_checkpoint(folder: Path, checkpoint: SavedTraining, rank_arrays: Iterab
     file = folder / FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(file)  # each is as large as a checkpoint
         with replacing(file) as temporary, temporary.open("wb") as stream:
             with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
                 _write(archive, "", {METADATA: text} | checkpoint.arrays)
@@ -76,23 +78,33 @@ def load_checkpoint(folder: Path) -> SavedTraining | None:
     file = folder / FILE
     if not file.is_file():
         return None
-    try:
-        with np.load(file, allow_pickle=False) as content:
-            arrays = {
-                name: np.asarray(content[name], order="C") for name in content.files if not name.startswith(OF_RANK)
-            }
+    with _errors_of(file), np.load(file, allow_pickle=False) as content:
+        arrays = {name: np.asarray(content[name], order="C") for name in content.files if not name.startswith(OF_RANK)}
         return SavedTraining(json.loads(arrays.pop(METADATA).tobytes()), arrays)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise ConfigurationError(
-            f"this is not a checkpoint: {error}", where=str(file), cure="remove it, or write another checkpoint.path"
-        ) from error
 
 
 def load_rank_arrays(folder: Path, rank: int) -> NamedArrays:
-    """The arrays of one rank in the checkpoint in `folder`."""
-    prefix = f"{OF_RANK}{rank}."
-    with np.load(folder / FILE, allow_pickle=False) as content:
+    """The arrays of one rank in the checkpoint in `folder`.
+
+    Raises:
+        ConfigurationError: The file is damaged.
+    """
+    file, prefix = folder / FILE, f"{OF_RANK}{rank}."
+    with _errors_of(file), np.load(file, allow_pickle=False) as content:
         return {name.removeprefix(prefix): content[name] for name in content.files if name.startswith(prefix)}
+
+
+@contextmanager
+def _errors_of(file: Path) -> Iterator[None]:
+    """Converts the exceptions of reading a file that is no checkpoint, or a damaged one."""
+    try:
+        yield
+    except (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile) as error:
+        raise ConfigurationError(
+            f"this is not a checkpoint, or it is damaged: {error}",
+            where=str(file),
+            cure="remove it, or write another checkpoint.path",
+        ) from error
 
 
 def _write(archive: zipfile.ZipFile, prefix: str, arrays: NamedArrays) -> None:

@@ -34,6 +34,9 @@ MAY_DIFFER = ("epochs", "checkpoint", "early_stopping", "target", "validation", 
 """Keys of the configuration that may change between an interruption and its continuation."""
 LASTING_ENDS = ("early_stopping", "target")
 """Sections of the configuration that end a training for good: the same command trains no further epoch."""
+ARRAYS = {"weights", "batch_statistics", "counters"}
+METADATA = {"epoch", "history", "shapes", "stopping", "training"}
+"""The parts that every checkpoint has."""
 RANK_ARRAYS = 21
 """Tag of the messages with the arrays of one rank."""
 Kinds = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
@@ -91,14 +94,15 @@ class Checkpointing:
         if found is None:
             return
         with agreed_errors(self.comm):
+            where = f"checkpoint {section.path if is_same else section.start_from}"
+            check_format(found, where)
             if is_same:
-                where = f"checkpoint {section.path}"
                 rank_arrays = scatter_arrays(self.comm, section.path, len(found.arrays["counters"]))
                 check_same(found.metadata["training"], self.configuration.model_dump(mode="json"), where)
                 self._restore(found, where)
                 self._restore_same(found, rank_arrays, where)
             else:
-                self._restore(found, f"checkpoint {section.start_from}")
+                self._restore(found, where)
 
     def _snapshot(self, integers: np.ndarray, uses_xla: bool) -> SavedTraining:
         """The training as it is now.
@@ -132,12 +136,6 @@ class Checkpointing:
     def _restore(self, checkpoint: SavedTraining, where: str) -> None:
         """Fills model, algorithm and history from a checkpoint of any training of the same model."""
         arrays, shapes = checkpoint.arrays, tuple(tuple(shape) for shape in checkpoint.metadata["shapes"])
-        if "batch_statistics" not in arrays:
-            raise ConfigurationError(
-                "another version of MPI Learn has written this checkpoint",
-                where=where,
-                cure="give the path of an empty folder",
-            )
         has_same_weights = shapes == self.model.layout.shapes
         if not has_same_weights or arrays["batch_statistics"].shape != self.model.state.floats().shape:
             raise ConfigurationError(
@@ -295,6 +293,16 @@ def scatter_arrays(comm: Communicator, folder: Path, n_ranks: int) -> NamedArray
     return mine
 
 
+def check_format(checkpoint: SavedTraining, where: str) -> None:
+    """Raises ConfigurationError if a checkpoint lacks what every checkpoint of this version has."""
+    if not (checkpoint.arrays.keys() >= ARRAYS and checkpoint.metadata.keys() >= METADATA):
+        raise ConfigurationError(
+            "another version of MPI Learn has written this checkpoint",
+            where=where,
+            cure="give the path of an empty folder",
+        )
+
+
 def check_complete(names: Iterable[str], saved: NamedArrays, where: str) -> None:
     """Raises ConfigurationError if a checkpoint of the same training lacks an array of its algorithm."""
     for name in names:
@@ -313,8 +321,22 @@ def check_same(then: dict[str, Any], now: dict[str, Any], where: str) -> None:
         then = TrainingConfiguration.model_validate(then).model_dump(mode="json")
     for key in now:
         if key not in MAY_DIFFER and then.get(key) != now[key]:
+            name, before, after = first_difference(key, then.get(key), now[key])
             raise ConfigurationError(
-                f"it belongs to a training with another {key}: {then.get(key)!r}, now {now[key]!r}",
+                f"it belongs to a training with another {name}: {before!r}, now {after!r}",
                 where=where,
-                cure="give another checkpoint.path, or `resume: false` to start again",
+                cure="give another checkpoint.path, and this one as checkpoint.start_from to begin with its weights, "
+                "or write `resume: false` to start again",
             )
+
+
+def first_difference(name: str, one: Any, other: Any) -> tuple[str, Any, Any]:
+    """The first part in which two different values of a key differ: its name, such as ``data.train[0]``, and both."""
+    parts: Iterable[tuple[str, Any, Any]] = ()
+    if isinstance(one, dict) and isinstance(other, dict):
+        keys = sorted(other | one, key=lambda key: key != "name")  # a section with another name has other keys
+        parts = ((f"{name}.{key}", one.get(key), other.get(key)) for key in keys)
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        parts = ((f"{name}[{index}]", *pair) for index, pair in enumerate(zip(one, other, strict=True)))
+    different = next((part for part in parts if part[1] != part[2]), None)
+    return (name, one, other) if different is None else first_difference(*different)
