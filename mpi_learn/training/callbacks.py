@@ -44,10 +44,19 @@ class Callbacks:
         with agreed_errors(comm):
             if comm.rank == first:
                 for callback in map(component, wanted):
-                    made = _make_callback(callback, model.framework, rate.fixed_by)
+                    made = _make_callback(callback, model.framework)
                     (self._of_keras if is_keras_callback(made) else self._functions).append(made)
             for callback in self._of_keras:
                 callback.set_params({"epochs": epochs, "verbose": 0})
+
+    def check_rate(self) -> None:
+        """Checks that no callback sets a learning rate that cannot be set. To be called when the optimizer exists.
+
+        Raises:
+            ConfigurationError: A callback would set it; on the first worker.
+        """
+        for callback in self._of_keras:
+            check_keras_callback(callback, self.rate.fixed_by)
 
     def begin(self, epoch: int, state: Sequence[Mapping[str, float]] = ()) -> None:
         """Before the first epoch of this run, with the `state` in the checkpoint of an earlier one. Collective."""
@@ -172,7 +181,7 @@ def as_after(epoch: Epoch | None, model: Model) -> Iterator[None]:
         model.state.set_floats(statistics)
 
 
-def _make_callback(wanted: Component, framework: str, fixed_by: str) -> Any:
+def _make_callback(wanted: Component, framework: str) -> Any:
     if wanted.is_own:
         made = make_component(wanted, 3)
     elif framework == "keras":
@@ -182,7 +191,7 @@ def _make_callback(wanted: Component, framework: str, fixed_by: str) -> Any:
             f"there is no callback {wanted.name}", where="callbacks", cure="write file.py:function"
         )
     if is_keras_callback(made):
-        check_keras_callback(made, fixed_by)
+        check_keras_callback(made, fixed_by="")
     elif not callable(made):
         raise ConfigurationError(
             f"expected a callback, found {type(made).__name__}",

@@ -218,11 +218,13 @@ class TrainingConfiguration(Section):
     def check_metric(self, name: str, where: str) -> None:
         """Raises ConfigurationError unless `name` is one of `metric_names`, or may be one.
 
-        Without ``loss:``, a model may have metrics that are known only when it is built.
+        Without ``loss:``, a model may have metrics that are known only when it is built. So are the names of the losses
+        of several outputs, such as ``energy_loss``, unless ``loss:`` is a mapping.
         """
         known, plain = self.metric_names(), name.removeprefix("val_")
+        may_exist = self.loss is None or (plain.endswith("_loss") and not isinstance(self.loss, dict))
         lacks_validation = name != plain and not self.has_validation_data
-        if name in known or (self.loss is None and not lacks_validation):
+        if name in known or (may_exist and not lacks_validation):
             return
         cures = []
         if plain not in known:

@@ -82,6 +82,7 @@ class Training:
             )
             with agreed_errors(comm):  # the collectives of `make_algorithm` come before code that may raise
                 self.algorithm = make_algorithm(configuration.algorithm, setup)
+                self.callbacks.check_rate()
             self.checkpointing = Checkpointing(configuration, comm, model, self.algorithm, self.state, self.rate)
             self.stopped_by = "epochs"
             self.monitor, self._n_samples = Monitor(), 0  # samples of this rank in the current epoch

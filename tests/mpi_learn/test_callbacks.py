@@ -144,6 +144,11 @@ REFUSED = {
         f"{FILE}:halved_once",
         "the optimizer has a schedule of its own",
     ),
+    "plateau and schedule of the optimizer": (
+        KERAS | {"optimizer": f"{HERE}/optimizers_for_tests.py:with_schedule"},
+        "ReduceLROnPlateau",
+        "ReduceLROnPlateau sets the learning rate, but the optimizer has a schedule of its own",
+    ),
     "keras for torch": (TORCH, "CSVLogger", "there is no callback CSVLogger"),
 }
 

@@ -95,6 +95,21 @@ def test_losses_and_metrics_go_to_the_outputs_of_their_names(comm):
         train(wrong, comm, data=Dataset(samples, samples))
 
 
+@pytest.mark.parametrize("loss", ["mse", ["mse", "mae"], {"energy": "mse", "angle": "mae"}], ids=str)
+def test_the_loss_of_one_of_several_outputs_can_be_watched(comm, loss):
+    x = np.random.default_rng(0).normal(size=(60, 3)).astype("f")
+    samples = Samples((x,), (x.sum(1, keepdims=True), x[:, :1] ** 2))
+    common = {"model": f"{KERAS}:build_named_pair", "loss": loss}
+
+    def watched(metric):
+        stopping = {"early_stopping": {"metric": metric, "mode": "min"}}
+        return train(common | stopping, comm, data=Dataset(samples, samples)).history
+
+    assert "val_energy_loss" in watched("val_energy_loss")
+    with pytest.raises(ConfigurationError, match=r"enrgy_loss\n.*energy_loss"):
+        watched("val_enrgy_loss")
+
+
 def test_metric_names_of_the_configuration_are_those_of_keras(comm, tmp_path):
     (tmp_path / "other.py").write_text("def absolute_error(labels, outputs):\n    return (labels - outputs) ** 2\n")
     metrics = ["mae", f"{KERAS}:absolute_error", f"{tmp_path}/other.py:absolute_error"]
