@@ -110,6 +110,7 @@ def _train(
             on_epoch=interruption.after_epoch,
             progress=view,
             on_unsavable=unsavable if output is not None else None,
+            output=output,
         )
     ended_by = interruption.reason if result.epochs < configuration.epochs else None
     with agreed_errors(world):

@@ -12,7 +12,7 @@ from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.environment import MIB
-from mpi_learn.errors import ModelError
+from mpi_learn.errors import ModelError, SavingError
 from mpi_learn.flat_layout import WEIGHT
 from mpi_learn.models.frameworks import NAMES
 from mpi_learn.models.model import Model
@@ -86,8 +86,11 @@ def _lines(configuration: TrainingConfiguration, dataset: Dataset, model: Model)
     metrics, norm, seconds = _one_step(model, batch)
     training = f"{dataset.n_training:,} samples, {batches.n_steps:,} steps of {size} per epoch on one rank"
     validation = f"{dataset.n_validation:,} samples" if dataset.n_validation else "none"
-    problem = why_unsavable(model)
-    saving = "as a whole" if problem is None else f"the weights alone ({problem[0]})"
+    try:
+        problem = why_unsavable(model)
+        saving = "as a whole" if problem is None else f"the weights alone ({problem[0]})"
+    except SavingError as error:  # the training may have another folder
+        saving = f"not tested: {str(error).splitlines()[0]}"
     return [
         *lines,
         ("training", training),

@@ -98,24 +98,52 @@ class Saved(NamedTuple):
         return f"{self.file}{lines}"
 
 
-def check_saving(comm: Communicator, model: Model, first: int, on_unsavable: OnUnsavable) -> None:
+def check_saving(
+    comm: Communicator, model: Model, first: int, on_unsavable: OnUnsavable, output: Path | None = None
+) -> None:
     """Calls `on_unsavable` on rank 0 if the model cannot be saved as a whole. Collective over `comm`.
 
     Args:
-        first: The rank of the first worker, which saves its model to a temporary folder.
+        first: The rank of the first worker, which saves its model.
+        output: See `why_unsavable`.
+
+    Raises:
+        SavingError: Nothing can be saved.
     """
-    problem = result_of_rank(comm, lambda: why_unsavable(model), first)
+    problem = result_of_rank(comm, lambda: why_unsavable(model, output), first)
     if problem is not None and comm.rank == 0:
         on_unsavable(*problem)
 
 
-def why_unsavable(model: Model) -> tuple[str, str] | None:
-    """Why the model cannot be saved as a whole, and the lines of Python that load its weights; None if it can."""
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            model.save(Path(folder) / "model")
-        except Exception as error:  # noqa: BLE001 - frameworks and the user's get_config raise anything
-            return _first_line(error), model.save_weights(Path(folder) / "model")[1]
+def why_unsavable(model: Model, output: Path | None = None) -> tuple[str, str] | None:
+    """Why the model cannot be saved as a whole, and the lines of Python that load its weights; None if it can.
+
+    Args:
+        output: The folder in which it is saved for this test, and removed again. None, or a folder that this host does
+            not have: the folder of the system for temporary files.
+
+    Raises:
+        SavingError: Not even the weights can be saved, for example because the disk is full.
+    """
+    place = output if output is not None and output.is_dir() else Path(tempfile.gettempdir())
+    try:
+        with tempfile.TemporaryDirectory(prefix=".", dir=place) as folder:
+            reason = _problem_with_saving(model, Path(folder) / "model")
+            return None if reason is None else (reason, model.save_weights(Path(folder) / "model")[1])
+    except Exception as error:
+        raise SavingError(
+            f"the model cannot be saved in {place}: {_first_line(error)}\n  → use a folder with enough free space"
+        ) from error
+
+
+def _problem_with_saving(model: Model, path: Path) -> str | None:
+    """Saves the model as a whole; returns the error in one line. An OSError, which concerns the folder, is raised."""
+    try:
+        model.save(path)
+    except OSError:
+        raise
+    except Exception as error:  # noqa: BLE001 - frameworks and the user's get_config raise anything
+        return _first_line(error)
     return None
 
 

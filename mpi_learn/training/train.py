@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from mpi_learn.data.samples.dataset import Dataset
@@ -25,6 +26,7 @@ def train(
     on_epoch: OnEpoch | None = None,
     progress: Progress | None = None,
     on_unsavable: OnUnsavable | None = None,
+    output: Path | None = None,
 ) -> Result:
     """Trains the model of `configuration` on all ranks of `comm`. Collective over `comm`.
 
@@ -40,12 +42,14 @@ def train(
         progress: Called on rank 0 after every epoch.
         on_unsavable: Called on rank 0 before the first step if the model cannot be saved as a whole, with the reason
             and the lines of Python that load its weights. None: this is not tested. Given on all ranks or on none.
+        output: The folder in which the model will be saved, and in which `on_unsavable` is tested.
 
     Returns:
         The result, the same on every rank, with the trained model.
 
     Raises:
         UserError: Invalid configuration, data or model; raised before the first step, the same on every rank.
+        SavingError: The model or a checkpoint cannot be written; the same on every rank.
         TrainingError: A rank failed; the same on every rank, with the traceback of that rank.
     """
     with private(comm) as own:
@@ -63,6 +67,6 @@ def train(
             choose_compiler(configuration, own, dataset, model)
             with Training(configuration, own, dataset, model) as training:
                 if on_unsavable is not None:
-                    check_saving(own, model, training.layout.workers[0], on_unsavable)
+                    check_saving(own, model, training.layout.workers[0], on_unsavable, output)
                 training.run(on_epoch, progress, on_begin)
             return training.result()

@@ -365,6 +365,29 @@ def test_saved_model_can_be_trained_again(comm, tmp_path):
     assert third.history["val_loss"][0] > second.history["val_loss"][0]
 
 
+@pytest.mark.parametrize("framework", ["keras", "torch"])
+def test_saving_is_tested_in_the_folder_of_the_output(comm, tmp_path, framework):
+    """A full disk is no property of the model."""
+    configuration = NUMBERS | {"epochs": 1}
+    if framework == "torch":
+        configuration |= {"model": f"{HERE}/torch_models_for_tests.py:build_regression"}
+
+    def run():
+        unsavable = lambda reason, lines: pytest.fail(reason)  # noqa: E731
+        train(configuration, comm, data=line(), on_unsavable=unsavable, output=tmp_path)
+        assert not list(tmp_path.iterdir())
+
+    run()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))
+    try:
+        with pytest.raises(SavingError, match=f"the model cannot be saved in {tmp_path}: .*\n.*enough free space"):
+            run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
+
+
 def test_history_is_plain_json(comm):
     result = train(NUMBERS | {"epochs": 2}, comm, data=line())
     assert json.loads(json.dumps(result.history)) == result.history
