@@ -33,6 +33,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )  # fmt: skip
 
+WAITING = """\
+`validation: {mode: thread}` has no effect: every epoch waits for its validation, because it has a checkpoint
+  → write `checkpoint: {every: 5}`, or another number above 1"""
+
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
@@ -101,6 +105,9 @@ def _train(
     from mpi_learn.training.train import train as train_model
 
     interruption = Interruption(request, world, configuration)
+    if world.rank == 0 and configuration.validation.mode == "thread" and not configuration.validates_in_thread:
+        with suppress(OSError):
+            print(WAITING, flush=True)
     unsavable = _SavingWarning()
     with make_view(configuration.epochs, is_first=world.rank == 0) as view:
         result = train_model(

@@ -143,6 +143,11 @@ class TrainingConfiguration(Section):
         """Whether a master deals out the samples during an epoch, instead of a fixed share for every worker."""
         return self.data is not None and self.data.share == "dynamic"
 
+    @property
+    def validates_in_thread(self) -> bool:
+        """Whether a thread validates during the next epoch: not if each epoch has a checkpoint, which waits for it."""
+        return self.validation.mode == "thread" and (self.checkpoint is None or self.checkpoint.every > 1)
+
     def _optimizers(self) -> list[OptimizerConfiguration]:
         """The optimizers of all models."""
         if self.gan is None:

@@ -41,7 +41,7 @@ class Validator:
     ) -> None:
         self.comm, self.dataset, self.model, self.copy = comm, dataset, model, copy
         self.batch_size = configuration.validation.batch_size or BATCH_SIZE_FACTOR * configuration.batch_size
-        self.is_threaded = configuration.validation.mode == "thread"
+        self.is_threaded = configuration.validates_in_thread
         workers = layout.workers if configuration.validation.mode != "master" else layout.workers[:1]
         self.n_workers = len(workers)
         self.worker = workers.index(comm.rank) if comm.rank in workers else None

@@ -18,7 +18,11 @@ class EarlyStopping(Section):
     """``early_stopping:`` ends the training when a metric no longer improves."""
 
     metric: str = Field("val_loss", description="A metric of the training, with the prefix ``val_`` for validation.")
-    patience: int = Field(3, ge=1, description="Epochs without improvement before the training ends.")
+    patience: int = Field(
+        3,
+        ge=1,
+        description="Epochs without improvement before the training ends; epochs without the metric do not count.",
+    )
     mode: Literal["auto", "min", "max"] = Field(
         "auto", description="The better direction; auto: by the name of the metric, if it is a known one."
     )
@@ -64,10 +68,11 @@ class Validation(Section):
     every: int = Field(1, ge=1, description="Epochs between two validations; the last epoch is always validated.")
     mode: Literal["distributed", "master", "thread"] = Field(
         "distributed",
-        description="distributed: every worker takes a share. master: the first worker takes all samples. thread: a "
-        "thread of each worker takes its share during the next epoch. Learning rates by plateau then change one epoch "
-        "later. So do early stopping, target and callbacks, except after an epoch with a checkpoint, which waits for "
-        "the validation.",
+        description="distributed: every worker validates a share. master: the first worker validates all samples. "
+        "thread: a thread of each worker validates its share during the next epoch. Learning rates by plateau then "
+        "change one epoch later. Early stopping, target and callbacks also act one epoch later, except after an epoch "
+        "with a checkpoint, which waits for its validation. With `checkpoint: {every: 1}`, the default, every epoch "
+        "waits, and thread saves no time.",
     )
     batch_size: int | None = Field(None, ge=1, description="Samples per batch; null: four training batches.")
 

@@ -154,7 +154,7 @@ def make_validator(
 ) -> Validator:
     """The validator of `model`. A validation in a thread has its own model. Collective over `comm`."""
     layout = rank_layout_of(configuration.algorithm, comm.size)
-    needs_copy = configuration.validation.mode == "thread" and comm.rank in layout.workers
+    needs_copy = configuration.validates_in_thread and comm.rank in layout.workers
     with agreed_errors(comm):
         copy = _one_model(configuration, comm.rank, dataset, len(layout.workers)) if needs_copy else None
     return Validator(configuration, comm, dataset, layout, model, copy)
@@ -181,7 +181,7 @@ def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset
         is_validated=dataset.n_validation > 0,
     )
     example = Example(batch.x, batch.y, batch.weights, few.format.x_names, few.format.y_names)
-    if configuration.validation.mode == "thread":
+    if configuration.validates_in_thread:
         allow_a_second_graph()
     made = make_model(settings, example)
     if configuration.xla is True and not made.can_use_xla:

@@ -37,7 +37,7 @@ class Stopping:
         return "early_stopping" if stopping is not None and self.waited >= stopping.patience else None
 
     def remember(self, epoch: int, metrics: dict[str, float], weights: np.ndarray, statistics: np.ndarray) -> None:
-        """Takes an epoch into account. One without the metric, because it had no validation, does not count."""
+        """Takes an epoch into account. An epoch without the metric, because it had no validation, is not counted."""
         stopping = self.early_stopping
         if stopping is None or stopping.metric not in metrics:
             return

@@ -400,6 +400,14 @@ def test_the_commands_of_a_new_start_leave_n_out():
     assert without_n(["train", "-n4", "t.yaml"]) == ["train", "t.yaml"]
 
 
+@pytest.mark.parametrize(("every", "is_said"), [(1, True), (2, False)])
+def test_a_validation_in_a_thread_for_which_every_epoch_waits_is_reported(torch_folder, every, is_said):
+    file = torch_folder / "training.yaml"
+    file.write_text(f"{file.read_text()}validation: {{mode: thread}}\ncheckpoint: {{path: saved, every: {every}}}\n")
+    done = run(torch_folder, "train", "training.yaml")
+    assert ("has no effect: every epoch waits" in done.stdout) is is_said
+
+
 def test_a_checkpoint_that_leaves_no_epoch_to_train_is_reported(torch_folder):
     def train_with(checkpoint):
         (torch_folder / "checkpointed.yaml").write_text(f"{(torch_folder / 'training.yaml').read_text()}{checkpoint}")

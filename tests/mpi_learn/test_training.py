@@ -293,7 +293,7 @@ def test_a_checkpoint_with_other_batch_statistics_than_the_model_is_refused(comm
     assert str(tmp_path / "a") in str(caught.value)
 
 
-def test_both_models_of_a_validation_in_a_thread_are_closed_if_the_training_cannot_begin(comm, monkeypatch):
+def test_both_models_of_a_validation_in_a_thread_are_closed_if_the_training_cannot_begin(comm, monkeypatch, tmp_path):
     from mpi_learn.models.torch_.torch_model import TorchModel
 
     closed = []
@@ -306,6 +306,10 @@ def test_both_models_of_a_validation_in_a_thread_are_closed_if_the_training_cann
     with pytest.raises(ConfigurationError, match="do not fill one batch"):
         train(configuration, comm, data=line())
     assert len(set(closed)) == 2
+    closed.clear()
+    with pytest.raises(ConfigurationError, match="do not fill one batch"):  # every epoch waits: no model for a thread
+        train(configuration | {"checkpoint": {"path": str(tmp_path)}}, comm, data=line())
+    assert len(set(closed)) == 1
 
 
 WRONG = {
