@@ -44,8 +44,8 @@ _BOUND: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 ROW_BYTES = 4096
 """Rows of shared memory start at multiples of this, so that two rows never share a page."""
 
-PEER = "3i"
-"""The format of the credentials of the other process: its id, user id and group id."""
+PEER = "iII"
+"""The format of the credentials of the other process, ``struct ucred``: its id, user id and group id."""
 
 
 def shared_by_host(comm: Communicator, name: str, n_bytes: int, fill: Fill) -> np.ndarray:
