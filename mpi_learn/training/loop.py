@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, nullcontext, suppress
+from contextlib import ExitStack, closing, nullcontext
 from types import TracebackType
 from typing import Self
 
@@ -85,7 +85,8 @@ class Training:
                 self.callbacks.check_rate()
             self.checkpointing = Checkpointing(configuration, comm, model, self.algorithm, self.state, self.rate)
             self.stopped_by = "epochs"
-            self.monitor, self._n_samples = Monitor(), 0  # samples of this rank in the current epoch
+            self.monitor = Monitor(model.framework) if configuration.monitor else None
+            self._n_samples = 0  # of this rank in the current epoch
             self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:
@@ -97,8 +98,7 @@ class Training:
                 self.algorithm.close()
         finally:
             self._opened.close()
-            with suppress(OSError):  # the error that ended the training is more important
-                self.timeline.write()
+            self.timeline.write()
 
     def run(self, on_epoch: OnEpoch | None, progress: Progress | None, on_begin: OnBegin | None = None) -> None:
         """All epochs that a resumed checkpoint has not finished. Collective.
@@ -201,12 +201,12 @@ class Training:
             if self.comm.size > 1 and weighted.size > 1:
                 self.model.state.set_floats(mean_statistics(weighted))
             metrics = self.model.metrics(sums) | diagnostics
-            usage = self.monitor.measure()
+            usage = self.monitor.measure() if self.monitor is not None else {}
             steps_s = time.perf_counter() - started_s
             finish_validation = self.validator.begin() if self._is_validated(number) else dict
             weights = self.model.weights.copy() if self.validator.is_threaded else self.model.weights
             statistics = self.model.state.floats()
-        if self.configuration.monitor:
+        if self.monitor is not None:
             metrics |= combined(self.comm.allgather(usage))
         self.state.steps_s += steps_s
         self.state.n_samples += self.batches.n_samples

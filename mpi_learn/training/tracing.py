@@ -7,7 +7,7 @@ import resource
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -49,6 +49,9 @@ class Timeline:
 class RecordedTimeline(Timeline):
     """A rank's timeline in ``FOLDER/rank-00003.jsonl``.
 
+    If the file cannot be written, for example because the disk is full, the recording ends with a message. The training
+    continues.
+
     Args:
         folder: An existing folder.
         role: ``master`` or ``worker``.
@@ -58,7 +61,8 @@ class RecordedTimeline(Timeline):
         self.file = folder / f"rank-{rank:05d}.jsonl"
         self._origin_ns = time.time_ns() - time.perf_counter_ns()
         self._events: list[Event] = []
-        self.file.write_text(json.dumps({"rank": rank, "host": host, "role": role}) + "\n", encoding="utf-8")
+        self._is_recording = True
+        self._store("w", json.dumps({"rank": rank, "host": host, "role": role}) + "\n")
 
     @contextmanager
     def span(self, name: str, kind: str) -> Iterator[None]:
@@ -85,10 +89,22 @@ class RecordedTimeline(Timeline):
     def write(self) -> None:
         lines = [json.dumps(event) for event in self._events]
         self._events.clear()
-        with self.file.open("a", encoding="utf-8") as stream:
-            stream.write("".join(f"{line}\n" for line in lines))
+        self._store("a", "".join(f"{line}\n" for line in lines))
+
+    def _store(self, mode: str, text: str) -> None:
+        if not self._is_recording:
+            return
+        try:
+            with self.file.open(mode, encoding="utf-8") as stream:
+                stream.write(text)
+        except OSError as error:
+            self._is_recording = False
+            with suppress(OSError):
+                print(f"trace: {self.file} ends here: {error.strerror or error}", file=sys.stderr, flush=True)
 
     def _add(self, name: str, kind: str, start_ns: int) -> None:
+        if not self._is_recording:
+            return
         self._events.append((name, kind, self._origin_ns + start_ns, time.perf_counter_ns() - start_ns))
         if len(self._events) >= MOST_EVENTS:
             self.write()
@@ -198,9 +214,14 @@ def summary(traces: list[RankTrace]) -> str:
 
 
 class Monitor:
-    """Measures the use of processor and memory by this process."""
+    """Measures the use of processor and memory by this process.
 
-    def __init__(self) -> None:
+    Args:
+        framework: ``keras`` or ``torch``; its memory on the GPU is measured.
+    """
+
+    def __init__(self, framework: str) -> None:
+        self.framework = framework
         self._wall, self._cpu = time.perf_counter(), time.process_time()
 
     def measure(self) -> dict[str, float]:
@@ -209,7 +230,7 @@ class Monitor:
         used = 100 * (cpu - self._cpu) / max(wall - self._wall, 1e-9)
         self._wall, self._cpu = wall, cpu
         memory = {"memory_mb": resident_bytes() / MIB, "peak_memory_mb": peak_bytes() / MIB}
-        return {"cpu_percent": used} | memory | gpu_memory()
+        return {"cpu_percent": used} | memory | gpu_memory(self.framework)
 
 
 def resident_bytes() -> int:
@@ -226,14 +247,16 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def gpu_memory() -> dict[str, float]:
-    """Memory that a loaded framework uses on one GPU, in MiB; empty without a GPU."""
-    if "torch" in sys.modules and (cuda := sys.modules["torch"].cuda).is_available():
-        return {"gpu_memory_mb": float(cuda.memory_allocated()) / MIB}
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is None or not tensorflow.config.list_logical_devices("GPU"):
+def gpu_memory(framework: str) -> dict[str, float]:
+    """Memory that `framework` uses on one GPU, in MiB; empty without a GPU, and on a master, which does not load it."""
+    module = sys.modules.get("torch" if framework == "torch" else "tensorflow")
+    if module is None:
         return {}
-    return {"gpu_memory_mb": tensorflow.config.experimental.get_memory_info("GPU:0")["current"] / MIB}
+    if framework == "torch":
+        return {"gpu_memory_mb": module.cuda.memory_allocated() / MIB} if module.cuda.is_available() else {}
+    if not module.config.list_logical_devices("GPU"):
+        return {}
+    return {"gpu_memory_mb": module.config.experimental.get_memory_info("GPU:0")["current"] / MIB}
 
 
 def combined(of_ranks: list[dict[str, float]]) -> dict[str, float]:

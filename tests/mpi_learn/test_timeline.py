@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import types
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -95,10 +97,31 @@ def test_file_that_is_no_timeline_is_refused(tmp_path):
         read_traces(tmp_path)
 
 
+def test_a_full_disk_ends_the_recording_and_not_the_training(tmp_path, capsys):
+    timeline = tracing.RecordedTimeline(tmp_path, 0, "here", "worker")
+    timeline.file = Path("/dev/full")
+    for _ in range(3):
+        with timeline.span("step", COMPUTE):
+            pass
+        timeline.write()
+    assert capsys.readouterr().err == "trace: /dev/full ends here: No space left on device\n"
+
+
+@pytest.mark.parametrize(("framework", "expected"), [("torch", 1.0), ("keras", 2.0)])
+def test_memory_of_the_gpu_is_that_of_the_models_framework(monkeypatch, framework, expected):
+    """User code may have loaded the other framework as well."""
+    cuda = types.SimpleNamespace(is_available=lambda: True, memory_allocated=lambda: 2**20)
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    memory = types.SimpleNamespace(get_memory_info=lambda device: {"current": 2**21})
+    config = types.SimpleNamespace(list_logical_devices=lambda kind: ["GPU:0"], experimental=memory)
+    monkeypatch.setitem(sys.modules, "tensorflow", types.SimpleNamespace(config=config))
+    assert Monitor(framework).measure()["gpu_memory_mb"] == expected
+
+
 @pytest.mark.parametrize(("platform", "unit"), [("linux", 1024), ("darwin", 1)])
 def test_peak_memory_has_the_unit_of_the_operating_system(monkeypatch, platform, unit):
     """`getrusage` counts KiB on Linux and bytes on macOS."""
     monkeypatch.setattr(tracing.sys, "platform", platform)
     usage = types.SimpleNamespace(ru_maxrss=5 * 2**20)
     monkeypatch.setattr(tracing.resource, "getrusage", lambda who: usage)
-    assert Monitor().measure()["peak_memory_mb"] == 5 * unit
+    assert Monitor("keras").measure()["peak_memory_mb"] == 5 * unit
