@@ -137,12 +137,12 @@ def why_unsavable(model: Model, output: Path | None = None) -> tuple[str, str] |
 
 
 def _problem_with_saving(model: Model, path: Path) -> str | None:
-    """Saves the model as a whole; returns the error in one line. An OSError, which concerns the folder, is raised."""
+    """Saves the model as a whole; returns the error in one line. An error of the system, such as a full disk, is raised."""
     try:
         model.save(path)
-    except OSError:
-        raise
     except Exception as error:  # noqa: BLE001 - frameworks and the user's get_config raise anything
+        if isinstance(error, OSError) and error.errno is not None:  # `inspect` raises an OSError without a number
+            raise
         return _first_line(error)
     return None
 
