@@ -16,7 +16,7 @@ class UpdateRule(Protocol):
     Attributes:
         layout: The arrays in the vector.
         learning_rate: The rate of the configuration, or the one with which the framework's optimizer was created.
-        has_schedule: Whether it determines the learning rate itself, so that `apply` does not set it.
+        has_schedule: Whether it determines the learning rate itself, so that a schedule has no effect.
     """
 
     layout: FlatLayout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from types import ModuleType
 from typing import Any
 
@@ -24,9 +25,10 @@ def make_framework_optimizer(wanted: Component, package: ModuleType, *positional
     """
     framework = package.__name__.split(".")[0]
     make = load_function(wanted.name) if wanted.is_own else _class_named(wanted.name, package)
+    arguments = wanted.arguments if wanted.is_own else _without_decay(make) | wanted.arguments
     where = f"optimizer: {wanted.name}"
     with errors_of_user_code(f"calling it with ({shown_arguments(wanted.arguments)})", where):
-        made = make(*positional, **wanted.arguments)
+        made = make(*positional, **arguments)
     if not isinstance(made, package.Optimizer):
         raise ConfigurationError(
             f"expected a {framework} optimizer for a {framework} model, found {type(made).__name__}",
@@ -43,3 +45,12 @@ def _class_named(name: str, package: ModuleType) -> Any:
         cure = suggestion(name, sorted(by_name), "it has")
         raise ConfigurationError(f"{package.__name__} has no {name}", where="optimizer.name", cure=cure)
     return by_name[name]
+
+
+def _without_decay(kind: Any) -> dict[str, float]:
+    """The arguments that turn off the weight decay which an optimizer has by default, as Muon does.
+
+    `RuleOptimizer` applies the weight decay of the configuration, which is 0 by default.
+    """
+    parameters = inspect.signature(kind).parameters.values()
+    return {one.name: 0.0 for one in parameters if one.name.endswith("weight_decay") and isinstance(one.default, float)}

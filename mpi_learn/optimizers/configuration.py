@@ -131,6 +131,12 @@ class Lars(FusedOptions):
     name: Literal["lars"] = "lars"
     learning_rate: float = Field(0.1, gt=0, description="The step size.")
     momentum: Fraction = Field(0.9, description="Fraction of the last step that is added to this one.")
+    weight_decay: float = Field(
+        0.0,
+        ge=0,
+        description="The weights times this are added to the gradient, and count in the trust ratio. Arrays of one "
+        "dimension do not decay.",
+    )
     trust: float = Field(0.001, gt=0, description="The step's length relative to the layer's weights.")
     epsilon: Epsilon = 1e-8
 
@@ -139,6 +145,11 @@ class Lamb(Moments):
     """Layer-wise adaptive rates on Adam (You et al. 2020)."""
 
     name: Literal["lamb"] = "lamb"
+    weight_decay: float = Field(
+        0.0,
+        ge=0,
+        description="The weights times this are added to the direction of a step, before the trust ratio is computed.",
+    )
 
 
 class FrameworkOptimizer(OptimizerOptions):
@@ -156,7 +167,9 @@ class FrameworkOptimizer(OptimizerOptions):
     learning_rate: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="The step size; null: the default of the framework."
     )
-    weight_decay: float = Field(0.0, ge=0, description=DECAY)
+    weight_decay: float = Field(
+        0.0, ge=0, description=f"{DECAY} PyTorch's asgd has another decay, its argument `lambd`."
+    )
 
     @property
     def component(self) -> Component:

@@ -18,7 +18,7 @@ class LearningRate:
         history: Returns the history so far, metric -> one value per epoch.
         delay: Delay of the history in epochs. With `delay` 1, the rate of epoch k depends on the epochs before k - 1,
             because the validation of epoch k - 1 may still run. Otherwise 0.
-        fixed_by: Why callbacks cannot set the rate, besides a schedule; empty if they can.
+        also_fixed_by: A reason other than a schedule why callbacks cannot set the rate; empty if there is none.
         n_steps: Steps per epoch, for callbacks on a rank without an optimizer.
 
     Attributes:
@@ -34,7 +34,7 @@ class LearningRate:
         n_workers: int,
         history: Callable[[], Mapping[str, Sequence[float]]],
         delay: int,
-        fixed_by: str,
+        also_fixed_by: str,
         n_steps: float,
     ) -> None:
         self.schedule, self.epochs, self.n_workers = options.schedule, epochs, n_workers
@@ -45,7 +45,7 @@ class LearningRate:
         self.chosen: float | None = None
         self._scheduled: list[ScheduledRate] = []
         has_schedule = self.schedule.name != "constant" or self.schedule.warmup_epochs
-        self.fixed_by = fixed_by or ("optimizer.schedule determines it" if has_schedule else "")
+        self.fixed_by = also_fixed_by or ("optimizer.schedule determines it" if has_schedule else "")
 
     def per_step(
         self, base: float, schedule: Schedule, steps_per_epoch: float, *, is_settable: bool
@@ -86,9 +86,9 @@ class LearningRate:
         """
         self.base = rule.learning_rate
         if rule.has_schedule:
-            self.fixed_by = "the optimizer has a schedule of its own"
+            self.fixed_by = "the optimizer determines its learning rate itself"
             if schedule != Schedule():
-                raise ConfigurationError(self.fixed_by, where="optimizer.schedule", cure="leave one of the two out")
+                raise ConfigurationError(self.fixed_by, where="optimizer.schedule", cure="leave schedule out")
 
     def _history_before(self, epoch: int) -> Mapping[str, Sequence[float]]:
         """The values on which the rate of an epoch depends."""

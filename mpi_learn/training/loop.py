@@ -73,7 +73,7 @@ class Training:
                     n_workers=len(self.layout.groups),
                     history=lambda: self.state.history.columns,
                     delay=1 if configuration.validation.mode == "thread" else 0,
-                    fixed_by="a GAN has two optimizers" if configuration.gan is not None else "",
+                    also_fixed_by="a GAN has two optimizers" if configuration.gan is not None else "",
                     n_steps=self.batches.n_steps,
                 )
                 setup = self._algorithm_setup()

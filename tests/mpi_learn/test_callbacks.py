@@ -142,7 +142,7 @@ REFUSED = {
     "schedule of the optimizer": (
         KERAS | {"optimizer": f"{HERE}/optimizers_for_tests.py:with_schedule"},
         f"{FILE}:halved_once",
-        "the optimizer has a schedule of its own",
+        "the optimizer determines its learning rate itself",
     ),
     "plateau and schedule of the optimizer": (
         KERAS | {"optimizer": f"{HERE}/optimizers_for_tests.py:with_schedule"},

@@ -58,6 +58,21 @@ def test_clipping_decay_and_schedule_are_those_of_the_fused_optimizers(framework
     np.testing.assert_allclose(found.history["val_loss"], expected.history["val_loss"], rtol=1e-4)
 
 
+MATRIX = {"model": "torch.nn:Linear", "parameters": {"in_features": 3, "out_features": 1, "bias": False}}
+MUON = {
+    "keras": (KERAS, {"name": "keras.optimizers:Muon", "learning_rate": 0.1}, ("weight_decay", "adam_weight_decay")),
+    "torch": (TORCH | MATRIX, {"name": "torch.optim:Muon", "lr": 0.1}, ("weight_decay",)),
+}
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5])
+@pytest.mark.parametrize(("common", "same", "decays"), MUON.values(), ids=MUON)
+def test_weight_decay_that_a_framework_has_by_default_does_not_act(common, same, decays, decay):
+    found = trained(common, {"name": "muon", "learning_rate": 0.1, "weight_decay": decay})
+    expected = trained(common, same | dict.fromkeys(decays, decay))
+    np.testing.assert_allclose(weights(found), weights(expected), rtol=1e-4, atol=1e-6)
+
+
 def test_rate_of_a_schedule_of_the_optimizer_itself_is_kept():
     found = trained(KERAS | {"epochs": 6, "batch_size": 200}, f"{FILE}:with_schedule")
     decaying = {"name": "sgd", "learning_rate": 0.05, "schedule": {"name": "exponential", "every": 2, "factor": 0.5}}
@@ -131,7 +146,12 @@ REFUSED = {
     "moving averages": (KERAS, f"{FILE}:with_averages", "use_ema replaces the weights at the end of `fit`"),
     "scaled loss": (KERAS, {"name": "nadam", "loss_scale_factor": 8.0}, "loss scaling is not available"),
     "two schedules": (
-        KERAS, {"name": f"{FILE}:with_schedule", "schedule": {"name": "cosine"}}, "schedule of its own.*leave one",
+        KERAS, {"name": f"{FILE}:with_schedule", "schedule": {"name": "cosine"}},
+        "optimizer.schedule: the optimizer determines its learning rate itself.*leave schedule out",
+    ),
+    "rate of the first step alone": (
+        TORCH, {"name": "rprop", "schedule": {"name": "cosine"}},
+        "optimizer.schedule: the optimizer determines its learning rate itself.*leave schedule out",
     ),
 }  # fmt: skip
 

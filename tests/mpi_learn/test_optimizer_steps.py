@@ -53,7 +53,7 @@ def test_callbacks_read_the_rate_of_the_first_step_of_an_epoch(has_optimizer):
     """Also during the warm-up, and on a rank whose gradients another one applies."""
     options = Sgd(learning_rate=0.5, schedule=Schedule(warmup_epochs=5))
     n_steps = 7 if has_optimizer else 100
-    rate = LearningRate(options, 10, n_workers=1, history=dict, delay=0, fixed_by="", n_steps=n_steps)
+    rate = LearningRate(options, 10, n_workers=1, history=dict, delay=0, also_fixed_by="", n_steps=n_steps)
     if has_optimizer:
         rate.per_step(0.25, Schedule(), 3, is_settable=False)
         rate.per_step(0.5, options.schedule, 100, is_settable=True)

@@ -36,14 +36,13 @@ class TorchRule:
         ConfigurationError: The optimizer is not available here, or cannot be applied to the parameters.
     """
 
-    has_schedule = False
-
     def __init__(self, wanted: Component, parameters: Parameters, layout: FlatLayout) -> None:
         self.layout, self._parameters = layout, parameters
         if not wanted.is_own:
             arguments = {"lr" if name == "learning_rate" else name: value for name, value in wanted.arguments.items()}
             wanted = Component.model_construct(name=wanted.name, **arguments)
         self._optimizer = make_framework_optimizer(wanted, torch.optim, parameters)
+        self.has_schedule = isinstance(self._optimizer, torch.optim.Rprop)  # it reads the rate in its first step only
         rates = [float(group["lr"]) for group in self._optimizer.param_groups]
         self.learning_rate = max(rates)
         self._shares = [rate / (self.learning_rate or 1.0) for rate in rates]

@@ -10,7 +10,8 @@ from mpi_learn.optimizers.rules.rule import Float, Rule, fused, sum_of_squares
 class LayerwiseAdaptiveRates(Rule):
     """``λ = η̂ |w|/(|g| + β|w| + ε)``; ``v ← μv + ηλ(g + βw)``; ``w ← w − v``, layer by layer.
 
-    Arrays of one dimension (biases, scales) use λ = 1 and no decay, as in the paper's experiments.
+    Arrays of one dimension (biases, scales) use λ = 1 and no decay. The paper's algorithm has no such exception; many
+    implementations have it.
     """
 
     def state_names(self) -> tuple[str, ...]:
