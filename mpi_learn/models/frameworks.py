@@ -84,9 +84,12 @@ class _PreparingFinder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        step = self.steps.pop(name, None)
-        spec = importlib.util.find_spec(name) if step is not None else None
-        if step is None or spec is None or spec.loader is None:
+        step = self.steps.pop(name, None)  # without it, the other finders find the module
+        if step is None:
+            return None
+        spec = importlib.util.find_spec(name)
+        self.steps[name] = step  # for the import, because a program can look for a module without importing it
+        if spec is None or spec.loader is None:
             return None
         load = spec.loader.exec_module
 

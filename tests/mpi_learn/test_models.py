@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -185,6 +188,23 @@ def test_same_seed_same_weights_and_other_seed_others(shared):
     again, other = made(*row, stream=3), made(*row, seed=2)
     np.testing.assert_array_equal(again.weights, model.weights)
     assert np.abs(other.weights - again.weights).max() > 1e-3
+
+
+BUILT_IN_A_NEW_PROCESS = """
+from mpi_learn.models.frameworks import prepared
+from mpi_learn.settings.user_code import load_function
+
+with prepared(5, "float32"):
+    print(load_function("torch.nn:Linear")(3, 1).weight.tolist())
+"""
+
+
+def test_seed_counts_if_the_function_of_a_package_is_the_first_to_import_its_framework():
+    import torch
+
+    done = subprocess.run([sys.executable, "-c", BUILT_IN_A_NEW_PROCESS], capture_output=True, text=True, check=True)
+    torch.manual_seed(5)
+    assert json.loads(done.stdout) == torch.nn.Linear(3, 1).weight.tolist()
 
 
 def test_model_that_draws_from_numpy_and_python_is_the_same_on_every_rank():
