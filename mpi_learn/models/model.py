@@ -79,6 +79,11 @@ class Model(ABC):
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
         """Loss and metrics, by name, over all samples of `sums`, (n_sums,)."""
 
+    @property
+    def metric_names(self) -> list[str]:
+        """The names in the result of `metrics`."""
+        return list(self.metrics(np.zeros(self.n_sums)))
+
     @abstractmethod
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
         """The outputs in inference mode: one array of shape (n, …) per output."""

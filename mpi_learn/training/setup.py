@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import chain
 
-import numpy as np
-
 from mpi_learn.algorithms.rank_layout import RankLayout, rank_layout_of
 from mpi_learn.data.loading import load
 from mpi_learn.data.samples.batches import Batches, BatchOptions, completed
@@ -116,7 +114,7 @@ def check_settings(configuration: TrainingConfiguration, model: Model, batches: 
 
 
 def _check_metrics(configuration: TrainingConfiguration, model: Model) -> None:
-    names = list(model.metrics(np.zeros(model.n_sums)))
+    names = model.metric_names
     for where, metric in configuration.watched_metrics().items():
         if names and metric.removeprefix("val_") not in names:
             raise ConfigurationError(

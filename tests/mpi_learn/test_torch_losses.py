@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mpi_learn.errors import ModelError
+from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
@@ -109,6 +109,34 @@ def test_accuracy_refuses_class_numbers_of_which_each_would_be_compared_with_sev
     make_model(settings, Example((X,), (CLASSES[:, None],)))
     with pytest.raises(ModelError, match=r"expected labels of shape \(\) per sample.*found \(20,\)"):
         make_model(settings, Example((X,), (np.tile(CLASSES, (20, 1)),)))
+
+
+@pytest.mark.parametrize("n", [20, 1], ids=["many samples", "one sample"])
+def test_metric_that_needs_several_samples_is_computed_from_those_that_there_are(n):
+    x, y = rng.normal(size=(20, 3)).astype("f"), rng.normal(size=20).astype("f")
+    settings = ModelSettings(f"{TORCH}:build_regression", loss="mse", metrics=["R2Score"], seed=1)
+    model = make_model(settings, Example((x[:n],), (y[:n],)))
+    assert model.metric_names == ["loss", "R2Score"]
+    (output,) = model.predict((x,))
+    expected = 1 - np.sum((output[:, 0] - y) ** 2) / np.sum((y - y.mean()) ** 2)
+    assert model.metrics(model.evaluate((x,), (y,)))["R2Score"] == pytest.approx(expected, rel=1e-4)
+    with pytest.raises(ConfigurationError, match=r"R2Score.*Needs at least two samples"):
+        model.metrics(model.evaluate((x[:1],), (y[:1],)))
+
+
+SEVERAL = {
+    "one per class": ({"name": "F1Score", "average": "none"}, "gives 10 values, expected one number"),
+    "matrix": ({"name": "ConfusionMatrix"}, "gives 100 values, expected one number"),
+    "curve": ({"name": "ROC"}, "gives a tuple, expected one number"),
+}
+
+
+@pytest.mark.parametrize(("metric", "said"), SEVERAL.values(), ids=SEVERAL)
+def test_metric_that_is_not_one_number_is_refused(metric, said):
+    metrics = [Component.model_validate(metric)]
+    settings = ModelSettings(f"{TORCH}:build_classes", loss="cross_entropy", metrics=metrics)
+    with pytest.raises(ConfigurationError, match=f"the metric {metric['name']} {said}"):
+        make_model(settings, Example((X,), (CLASSES,)))
 
 
 @pytest.mark.parametrize("others", [[], ["mae"]], ids=["alone", "beside mae"])

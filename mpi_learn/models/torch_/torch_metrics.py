@@ -49,7 +49,11 @@ class Mean:
         return n * torch.as_tensor(self.function(outputs, targets)).mean(dtype=torch.float32).item()
 
     def result(self, state: np.ndarray, n: float) -> float:
-        """The value from the summed states of `n` samples."""
+        """The value from the summed states of `n` samples.
+
+        Raises:
+            ConfigurationError: It cannot be computed from these samples, or is not one number.
+        """
         return float(state[0]) / n
 
 
@@ -70,7 +74,7 @@ class TorchmetricsMetric:
         is_of_classes = type(metric).__module__.startswith("torchmetrics.classification")
         self._activation = ACTIVATIONS.get(type(loss.module)) if loss is not None and is_of_classes else None
         add = importlib.import_module("torchmetrics.utilities").dim_zero_sum
-        self.metric, self.initial = metric, dict(metric.metric_state)
+        self.metric, self.key, self.initial = metric, key, dict(metric.metric_state)
         is_sum = all(metric._reductions[name] is add for name in self.initial)
         if not is_sum or not all(isinstance(start, torch.Tensor) for start in self.initial.values()):
             raise ConfigurationError(
@@ -95,9 +99,18 @@ class TorchmetricsMetric:
         self.metric.reset()
         for (name, start), part in zip(self.initial.items(), self._layout.views(state), strict=True):
             setattr(self.metric, name, start + torch.as_tensor(part).to(start.dtype))
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), errors_of_user_code(f"computing {self.key}", "metrics"):
             warnings.simplefilter("ignore")  # it was never updated
-            return float(self.metric.compute())
+            value = self.metric.compute()
+        if not isinstance(value, torch.Tensor) or value.numel() != 1:
+            found = f"{value.numel()} values" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
+            raise ConfigurationError(
+                f"the metric {self.key} gives {found}, expected one number",
+                where="metrics",
+                cure="for a metric of classes, write an average: {name: F1Score, average: macro}; otherwise use a "
+                "figure_of_merit function on the trained model",
+            )
+        return float(value)
 
 
 Metric = Mean | TorchmetricsMetric

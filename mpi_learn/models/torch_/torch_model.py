@@ -98,6 +98,10 @@ class TorchModel(Model):
             start += metric.size
         return values
 
+    @property
+    def metric_names(self) -> list[str]:
+        return ["loss", *(name for name, _, _ in self._metrics)]
+
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
         self.module.eval()
         with torch.no_grad():
@@ -195,13 +199,15 @@ class TorchModel(Model):
         Raises:
             ModelError: Loss or metrics do not take the outputs and labels, there are other outputs in training, or
                 module or loss have a state that cannot be trained here.
+            ConfigurationError: A metric is not one number.
         """
         state = [buffer.clone() for buffer in self._loss_buffers()]
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("error", message="Using a target size")  # it would broadcast to (n, n)
-                self.evaluate(example.x, example.y, example.weights)
-                if len(example) > 1:
+                sums = self.evaluate(example.x, example.y, example.weights)
+                if len(example) > 1:  # batch normalisation and some metrics need several samples
+                    self.metrics(sums)
                     self._check_training(example, in_evaluation)
         except UserError:
             raise

@@ -289,6 +289,11 @@ ROWS: dict[str, Row] = {
         "metrics that are not sums over samples", "dense", mse, {"loss": "mse", "metrics": ["PearsonCorrCoef"]},
         refused="PearsonCorrCoef does not add up",
     ),
+    "metric of several numbers": row(
+        "metrics of several numbers, such as one per class", "classes", entropy,
+        OF_CLASSES | {"metrics": [{"name": "F1Score", "average": "none"}]}, KINDS,
+        refused="the metric F1Score gives 3 values, expected one number",
+    ),
     "outputs by name, in an order": row(
         "labels in an order for outputs by name", "named", mse, {"loss": {"z": "mse", "a": "mse"}},
         {"features": "X", "labels": ["z", "y"]}, refused="write a mapping: {z: …, a: …}",
