@@ -43,6 +43,12 @@ def make_model(settings: ModelSettings, example: Example) -> Model:
 def _build_model(settings: ModelSettings) -> Any:
     name = settings.model
     if not is_function(name):
+        if settings.parameters:
+            raise ConfigurationError(
+                f"a saved model takes no arguments, found {', '.join(settings.parameters)}",
+                where="parameters",
+                cure="leave parameters out, or write model: file.py:function",
+            )
         return _load_file(load_framework("keras"), Path(name))
     arguments = dict(settings.parameters)
     signature_of(name).check(arguments, name)

@@ -337,6 +337,10 @@ WRONG = {
     "a file name that is too long": (
         NUMBERS | {"model": f"{'long' * 99}.keras"}, line(), UserError, "not accessible: File name too long",
     ),
+    "arguments of a saved model": (
+        NUMBERS | {"model": "saved.keras", "parameters": {"units": 8}}, line(), UserError,
+        r"^parameters: a saved model takes no arguments, found units\n.*write model: file.py:function",
+    ),
 }  # fmt: skip
 
 
