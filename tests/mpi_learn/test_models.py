@@ -64,10 +64,6 @@ MODELS = {
 }  # fmt: skip
 
 
-OF_BATCHES = ("energy_loss", "kind_loss")
-"""As in `keras.Model.fit`, the losses of several outputs are means over batches, whatever their sizes."""
-
-
 def made(specification, parameters, loss, metrics, x, y, seed=1, stream=0) -> Model:
     settings = ModelSettings(specification, parameters, loss, metrics, seed=seed, stream=stream)
     return make_model(settings, Example(x, y))
@@ -119,9 +115,23 @@ def test_sums_of_two_halves_are_the_sums_of_the_whole(case):
     halves = [model.evaluate([one[part] for one in x], [one[part] for one in y]) for part in parts]
     joined = model.metrics(halves[0] + halves[1])
     for name, value in model.metrics(whole).items():
-        if name not in OF_BATCHES:
-            assert joined[name] == pytest.approx(value, rel=1e-5), name
+        assert joined[name] == pytest.approx(value, rel=1e-5), name
         assert np.isfinite(value)
+
+
+@pytest.mark.parametrize("by_xla", [False, True], ids=["plain", "by XLA"])
+def test_loss_of_a_keras_model_is_the_weighted_sum_of_the_losses_of_its_outputs(by_xla):
+    """Of batches of different sizes, the last of which is never compiled by XLA."""
+    losses = ["mse", "sparse_categorical_crossentropy"]
+    settings = ModelSettings(f"{KERAS_KINDS}:two_by_two", loss=losses, loss_weights=[0.3, 2.0], seed=1)
+    (x, y), parts = BOTH, (slice(17), slice(17, 20))
+    model = make_model(settings, Example(x, y))
+    model.compile_step(by_xla=by_xla)
+    steps = [model.gradient([one[part] for one in x], [one[part] for one in y]) for part in parts]
+    found = model.metrics(sum(step[model.layout.size :].astype(float) for step in steps))
+    energy, _ = model.predict(x)
+    assert found["energy_loss"] == pytest.approx(np.mean((energy - y[0]) ** 2), rel=1e-5)
+    assert found["loss"] == pytest.approx(0.3 * found["energy_loss"] + 2.0 * found["kind_loss"], rel=1e-5)
 
 
 def test_empty_batch_gives_nothing(case):

@@ -44,11 +44,28 @@ class MetricStates:
         self.variables = list(model.metrics_variables)
         self.initial = [np.array(variable) for variable in self.variables]
         self._layout = FlatLayout.of(self.initial)
+        places = {id(variable): place for place, variable in enumerate(self.variables)}
+        compiled_loss = getattr(model, "_compile_loss", None)  # private, but needed: it has the losses of the outputs
+        means = () if compiled_loss is None else compiled_loss.metrics
+        of_means = [[places.get(id(variable)) for variable in mean.variables] for mean in means]
+        self._losses = [(total, count) for total, count in of_means if total is not None and count is not None]
 
     @property
     def size(self) -> int:
         """The number of elements of all states."""
         return self._layout.size
+
+    def change(self, values: Sequence[Any], before: Sequence[Any], n: Any) -> list[Any]:
+        """The change of each state by a batch of `n` samples.
+
+        The losses of single outputs are counted `n` times. Keras counts them once per batch in a function that is
+        traced for any size of the batch, so that their means would depend on the sizes.
+        """
+        change = [value - start for value, start in zip(values, before, strict=True)]
+        for total, count in self._losses:
+            factor = tf.math.divide_no_nan(n, change[count])
+            change[total], change[count] = factor * change[total], factor * change[count]
+        return change
 
     def results(self, sums: np.ndarray) -> dict[str, float]:
         """Name -> value of all metrics from the sums of the changes of their states, (size,).

@@ -104,7 +104,8 @@ def _stateless_pass(
             loss = compiled.loss(x, y, outputs, weights, training)
             logs = compiled.model.compute_metrics(x, y, outputs, weights)
     weight = compiled.weight(y, outputs, weights, n)
-    change = [scope.get_current_value(variable) - start for variable, start in zip(states, initial, strict=True)]
+    values = [scope.get_current_value(variable) for variable in states]
+    change = compiled.metrics.change(values, initial, n)
     if not training:
         _check_state(compiled, scope)
         return PassResult((), n, weight, loss, change, logs)
@@ -139,8 +140,8 @@ def _stateful_pass(
     logs = step(as_data(*compiled.packed(*batch)))
     if not isinstance(logs, dict) or "loss" not in (logs := _flat(logs)):
         raise ModelError(f"{step.__name__} returns no `loss`", where="model", cure='return {"loss": …}')
-    change = [variable.value - start for variable, start in zip(states, initial, strict=True)]
     n = _n_samples(batch)
+    change = compiled.metrics.change([variable.value for variable in states], initial, n)
     gradients = _recorded_gradients(compiled) if training else ()
     return PassResult(gradients, n, n, tf.cast(logs["loss"], tf.float32), change, logs)
 

@@ -16,10 +16,8 @@ def by_the_framework(row: Row, module: Any, training: Arrays, validation: Arrays
     keras.utils.set_random_seed(SEED)
     model = getattr(module, row.model)(**row.parameters)
     optimizer = keras.optimizers.SGD(RATE) if row.optimizer is None else row.optimizer(module)
-    compiled = row.fit(module)
-    # Tracing takes most of the time of a fit. Eagerly, Keras weights the losses of several outputs in another way.
-    run_eagerly = not isinstance(compiled.get("loss"), list | dict)
-    model.compile(optimizer=optimizer, run_eagerly=run_eagerly, **compiled)
+    # Tracing takes most of the time of a fit, and Keras then counts the losses of several outputs once per batch.
+    model.compile(optimizer=optimizer, run_eagerly=True, **row.fit(module))
     options, others = row.options(training), row.options(validation)
     held_out = (row.inputs(validation), row.labels(validation))
     held_out += (others["sample_weight"],) if "sample_weight" in others else ()

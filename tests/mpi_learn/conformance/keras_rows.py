@@ -120,7 +120,6 @@ ROWS: dict[str, Row] = {
             "metrics": {"energy": ["mae"], "kind": ["accuracy"]},
         },
         x=["X", "A"], y=["y", "k"],
-        loose=("energy_loss", "kind_loss", "val_energy_loss", "val_kind_loss"),
         is_slow=False,
     ),
     "outputs by name": row(
@@ -135,14 +134,12 @@ ROWS: dict[str, Row] = {
             "loss": {"z": "mse", "a": "binary_crossentropy"}, "metrics": {"a": ["accuracy"]},
             "loss_weights": {"z": 0.5, "a": 1.0},
         },
-        loose=("z_loss", "a_loss", "val_z_loss", "val_a_loss"),
     ),
     "outputs of a list by name": row(
         "outputs of a list by name", "two_by_two",
         {"loss": {"kind": "sparse_categorical_crossentropy", "energy": "mse"}},
         {"features": ["X", "A"], "labels": {"kind": "k", "energy": "y"}}, x=["X", "A"],
         y={"energy": "y", "kind": "k"},
-        loose=("energy_loss", "kind_loss", "val_energy_loss", "val_kind_loss"),
     ),
     "output without a loss": row(
         "outputs without a loss", "outputs_by_name", {"loss": {"z": "mse"}},
@@ -157,7 +154,6 @@ ROWS: dict[str, Row] = {
         "HDF5 groups, matched with the inputs by name", "two_by_two",
         {"loss": ["mse", "sparse_categorical_crossentropy"]}, {"features": "group", "labels": ["y", "k"]},
         x=["group/b", "group/a"], y=["y", "k"], parameters={"b_first": True},
-        loose=("energy_loss", "kind_loss", "val_energy_loss", "val_kind_loss"),
     ),
     "subclass": row(
         "subclassed models: inputs by name, `call` without `training`, layers that are not called", "NoTraining",
