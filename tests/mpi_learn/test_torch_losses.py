@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from mpi_learn.errors import ConfigurationError, ModelError
+from mpi_learn.flat_layout import N_SAMPLES
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
 from mpi_learn.settings.component import Component
 
 TORCH = f"{Path(__file__).parent}/torch_models_for_tests.py"
+TORCH_KINDS = f"{Path(__file__).parent}/conformance/torch_models.py"
 rng = np.random.default_rng(0)
 X = rng.random((20, 64)).astype("f")
 CLASSES = rng.integers(0, 10, 20)
@@ -72,6 +74,43 @@ def test_weighted_batch_whose_labels_are_all_ignored_has_no_loss():
     model = classes_model({}, CLASSES, ones)
     assert not model.gradient((X,), (labels,), ones)[: model.layout.size].any()
     assert model.metrics(model.evaluate((X,), (labels,), ones))["loss"] == 0
+
+
+PAIR = (rng.normal(size=(20, 5)).astype("f"), rng.normal(size=(20, 2)).astype("f"))
+ENERGIES = rng.normal(size=(20, 1)).astype("f")
+MISSING = np.full(20, -100)
+
+
+def two_outputs(*losses):
+    settings = ModelSettings(f"{TORCH_KINDS}:two_by_two", loss=list(losses), seed=1)
+    return make_model(settings, Example(PAIR, (ENERGIES, CLASSES % 3)))
+
+
+def test_output_whose_labels_are_all_ignored_has_no_part_in_the_loss():
+    """PyTorch's mean over no labels is NaN."""
+    both, energy_alone = two_outputs("mse", "cross_entropy"), two_outputs("mse", None)
+    y = (ENERGIES, MISSING)
+    np.testing.assert_array_equal(both.gradient(PAIR, y), energy_alone.gradient(PAIR, y))
+    np.testing.assert_array_equal(both.evaluate(PAIR, y), energy_alone.evaluate(PAIR, y))
+
+
+def test_outputs_whose_labels_are_all_ignored_have_no_loss():
+    model = two_outputs(None, "cross_entropy")
+    step = model.gradient(PAIR, (ENERGIES, MISSING))
+    assert np.count_nonzero(step) == 1
+    assert step[model.layout.size + N_SAMPLES] == 20
+
+
+def test_steps_of_two_halves_are_the_step_of_the_whole_if_one_of_several_outputs_has_a_loss():
+    """Each half has another number of ignored labels."""
+    model, kinds = two_outputs(None, "cross_entropy"), np.where(np.arange(20) < 8, -100, CLASSES % 3)
+    whole, *halves = (
+        model.gradient([one[part] for one in PAIR], (ENERGIES[part], kinds[part])).copy()
+        for part in (slice(None), slice(0, 10), slice(10, 20))
+    )
+    n, start = model.layout.without_counts.size, model.layout.size
+    for part in (slice(0, n), slice(start, None)):  # the gradient and the sums
+        np.testing.assert_allclose(sum(halves)[part], whole[part], rtol=1e-4, atol=1e-6)
 
 
 SHAPES = {

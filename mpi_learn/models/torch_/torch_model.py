@@ -129,7 +129,7 @@ class TorchModel(Model):
 
     def _sums(self, outputs: Any, labels: list[Any], weight: float, loss: float, n: int) -> np.ndarray:
         sums = np.zeros(self.n_sums)
-        sums[:FIRST_STATE] = weight, weight * loss if weight > 0 else 0.0, n  # a mean over nothing is not a number
+        sums[:FIRST_STATE] = weight, weight * loss, n
         start = FIRST_STATE
         with torch.no_grad():
             flat, all_labels = flat_outputs(outputs), named(labels, self._label_names)

@@ -1,4 +1,8 @@
-"""The loss of a PyTorch model: a user's loss of all outputs together, or a weighted sum of one loss per output."""
+"""The loss of a PyTorch model: a user's loss of all outputs together, or a weighted sum of one loss per output.
+
+The divisor of the mean loss is that of `Loss.weight` if one output has a loss. If several have, it is the number of
+samples: then several ranks train only almost like one if their batches have different numbers of ignored labels.
+"""
 
 from __future__ import annotations
 
@@ -37,18 +41,25 @@ class TotalLoss:
     def __call__(
         self, outputs: Any, labels: list[torch.Tensor], weights: list[torch.Tensor], n: int
     ) -> tuple[torch.Tensor, float]:
-        """The mean loss of a batch of `n` samples, and its divisor; see `mpi_learn.flat_layout`."""
+        """The mean loss of a batch of `n` samples, and its divisor; see `mpi_learn.flat_layout`.
+
+        An output whose labels are all ignored has no part in the loss: PyTorch's mean over no labels is NaN.
+        """
         sample_weights = weights[0] if weights else None
         if self.joint is not None:
             return self.joint.mean(outputs, named(labels, self.label_names), sample_weights), float(n)
-        flat, losses, means = flat_outputs(outputs), self.of_outputs.losses, []
-        for loss, label, output, factor in zip(losses, self.of_outputs.labels, flat, self.factors, strict=True):
-            if loss is not None and label is not None:
+        of_outputs, terms, divisors = self.of_outputs, [], []
+        pairs = zip(of_outputs.losses, of_outputs.labels, flat_outputs(outputs), self.factors, strict=True)
+        for loss, label, output, factor in pairs:
+            if loss is None or label is None:
+                continue
+            divisors.append(loss.weight(labels[label], n))
+            if divisors[-1]:
                 mean = loss.mean(output, labels[label], sample_weights)
-                means.append(mean if factor == 1 else factor * mean)
-        if len(flat) == 1 and losses[0] is not None:
-            return means[0], losses[0].weight(labels[0], n)
-        return sum(means[1:], means[0]), float(n)
+                terms.append(mean if factor == 1 else factor * mean)
+        if not terms:
+            return torch.zeros(()), 0.0
+        return sum(terms[1:], terms[0]), divisors[0] if len(divisors) == 1 else float(n)
 
 
 def make_total_loss(settings: ModelSettings, outputs: Outputs, example: Example) -> TotalLoss:
