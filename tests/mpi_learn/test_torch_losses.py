@@ -143,6 +143,36 @@ def test_metric_refuses_labels_of_which_each_would_be_compared_with_several_outp
         make_model(settings, Example((x,), (y,)))
 
 
+MULTILABEL = {
+    "logits": ("binary_cross_entropy_with_logits", "accuracy", 0.0),
+    "logits of another loss": ("multilabel_soft_margin_loss", "accuracy", 0.0),
+    "probabilities": ("binary_cross_entropy", "accuracy", 0.5),
+    "own loss": (f"{TORCH}:mean_entropy", {"name": "accuracy", "threshold": -0.1}, -0.1),
+}
+
+
+@pytest.mark.parametrize(("loss", "metric", "edge"), MULTILABEL.values(), ids=MULTILABEL)
+def test_accuracy_of_a_model_with_several_labels_per_sample_is_that_of_all_labels(loss, metric, edge):
+    y = rng.integers(0, 2, (20, 10)).astype("f")
+    metrics = [Component.model_validate({"name": metric} if isinstance(metric, str) else metric)]
+    build = "build_probabilities" if loss == "binary_cross_entropy" else "build_classes"
+    model = make_model(ModelSettings(f"{TORCH}:{build}", loss=loss, metrics=metrics, seed=1), Example((X,), (y,)))
+    (output,) = model.predict((X,))
+    found = model.metrics(model.evaluate((X,), (y,)))
+    assert found["accuracy"] == pytest.approx(np.mean((output > edge) == (y > 0.5)))
+
+
+def test_metric_of_torchmetrics_for_several_labels_per_sample_needs_no_arguments():
+    y = rng.integers(0, 2, (20, 10))
+    settings = ModelSettings(
+        f"{TORCH}:build_classes", loss="binary_cross_entropy_with_logits", metrics=["Recall"], seed=1
+    )
+    model = make_model(settings, Example((X,), (y,)))
+    (output,) = model.predict((X,))
+    recall = np.sum((output > 0) * y) / np.sum(y)
+    assert model.metrics(model.evaluate((X,), (y,)))["Recall"] == pytest.approx(recall, rel=1e-5)
+
+
 def test_accuracy_refuses_class_numbers_of_which_each_would_be_compared_with_several_outputs():
     settings = ModelSettings(f"{TORCH}:build_classes", loss=f"{TORCH}:loss", metrics=["accuracy"])
     make_model(settings, Example((X,), (CLASSES[:, None],)))

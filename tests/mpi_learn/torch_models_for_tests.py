@@ -21,6 +21,10 @@ def build_classes(units=16, norm=False, dropout=0.0, classes=10):
     return nn.Sequential(*layers, nn.Linear(units, classes))
 
 
+def build_probabilities():
+    return nn.Sequential(build_classes(), nn.Sigmoid())
+
+
 def build_or_leave():
     """Fails on the last rank, as if its host lacked a package."""
     if MPI.COMM_WORLD.rank == MPI.COMM_WORLD.size - 1:

@@ -28,8 +28,11 @@ ACTIVATIONS: dict[type, Callable[[Any], Any]] = {
     nn.CrossEntropyLoss: lambda outputs: outputs.softmax(1),
     nn.NLLLoss: torch.exp,
     nn.BCEWithLogitsLoss: torch.sigmoid,
+    nn.MultiLabelSoftMarginLoss: torch.sigmoid,
 }
 """Functions that convert the outputs for a loss to probabilities."""
+OF_MANY_LABELS = (nn.BCELoss, nn.BCEWithLogitsLoss, nn.MultiLabelSoftMarginLoss)
+"""Losses with which each column of an output is a binary label; with the others, it is a class."""
 
 
 class Mean:
@@ -117,12 +120,12 @@ Metric = Mean | TorchmetricsMetric
 """A metric whose state is a sum over samples."""
 
 
-def make_metric(wanted: Component, loss: Loss | None, output: Shape, labels: np.ndarray | None) -> Metric:
+def make_metric(wanted: Component, loss: Loss | None, output: Shape) -> Metric:
     """A metric of one output.
 
     Args:
         loss: The output's.
-        output, labels: Shapes and dtypes of a few samples.
+        output: The shape of the output.
 
     Raises:
         ConfigurationError: There is none, or it does not fit.
@@ -137,14 +140,14 @@ def make_metric(wanted: Component, loss: Loss | None, output: Shape, labels: np.
     }
     if name in functions and not wanted.arguments:
         return Mean(functions[name])
-    is_class = labels is not None and labels.dtype.kind in "biu" and labels.ndim < len(output)
     if name == "accuracy":
-        return Mean(_accuracy(wanted, loss, output, is_class))
+        return Mean(_accuracy(wanted, loss, output))
     return _of_torchmetrics(name, wanted, output, loss, [*functions, "accuracy"])
 
 
-def _accuracy(wanted: Component, loss: Loss | None, output: Shape, is_class: bool) -> Function:
-    if len(output) > 1 and output[1] != 1:
+def _accuracy(wanted: Component, loss: Loss | None, output: Shape) -> Function:
+    has_classes = len(output) > 1 and output[1] != 1 and not _has_many_labels(loss)
+    if has_classes and "threshold" not in wanted.arguments:
         return lambda out, labels: out.argmax(1) == _classes(labels, out)
     if loss is not None and loss.is_own and "threshold" not in wanted.arguments:
         raise ConfigurationError(
@@ -152,9 +155,13 @@ def _accuracy(wanted: Component, loss: Loss | None, output: Shape, is_class: boo
             where="metrics: accuracy",
             cure="write {name: accuracy, threshold: 0.0} for logits, 0.5 for probabilities",
         )
-    is_logit = loss is not None and isinstance(loss.module, nn.BCEWithLogitsLoss)
+    is_logit = loss is not None and ACTIVATIONS.get(type(loss.module)) is torch.sigmoid
     edge = wanted.arguments.get("threshold", 0.0 if is_logit else 0.5)
     return lambda out, labels: (out > edge) == (matched(labels, out) > 0.5)
+
+
+def _has_many_labels(loss: Loss | None) -> bool:
+    return loss is not None and type(loss.module) in OF_MANY_LABELS
 
 
 def _classes(labels: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
@@ -181,7 +188,11 @@ def _of_torchmetrics(name: str, wanted: Component, output: Shape, loss: Loss | N
     parameters, arguments = inspect.signature(kind).parameters, wanted.arguments
     n_classes = output[1] if len(output) > 1 else 1
     if "task" in parameters:
-        task = {"task": "binary"} if n_classes == 1 else {"task": "multiclass", "num_classes": n_classes}
+        task = {"task": "multiclass", "num_classes": n_classes}
+        if n_classes == 1:
+            task = {"task": "binary"}
+        elif _has_many_labels(loss):
+            task = {"task": "multilabel", "num_labels": n_classes}
         arguments = {**task, **({"thresholds": N_THRESHOLDS} if "thresholds" in parameters else {}), **arguments}
     with errors_of_user_code(f"{name} with ({shown_arguments(arguments)})", "metrics"):
         return TorchmetricsMetric(kind(**arguments), wanted.key, loss)

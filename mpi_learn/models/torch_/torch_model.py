@@ -183,13 +183,13 @@ class TorchModel(Model):
                         where="data.labels",
                         cure="add its label, or leave its metrics out",
                     )
-                metric = make_metric(wanted, losses.losses[index], outputs.shapes[index], example.y[label])
+                metric = make_metric(wanted, losses.losses[index], outputs.shapes[index])
                 made.append((outputs.key(index, wanted), (index, label), metric))
         if not has_joint_loss or isinstance(metrics, dict):
             return made
         of_only_output = iter(made)
         return [
-            (wanted.key, None, make_metric(wanted, None, (), None)) if wanted.is_own else next(of_only_output)
+            (wanted.key, None, make_metric(wanted, None, ())) if wanted.is_own else next(of_only_output)
             for wanted in map(component, metrics)
         ]
 
