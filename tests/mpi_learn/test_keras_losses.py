@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import WEIGHT
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
@@ -74,6 +75,14 @@ def test_masked_steps_of_two_halves_are_the_step_of_the_whole(first):
     n, at = model.layout.without_counts.size, model.layout.size + WEIGHT
     assert whole[at] == 8 + 12 * 4
     np.testing.assert_allclose(sum(halves)[:n], whole[:n], rtol=1e-4, atol=1e-5)
+
+
+def test_axis_of_the_classes_is_refused_by_keras_and_not_the_labels():
+    """Keras on TensorFlow has classes along the last axis only, so that no labels would fit."""
+    wanted = loss("sparse_categorical_crossentropy", axis=1)
+    example = Example((rng.normal(size=(20, 6, 6, 1)).astype("f"),), (rng.integers(0, 6, (20, 6, 3)),))
+    with pytest.raises(ModelError, match="Only axis=-1 is currently supported"):
+        make_model(ModelSettings(f"{KINDS}:segmentation", loss=wanted), example)
 
 
 DIFFERENT = {

@@ -78,7 +78,8 @@ def make_output_loss(wanted: Component, output: Shape, labels: np.ndarray) -> tu
         return loss, None
     name = str(getattr(loss, "name", None) or getattr(loss, "__name__", ""))
     if name == "sparse_categorical_crossentropy":
-        return loss, LabelRule(name, output, class_axis=-1, ignored=ignored_class(loss))
+        axis = wanted.arguments.get("axis", -1)
+        return loss, LabelRule(name, output, class_axis=axis, ignored=ignored_class(loss))
     is_probability = name in ("binary_crossentropy", "binary_focal_crossentropy")
     return loss, LabelRule(name, output, is_elementwise=name not in WITHOUT_SHAPE, is_probability=is_probability)
 
