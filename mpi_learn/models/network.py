@@ -92,7 +92,7 @@ class Network(ModelState, Protocol):
         """Writes the model to `path` with the framework's suffix; returns the file. Atomic."""
 
     def save_weights(self, path: Path) -> Path:
-        """Writes only the weights; returns the file."""
+        """Writes only the weights; returns the file. Atomic."""
 
     def line_to_load(self, file: Path, name: str) -> str:
         """The line of Python that loads the weights in `file` into the variable `name`."""

@@ -88,7 +88,7 @@ def make_folder(folder: Path, key: str) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file that replaces the file at `path` when the block ends without an error.
 
-    Readers never see an incomplete file. The temporary file has the suffix of `path`.
+    Readers never see an incomplete file. The temporary file has all suffixes of `path`, such as ``.weights.h5``.
     """
     temporary = path.with_name(_temporary_name(path.name, str(os.getpid())))
     try:
@@ -115,7 +115,7 @@ def remove_abandoned(path: Path) -> None:
 
 
 def _temporary_name(name: str, process: str) -> str:
-    return f".{Path(name).stem}.{process}{Path(name).suffix}"
+    return f".{name}.{process}{''.join(Path(name).suffixes)}"
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -297,6 +297,27 @@ def test_save_writes_one_file(case, tmp_path):
     assert file.suffix in (".keras", ".pt")
 
 
+def test_weights_that_are_not_written_to_the_end_leave_the_file_of_earlier_ones(tmp_path, monkeypatch):
+    import h5py
+
+    close = h5py.File.close
+
+    def close_on_a_full_disk(file):
+        close(file)
+        raise OSError("no space left")
+
+    model = made(f"{KERAS}:build_regression", {}, "mse", [], (X3,), (X3[:, 0],))
+    file, _ = model.save_weights(tmp_path / "model")
+    earlier = file.read_bytes()
+    model.weights[:] += 1
+    monkeypatch.setattr(h5py.File, "close", close_on_a_full_disk)
+    with pytest.raises(OSError, match="no space left"):
+        model.save_weights(tmp_path / "model")
+    monkeypatch.undo()
+    assert file.read_bytes() == earlier
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_label_outside_of_the_classes_is_refused():
     for name in ("keras classes", "torch classes"):
         specification, _, loss, metrics, x, y = MODELS[name]

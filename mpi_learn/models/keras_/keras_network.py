@@ -112,7 +112,8 @@ class KerasNetwork:
 
     def save_weights(self, path: Path) -> Path:
         file = path.with_name(f"{path.name}.weights.h5")
-        self.current().save_weights(file)
+        with replacing(file) as temporary:
+            self.current().save_weights(temporary)
         return file
 
     def line_to_load(self, file: Path, name: str) -> str:
