@@ -16,7 +16,7 @@ from mpi_opt.strategies import STRATEGIES, strategy_class
 from mpi_opt.strategies.points.options import Options
 
 HYPERPARAMETER = {"type": "string", "pattern": r"^\$[A-Za-z_]\w*$", "description": "Takes a hyperparameter."}
-OWN_OPTIMIZER = {"$ref": "#/$defs/OwnOptimizer"}
+CUSTOM_OPTIMIZER = {"$ref": "#/$defs/CustomOptimizer"}
 SCHEMA_URL = "https://json-schema.org/draft/2020-12/schema"
 REPRODUCIBLE = {
     "reproducible": {
@@ -137,7 +137,7 @@ def _with_short_forms(schema: Any) -> Any:
         rest = {key: value for key, value in schema.items() if key not in ("oneOf", "discriminator")}
         return rest | {"anyOf": [{"enum": names}, *schema["oneOf"]]}
     content = {key: _with_short_forms(value) for key, value in schema.items()}
-    if OWN_OPTIMIZER in content.get("oneOf", []):
+    if CUSTOM_OPTIMIZER in content.get("oneOf", []):
         content["anyOf"] = [*content.pop("oneOf"), {"type": "string", "pattern": ":"}]
     if content.get("type") == "array" and content.get("items") == {"type": "string"}:
         rest = {key: content.pop(key) for key in ("default", "description") if key in content}

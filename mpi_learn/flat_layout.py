@@ -48,11 +48,11 @@ class FlatLayout:
 
     Attributes:
         shapes: Shapes of the arrays, in their order in the vector.
-        models: For several models with separate optimizers: the number of arrays of each model. The last array of a
-            model is one number: in a gradient, the number of samples of that model's part, 0 in a step without that
-            model; in the weights always 0.
-        has_counts: Whether the last array holds one number for each array before it: in a gradient, the number of
-            ranks whose batch used that array; in the weights always 0.
+        models: The number of arrays of each model, if the vector holds several models with separate optimizers. The
+            last array of each model has one element. In a gradient, it is the number of samples from which the
+            gradient of this model was computed, and 0 if the step does not update this model. In the weights, it is 0.
+        has_counts: Whether the last array holds one element for each array before it. In a gradient, this is the number
+            of ranks whose batch used that array. In the weights, it is 0.
     """
 
     shapes: tuple[tuple[int, ...], ...]

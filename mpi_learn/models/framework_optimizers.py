@@ -24,8 +24,8 @@ def make_framework_optimizer(wanted: Component, package: ModuleType, *positional
         ConfigurationError: There is no such optimizer, or it does not take the arguments.
     """
     framework = package.__name__.split(".")[0]
-    make = load_function(wanted.name) if wanted.is_own else _class_named(wanted.name, package)
-    arguments = wanted.arguments if wanted.is_own else _without_decay(make) | wanted.arguments
+    make = load_function(wanted.name) if wanted.is_custom else _class_named(wanted.name, package)
+    arguments = wanted.arguments if wanted.is_custom else _without_decay(make) | wanted.arguments
     where = f"optimizer: {wanted.name}"
     with errors_of_user_code(f"calling it with ({shown_arguments(wanted.arguments)})", where):
         made = make(*positional, **arguments)

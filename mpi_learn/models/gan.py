@@ -65,7 +65,7 @@ class GanModel(Model):
         self.framework = self.generator.framework
         example = Example(_real(example.x), example.y, y_names=example.y_names)
         self._make_losses(self._outputs_of(example), example)
-        self.has_own_loss = self._losses.may_be_sums or any(network.has_penalty for network in self._both)
+        self.has_custom_loss = self._losses.may_be_sums or any(network.has_penalty for network in self._both)
         self.synchronizes_statistics = any(network.synchronizes_statistics for network in self._both)
         metrics = list(map(component, settings.metrics))
         names = names_in_history(wanted.key for wanted in metrics)
@@ -185,9 +185,9 @@ class GanModel(Model):
         parts = self._split(flat)
         run = partial(self._losses_of, parts, x, y, turn, training=True)
         (losses, fake), gradients = self.generator.with_gradients(
-            run, [own if is_updated else [] for is_updated, own in zip(turn, parts, strict=True)]
+            run, [arrays if is_updated else [] for is_updated, arrays in zip(turn, parts, strict=True)]
         )
-        return [*(gradient for own in gradients for gradient in own), *losses, *self._measured(x, fake)]
+        return [*(gradient for of_model in gradients for gradient in of_model), *losses, *self._measured(x, fake)]
 
     def _evaluated(self, flat: Any, x: Tensors, y: Tensors) -> list[Any]:
         losses, fake = self._losses_of(self._split(flat), x, y, Turn(True, True), training=False)
@@ -209,8 +209,8 @@ class GanModel(Model):
         inputs = [noise, *self._labels_for(GENERATOR, y)]
         fake, penalty = self.generator.forward(parts[1], inputs, training, turn.generator)
         if turn.discriminator:
-            outputs, own_penalty = judge.forward(parts[0], [*real, *condition], training, True)
-            losses.append(0.5 * self._loss(outputs, 1.0 - self.options.smoothing, y) + own_penalty)
+            outputs, judge_penalty = judge.forward(parts[0], [*real, *condition], training, True)
+            losses.append(0.5 * self._loss(outputs, 1.0 - self.options.smoothing, y) + judge_penalty)
         outputs, _ = judge.forward(parts[0], [*fake, *condition], training, turn.discriminator)
         if turn.discriminator:
             losses[0] = losses[0] + 0.5 * self._loss(outputs, 0.0, y)

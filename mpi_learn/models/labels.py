@@ -65,7 +65,10 @@ class LabelRule:
             )
 
     def check_weights(self, weights: np.ndarray) -> None:
-        """Raises ModelError unless Keras can multiply the losses, one per entry of the output, by these weights."""
+        """Raises ModelError if Keras cannot multiply the losses by these weights: their shapes per sample differ.
+
+        There is one loss for each entry of the output without its last axis.
+        """
         if self.class_axis is None and not self.is_elementwise:
             return
         entries, shape = self.output[1:-1], weights.shape[1:]
@@ -116,7 +119,7 @@ class OutputLosses(Generic[LossType]):
         losses: One per output; None for an output without one.
         rules: What the losses require of their labels; None if that is not known.
         labels: The number of the label of each output; None for an output without one.
-        may_be_sums: Whether a loss may be a sum over the batch: the user's own, or one with a `reduction`.
+        may_be_sums: Whether a loss may be a sum over the batch: the user's, or one with a `reduction`.
     """
 
     losses: Sequence[LossType | None]
@@ -131,7 +134,7 @@ class OutputLosses(Generic[LossType]):
                 rule.check_range(y[label])
 
     def check_weights(self, weights: Sequence[np.ndarray]) -> None:
-        """Raises ModelError unless Keras can multiply every loss by `weights` (at most one array)."""
+        """Raises ModelError if Keras cannot multiply every loss by `weights` (at most one array)."""
         for rule in filter(None, self.rules):
             for array in weights:
                 rule.check_weights(array)
@@ -158,7 +161,7 @@ def output_losses(outputs: Outputs, loss: Any, example: Example, make: MakeLoss[
                 rule.check_shape(example.y[label])
             rules[index] = rule
     given = [wanted for wanted in components if wanted is not None]
-    may_be_sums = any(wanted.is_own or "reduction" in wanted.arguments for wanted in given)
+    may_be_sums = any(wanted.is_custom or "reduction" in wanted.arguments for wanted in given)
     of_outputs = OutputLosses(losses, rules, labels, may_be_sums)
     of_outputs.check_labels(example.y)
     return of_outputs

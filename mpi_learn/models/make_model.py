@@ -35,7 +35,7 @@ def make_model(settings: ModelSettings, example: Example) -> Model:
             where=settings.model,
             cure="use batch normalisation of each rank's batch; `sync_batchnorm: true` averages its moving statistics",
         )
-    if settings.n_workers > 1 and model.has_own_loss:
+    if settings.n_workers > 1 and model.has_custom_loss:
         _check_mean(model, settings, example)
     return model
 

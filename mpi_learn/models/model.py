@@ -28,7 +28,7 @@ class Model(ABC):
         framework: ``keras`` or ``torch``.
         can_use_xla: Whether XLA can compile its step.
         uses_xla: Whether XLA compiles its step.
-        has_own_loss: Whether user code computes its loss, which may be a sum over the batch.
+        has_custom_loss: Whether user code computes its loss, which may be a sum over the batch.
         synchronizes_statistics: Whether its batch normalisation would use the batches of all replicas.
         least_samples: The smallest batch that the model can be trained with.
         can_evaluate: Whether `evaluate` is possible: not if only the user's `train_step` computes a loss.
@@ -43,7 +43,7 @@ class Model(ABC):
     framework: str
     can_use_xla: bool = False
     uses_xla: bool = False
-    has_own_loss: bool = False
+    has_custom_loss: bool = False
     synchronizes_statistics: bool = False
     least_samples: int = 1
     can_evaluate: bool = True

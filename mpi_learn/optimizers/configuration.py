@@ -178,7 +178,7 @@ class FrameworkOptimizer(OptimizerOptions):
         return Component.model_construct(name=self.name, **rate, **(self.model_extra or {}))
 
 
-class OwnOptimizer(OptimizerOptions):
+class CustomOptimizer(OptimizerOptions):
     """An optimizer that a function or class creates, for a PyTorch model from its parameters.
 
     Further keys, among them the learning rate, are its arguments.
@@ -204,12 +204,12 @@ def _tag(value: Any) -> str:
 
 
 Fused = Sgd | Adam | AdamW | RmsProp | AdaDelta | AdaGrad | Lars | Lamb
-NotFused = FrameworkOptimizer | OwnOptimizer
+NotFused = FrameworkOptimizer | CustomOptimizer
 AnyOptimizer = Fused | NotFused
 FusedConfiguration = Annotated[Fused, Field(discriminator="name"), BeforeValidator(as_section)]
 _ByName = Annotated[Fused | FrameworkOptimizer, Field(discriminator="name")]
 OptimizerConfiguration = Annotated[
-    Annotated[_ByName, Tag("(name)")] | Annotated[OwnOptimizer, Tag("(function)")],
+    Annotated[_ByName, Tag("(name)")] | Annotated[CustomOptimizer, Tag("(function)")],
     Discriminator(_tag),
     BeforeValidator(as_section),
 ]

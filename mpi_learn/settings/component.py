@@ -32,7 +32,7 @@ class Component(BaseModel):
         return self.name.rpartition(":")[2]
 
     @property
-    def is_own(self) -> bool:
+    def is_custom(self) -> bool:
         """Whether the name refers to a Python object rather than to a name of the framework."""
         return is_function(self.name)
 

@@ -182,7 +182,7 @@ def as_after(epoch: Epoch | None, model: Model) -> Iterator[None]:
 
 
 def _make_callback(wanted: Component, framework: str) -> Any:
-    if wanted.is_own:
+    if wanted.is_custom:
         made = make_component(wanted, 3)
     elif framework == "keras":
         made = make_keras_callback(wanted)

@@ -158,7 +158,7 @@ class TrainingConfiguration(Section):
     def _problem_with(self, gan: GanSection) -> str:
         """Why this is not a training of two models; empty if it is."""
         algorithm = self.algorithm
-        is_of_functions = isinstance(self.metrics, list) and all(component(metric).is_own for metric in self.metrics)
+        is_of_functions = isinstance(self.metrics, list) and all(component(metric).is_custom for metric in self.metrics)
         rules = {
             "gan needs `model: file.py:function`, which returns {generator: …, discriminator: …}": is_function(
                 self.model

@@ -326,7 +326,7 @@ def test_gan_that_several_ranks_would_train_in_another_way_is_refused_on_several
 def test_mean_of_the_user_trains_a_gan_on_several_ranks():
     settings = ModelSettings(f"{TORCH}:build_gan", loss=f"{TORCH}:mean_entropy", gan=Gan(latent=8), n_workers=2)
     example = Example([digits().training.x[0][:20], np.ones((20, 8), np.float32)], ())
-    assert make_model(settings, example).has_own_loss
+    assert make_model(settings, example).has_custom_loss
 
 
 @pytest.mark.parametrize("normalised", ["generator", "discriminator"])

@@ -73,20 +73,20 @@ def _recomputing(layer: keras.layers.Layer, forward: Callable[..., Any]) -> Call
 
     def call(*arguments: Any, **names: Any) -> Any:
         weights, state = layer.trainable_variables, layer.non_trainable_variables
-        with AutocastScope(None):  # here and below: frozen weights are part of the state, and keep their precision
+        with AutocastScope(None):  # here and below: in mixed precision, the scope would convert frozen weights
             before = [tf.identity(variable.value) for variable in state]  # the pass may assign to the variables
         inputs = keras.tree.flatten((arguments, names))
         places = [i for i, tensor in enumerate(inputs) if tf.is_tensor(tensor) and tensor.dtype.is_floating]
         first: dict[str, Any] = {}
 
         def run(*flat: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            own_inputs = list(inputs)
+            given = list(inputs)
             for place, tensor in zip(places, flat[len(weights) :], strict=True):
-                own_inputs[place] = tensor
+                given[place] = tensor
             values = [*zip(weights, flat[: len(weights)], strict=True), *zip(state, before, strict=True)]
             with AutocastScope(None):
                 scope = keras.StatelessScope(values, collect_losses=True)
-            positional, by_name = keras.tree.pack_sequence_as((arguments, names), own_inputs)
+            positional, by_name = keras.tree.pack_sequence_as((arguments, names), given)
             with AutocastScope(layer.compute_dtype), scope:
                 outputs = forward(*positional, **by_name)
             if not first:

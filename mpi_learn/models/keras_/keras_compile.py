@@ -112,7 +112,7 @@ class CompiledModel:
         losses: Those of the configuration, by output; without entries if the model brings its own.
         metrics: The states of the metrics.
         has_train_step, has_test_step: Whether the user's class overrides the method.
-        has_own_loss: Whether user code computes the loss.
+        has_custom_loss: Whether user code computes the loss.
 
     Raises:
         ModelError, ConfigurationError: Model, loss, metrics and samples do not fit together.
@@ -130,8 +130,8 @@ class CompiledModel:
         self._outputs = self._outputs_of(example)
         network.bind()
         self._compile(example)
-        is_own = self.has_train_step or self._has_loss_method or network.has_penalty
-        self.has_own_loss = is_own or self.losses.may_be_sums
+        is_custom = self.has_train_step or self._has_loss_method or network.has_penalty
+        self.has_custom_loss = is_custom or self.losses.may_be_sums
         self._build(example)
 
     @property

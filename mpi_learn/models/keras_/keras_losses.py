@@ -48,7 +48,7 @@ def structured(values: Sequence[Any], outputs: Outputs) -> Any:
 
 def make_loss(wanted: Component) -> Any:
     """A loss object, or a function of (labels, outputs)."""
-    if not wanted.is_own:
+    if not wanted.is_custom:
         return _of_keras(wanted, keras.losses, "loss")
     loss = make_component(wanted, 2)
     if isinstance(loss, keras.losses.Loss) or callable(loss):
@@ -62,7 +62,7 @@ def make_loss(wanted: Component) -> Any:
 
 def make_metric(wanted: Component) -> Any:
     """A metric that is named as in the history; names that depend on shapes stay names."""
-    metric = make_component(wanted, 2) if wanted.is_own else _of_keras(wanted, keras.metrics, "metrics")
+    metric = make_component(wanted, 2) if wanted.is_custom else _of_keras(wanted, keras.metrics, "metrics")
     if isinstance(metric, str):
         return metric
     if not isinstance(metric, keras.metrics.Metric):
@@ -74,7 +74,7 @@ def make_metric(wanted: Component) -> Any:
 def make_output_loss(wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Any, LabelRule | None]:
     """The loss of `make_loss` and the labels that it accepts; None if this is not known, as for user functions."""
     loss = make_loss(wanted)
-    if wanted.is_own or wanted.name in SHORT or not output:
+    if wanted.is_custom or wanted.name in SHORT or not output:
         return loss, None
     name = str(getattr(loss, "name", None) or getattr(loss, "__name__", ""))
     if name == "sparse_categorical_crossentropy":

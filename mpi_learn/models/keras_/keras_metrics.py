@@ -68,10 +68,9 @@ class MetricStates:
         return change
 
     def results(self, sums: np.ndarray) -> dict[str, float]:
-        """Name -> value of all metrics from the sums of the changes of their states, (size,).
+        """The values of all metrics by name, from the sums of the changes of their states, (size,).
 
-        Keras' own ``loss`` is left out if only the user's `train_step` or `test_step` updates it, and this was no such
-        pass.
+        The metric ``loss`` of Keras is left out if it is 0: only a `train_step` or `test_step` of the user updates it.
         """
         results = self._results(self._layout.views(sums))
         return {name: float(value) for name, value in results.items() if value or name != "loss"}
@@ -121,7 +120,7 @@ class MetricStates:
 
     def _metric_of(self, variable: Any) -> str:
         leaves = [leaf for metric in self._model.metrics for leaf in getattr(metric, "metrics", None) or [metric]]
-        return str(next(metric.name for metric in leaves if any(variable is own for own in metric.variables)))
+        return str(next(metric.name for metric in leaves if any(variable is other for other in metric.variables)))
 
     def _results(self, changes: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         values = [

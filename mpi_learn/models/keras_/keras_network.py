@@ -215,11 +215,12 @@ class KerasNetwork:
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(parts)
             losses, results = function()
-        trained = [own for own in parts if own]
+        trained = [arrays for arrays in parts if arrays]
         zero = tf.UnconnectedGradients.ZERO
         pairs = zip(losses, trained, strict=True)
-        gradients = [tape.gradient(loss, own, unconnected_gradients=zero) for loss, own in pairs]
-        return (losses, results), [list(map(tf.convert_to_tensor, own)) for own in gradients]  # dense, for embeddings
+        gradients = [tape.gradient(loss, arrays, unconnected_gradients=zero) for loss, arrays in pairs]
+        dense = [list(map(tf.convert_to_tensor, of_loss)) for of_loss in gradients]  # those of embeddings are sparse
+        return (losses, results), dense
 
     def compile(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
         flat, signature = as_tensor(weights), [tf.TensorSpec([weights.size]), specs(example.x), specs(example.y)]

@@ -18,17 +18,17 @@ Block = tuple[torch.nn.Module, Forward]
 @contextmanager
 def recomputed(blocks: Sequence[Block]) -> Iterator[None]:
     """In the block, activations are not kept; the backward pass recomputes them (Chen et al. 2016)."""
-    own = [(module, vars(module).get("forward")) for module, _ in blocks]
+    before = [(module, vars(module).get("forward")) for module, _ in blocks]
     for module, forward in blocks:
         module.forward = forward
     try:
         yield
     finally:
-        for module, replaced in own:
-            if replaced is None:
+        for module, forward_of_user in before:
+            if forward_of_user is None:
                 del module.forward
-            else:  # by the user
-                module.forward = replaced
+            else:
+                module.forward = forward_of_user
 
 
 def blocks_of(module: torch.nn.Module) -> list[Block]:

@@ -73,7 +73,7 @@ class Loss:
     rule: LabelRule | None = None
 
     @property
-    def is_own(self) -> bool:
+    def is_custom(self) -> bool:
         """Whether it is not one of `torch.nn`."""
         return not _is_of_torch(type(self.module))
 
@@ -242,7 +242,7 @@ def make_output_loss(wanted: Component, output: Shape, labels: np.ndarray) -> tu
 
 def _class_of_torch(wanted: Component) -> type[nn.Module] | None:
     """The class of `torch.nn` that a name refers to; None for a loss of the user."""
-    found: Any = load_function(wanted.name) if wanted.is_own else LOSSES.get(wanted.name)
+    found: Any = load_function(wanted.name) if wanted.is_custom else LOSSES.get(wanted.name)
     if getattr(found, "__module__", "") == "torch.nn.functional":
         found = LOSSES.get(found.__name__, found)
     if found is None:

@@ -130,7 +130,7 @@ def make_metric(wanted: Component, loss: Loss | None, output: Shape) -> Metric:
     Raises:
         ConfigurationError: There is none, or it does not fit.
     """
-    if wanted.is_own:
+    if wanted.is_custom:
         metric = make_component(wanted, 2)
         return TorchmetricsMetric(metric, wanted.key, loss) if hasattr(metric, "metric_state") else Mean(metric)
     name = SAME.get(wanted.name, wanted.name)
@@ -149,7 +149,7 @@ def _accuracy(wanted: Component, loss: Loss | None, output: Shape) -> Function:
     has_classes = len(output) > 1 and output[1] != 1 and not _has_many_labels(loss)
     if has_classes and "threshold" not in wanted.arguments:
         return lambda out, labels: out.argmax(1) == _classes(labels, out)
-    if loss is not None and loss.is_own and "threshold" not in wanted.arguments:
+    if loss is not None and loss.is_custom and "threshold" not in wanted.arguments:
         raise ConfigurationError(
             "with one column and a loss of your own it is unknown whether outputs are logits or probabilities",
             where="metrics: accuracy",

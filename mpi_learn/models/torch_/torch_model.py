@@ -48,7 +48,7 @@ class TorchModel(Model):
             tried = self._outputs_of(example)
             outputs = tried.named_by(settings.loss, settings.metrics)
             self._loss = make_total_loss(settings, outputs, example)
-            self.has_own_loss = self._loss.of_outputs.may_be_sums
+            self.has_custom_loss = self._loss.of_outputs.may_be_sums
             made = self._made_metrics(outputs, example)
             names = names_in_history(key for key, _, _ in made)
             self._metrics = [(name, pair, metric) for name, (_, pair, metric) in zip(names, made, strict=True)]
@@ -110,9 +110,9 @@ class TorchModel(Model):
     def _take_gradients(self, weight: float) -> None:
         """Copies the gradients times `weight` into the step vector, and records which parameters have one.
 
-        Before the backward pass, all gradients are None. Views of the step vector in their place would need zeroing
-        before each pass, because PyTorch adds to them, and a hook that records which parameters are used.
-        The loss itself is not multiplied by `weight`: hooks of the user, which may clip, see the gradient of the mean.
+        The gradients are multiplied here and not the loss, so that hooks of the user, which may clip gradients, receive
+        the gradient of the mean loss. They are copied because a gradient that is None shows that the batch does not use
+        the parameter; if they were views of the step vector, this would not be known.
         """
         for index, (parameter, place) in enumerate(zip(self.network.parameters, self._gradients, strict=True)):
             gradient, parameter.grad = parameter.grad, None
@@ -189,7 +189,7 @@ class TorchModel(Model):
             return made
         of_only_output = iter(made)
         return [
-            (wanted.key, None, make_metric(wanted, None, ())) if wanted.is_own else next(of_only_output)
+            (wanted.key, None, make_metric(wanted, None, ())) if wanted.is_custom else next(of_only_output)
             for wanted in map(component, metrics)
         ]
 

@@ -62,9 +62,9 @@ class TorchNetwork:
             )
         self.parameters = trainable_parameters(module)
         self.layout = FlatLayout.of(self.parameters)
-        own_seed = settings.seed * 1_000_003 + settings.stream  # for dropout, the same for both models of a GAN
-        torch.manual_seed(own_seed)
-        seed_python(own_seed)
+        rank_seed = settings.seed * 1_000_003 + settings.stream  # for dropout, the same for both models of a GAN
+        torch.manual_seed(rank_seed)
+        seed_python(rank_seed)
 
     def __call__(self, *x: Any, **by_name: Any) -> Any:
         """The outputs of the module; in mixed precision, real numbers are returned as float32."""
@@ -177,9 +177,10 @@ class TorchNetwork:
         with torch.enable_grad():
             losses, results = function()
         gradients = []
-        for loss, own in zip(losses, [own for own in parts if own], strict=True):
-            by_part = zip(torch.autograd.grad(loss, own, retain_graph=True, allow_unused=True), own, strict=True)
-            gradients.append([torch.zeros_like(part) if gradient is None else gradient for gradient, part in by_part])
+        for loss, arrays in zip(losses, filter(None, parts), strict=True):
+            found = torch.autograd.grad(loss, arrays, retain_graph=True, allow_unused=True)
+            pairs = zip(found, arrays, strict=True)
+            gradients.append([torch.zeros_like(array) if gradient is None else gradient for gradient, array in pairs])
         return (losses, results), gradients
 
     def compile(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:

@@ -38,7 +38,7 @@ class TorchRule:
 
     def __init__(self, wanted: Component, parameters: Parameters, layout: FlatLayout) -> None:
         self.layout, self._parameters = layout, parameters
-        if not wanted.is_own:
+        if not wanted.is_custom:
             arguments = {"lr" if name == "learning_rate" else name: value for name, value in wanted.arguments.items()}
             wanted = Component.model_construct(name=wanted.name, **arguments)
         self._optimizer = make_framework_optimizer(wanted, torch.optim, parameters)
@@ -78,8 +78,8 @@ class TorchRule:
         used = self.layout.used(gradient)
         np.multiply(gradient[: self.layout.size], scale, out=self._gradient)
         views = self.layout.views(weights)
-        for parameter, own, view, is_used in zip(self._parameters, self._gradients, views, used, strict=True):
-            parameter.grad = own if is_used else None
+        for parameter, part, view, is_used in zip(self._parameters, self._gradients, views, used, strict=True):
+            parameter.grad = part if is_used else None
             if is_used and weight_factor != 1:
                 view *= weight_factor
         for group, share in zip(self._optimizer.param_groups, self._shares, strict=True):

@@ -71,7 +71,7 @@ def make_total_loss(settings: ModelSettings, outputs: Outputs, example: Example)
     if settings.loss is None:
         raise ConfigurationError("a PyTorch model needs a loss", where="loss", cure="write `loss: …`")
     loss = None if isinstance(settings.loss, list | dict) else make_loss(component(settings.loss))
-    if loss is None or not loss.is_own:
+    if loss is None or not loss.is_custom:
         losses = output_losses(outputs, settings.loss, example, make_output_loss)
         return TotalLoss(losses, outputs.factors(settings.loss_weights))
     if settings.loss_weights is not None:
@@ -92,4 +92,4 @@ def metrics_of_single_outputs(metrics: Metrics) -> Metrics:
 
     The user's metrics in a list receive all outputs and labels.
     """
-    return metrics if isinstance(metrics, dict) else [one for one in metrics if not component(one).is_own]
+    return metrics if isinstance(metrics, dict) else [one for one in metrics if not component(one).is_custom]
