@@ -140,7 +140,7 @@ def _problem_with_saving(model: Model, path: Path) -> str | None:
     """Saves the model as a whole; returns the error in one line. An error of the system, such as a full disk, is raised."""
     try:
         model.save(path)
-    except Exception as error:  # noqa: BLE001 - frameworks and the user's get_config raise anything
+    except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:  # `inspect` raises an OSError without a number
             raise
         return _first_line(error)
