@@ -137,7 +137,7 @@ def why_unsavable(model: Model, output: Path | None = None) -> tuple[str, str] |
 
 
 def _problem_with_saving(model: Model, path: Path) -> str | None:
-    """Saves the model as a whole; returns the error in one line. An error of the system, such as a full disk, is raised."""
+    """Saves the model as a whole; returns the error in one line. Raises an error of the system, such as a full disk."""
     try:
         model.save(path)
     except Exception as error:
