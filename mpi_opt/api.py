@@ -74,8 +74,7 @@ def search(
         trials: Number of trials of the study, including failed ones.
         strategy: A name of `mpi_opt.strategies.STRATEGIES`, or ``file.py:Class``.
         direction: ``minimize`` or ``maximize``; a list for several figures of merit.
-        figure_of_merit: The names of the values that `objective` returns, if there are several. A single name has no
-            effect.
+        figure_of_merit: The name of the value that `objective` returns; a list for several values.
         selection: How the folds of a trial are aggregated: ``mean``, ``median``, or ``mean+std``, the mean plus (if
             maximised, minus) one standard deviation.
         seed: The seed of the study. In one process, the same seed gives the same trials.
@@ -100,8 +99,8 @@ def search(
     Raises:
         UserError: An argument, the space, the store or the preparation of the objective is invalid, or another search
             runs the study. Raised on every rank.
-        SearchFailed: The first trials all failed, no block of ranks could be formed, or all ranks that run trials were
-            lost (`RanksLost`). Raised on every rank.
+        SearchFailed: The first trials or all trials of the study have failed, no block of ranks could be formed, or all
+            ranks that run trials were lost (`RanksLost`). Raised on every rank.
     """
     if not (callable(objective) or isinstance(objective, str)):
         raise ConfigurationError(
@@ -192,7 +191,8 @@ def run_study(
         return _run_serially(plan, make_observer, request)
     world = communicators.duplicate(world)
     if world.rank == 0:
-        return _run_coordinator(plan, MPICoordinatorLink(world), make_observer, request, share_study=share_study)
+        coordinator = MPICoordinatorLink(world, processes_continue=share_study)
+        return _run_coordinator(plan, coordinator, make_observer, request)
     link = MPIWorkerLink(world)
     with ignored_requests() if is_main_thread() else contextlib.nullcontext():
         _serve(plan, link, Worker.serve_or_die, may_end_process=lost_ranks.is_protected())
@@ -210,8 +210,6 @@ def _run_coordinator(
     link: MPICoordinatorLink,
     make_observer: Callable[[], Progress] | None,
     request: StopRequest | None,
-    *,
-    share_study: bool,
 ) -> Study | None:
     """Runs the coordinator on rank 0 and sends its result to the other ranks."""
     study: Study | None = None
@@ -228,7 +226,7 @@ def _run_coordinator(
         error = SearchFailed(f"the coordinator failed: {bug!r}")
         raise
     finally:
-        link.send_result(study if share_study else None, error, processes_continue=share_study)
+        link.send_result(study if link.processes_continue else None, error)
     return study
 
 

@@ -51,7 +51,8 @@ class LiveView:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._live.stop()
+        with suppress(OSError):  # the terminal no longer exists, which is no reason to lose the training
+            self._live.stop()
 
     def __call__(self, report: EpochReport) -> None:
         """Stores the epoch; the thread draws it at its next update."""

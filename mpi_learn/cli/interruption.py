@@ -43,8 +43,7 @@ class Interruption:
             if request.signal_name is not None:
                 request.on_first()
         self._reported_at_s = time.monotonic()
-        # long enough for an epoch with a validation or a checkpoint, and for the two epochs of which a validation in a
-        # thread reports the first one late
+        # They cover one epoch with a validation or a checkpoint. A validation in a thread reports two epochs at once.
         self._intervals_s: deque[float] = deque(maxlen=n_recent)
 
     def before_first_epoch(self) -> None:

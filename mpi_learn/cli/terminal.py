@@ -55,8 +55,12 @@ def make_console(stream: TextIO) -> Console:
     """A console that draws on the terminal behind `stream`."""
     from rich.console import Console
 
+    class OpenConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise
+
     width, height = console_size()
-    return Console(file=stream, force_terminal=True, width=width, height=height)
+    return OpenConsole(file=stream, force_terminal=True, width=width, height=height)
 
 
 def sparkline(values: Sequence[float], width: int = 32) -> str:

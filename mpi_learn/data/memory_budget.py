@@ -70,13 +70,15 @@ def _is_streamed(plan: DataPlan, configuration: DataConfiguration, host_bytes: i
 def check_windows(plans: Sequence[DataPlan], configuration: DataConfiguration, rank_bytes: int, n_ranks: int) -> None:
     """Raises `DataError` unless the windows of streamed samples fit into the memory of every host.
 
+    Masters, which have no windows, are counted as workers. Other blocks of a search on the same host are not counted.
+
     Args:
         plans: Those that are streamed.
         rank_bytes: The memory of a host divided by the number of its ranks, in bytes; the smallest of all hosts.
         n_ranks: The number of ranks, which share the samples.
     """
     sizes = []
-    for plan in plans:
+    for plan in [*plans, *(plans if configuration.validation_fraction is not None else [])]:  # windows of their own
         n_samples = min(window_samples(plan, configuration.window_bytes), -(-plan.n_samples // n_ranks))
         sizes.append(WINDOWS_PER_WORKER * n_samples * plan.sample_bytes)
     if sum(sizes) <= rank_bytes:
@@ -85,7 +87,7 @@ def check_windows(plans: Sequence[DataPlan], configuration: DataConfiguration, r
         f"the windows of streamed samples take {sum(sizes) / GIGABYTE:.1f} GB on each rank, and this host has "
         f"{rank_bytes / GIGABYTE:.1f} GB for each rank"
     )
-    plan = plans[int(np.argmax(sizes))]
+    plan = plans[int(np.argmax(sizes[: len(plans)]))]
     part = max(plan.parts, key=lambda part: part.n_together)
     if LEAST_BLOCKS_PER_WINDOW * part.n_together * plan.sample_bytes <= configuration.window_bytes:
         cure = "write a smaller number, or use fewer ranks per host"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import hashlib
 import os
@@ -17,6 +18,9 @@ from mpi_learn.errors import ConfigurationError, UserError
 
 MAX_NAME_BYTES = 230
 """The longest name of a file, to which suffixes are added: file systems allow 255 bytes."""
+
+KERAS_WEIGHTS = ".weights.h5"
+"""The suffix that Keras requires for files with weights alone."""
 
 ABANDONED_S = 3600.0
 """A process that writes a file writes to it more often than this, in seconds."""
@@ -56,9 +60,11 @@ def is_file(path: Path, kind: type[UserError] = ConfigurationError) -> bool:
     """
     try:
         return stat.S_ISREG(path.stat().st_mode)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a character that no name can have
         return False
     except OSError as error:
+        if error.errno == errno.ELOOP:  # a link to itself
+            return False
         raise kind(
             f"the file is not accessible: {error.strerror or error}",
             where=str(path),
@@ -88,7 +94,7 @@ def make_folder(folder: Path, key: str) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file that replaces the file at `path` when the block ends without an error.
 
-    Readers never see an incomplete file. The temporary file has all suffixes of `path`, such as ``.weights.h5``.
+    Readers never see an incomplete file. The temporary file has the suffix of `path`, which libraries require.
     """
     temporary = path.with_name(_temporary_name(path.name, str(os.getpid())))
     try:
@@ -115,7 +121,8 @@ def remove_abandoned(path: Path) -> None:
 
 
 def _temporary_name(name: str, process: str) -> str:
-    return f".{name}.{process}{''.join(Path(name).suffixes)}"
+    suffix = KERAS_WEIGHTS if name.endswith(KERAS_WEIGHTS) else Path(name).suffix
+    return f".{name}.{process}{suffix}"
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -112,8 +112,8 @@ class TrainingConfiguration(Section):
     monitor: bool = Field(False, description="Add the CPU and memory use of all ranks to the history.")
     trace: Path | None = Field(
         None,
-        description="Folder for every rank's timeline; see `mpi-learn trace`. Each run removes those of the last one, "
-        "also if it continues from a checkpoint. In a search, each trial has a folder in it.",
+        description="Folder for every rank's timeline; see `mpi-learn trace`. Each run removes the timelines of the "
+        "last one, also if it continues from a checkpoint. In a search, each trial has a folder in it.",
     )
     seed: int = Field(0, ge=0, lt=2**31, description="Seed of initial weights, shuffling and dropout.")
 

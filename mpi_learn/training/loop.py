@@ -72,6 +72,7 @@ class Training:
                     configuration.epochs,
                     n_workers=len(self.layout.groups),
                     history=lambda: self.state.history.columns,
+                    # the same for any `checkpoint.every`, which may change when a training continues
                     delay=1 if configuration.validation.mode == "thread" else 0,
                     also_fixed_by="a GAN has two optimizers" if configuration.gan is not None else "",
                     n_steps=self.batches.n_steps,
@@ -103,7 +104,7 @@ class Training:
     def run(self, on_epoch: OnEpoch | None, progress: Progress | None, on_begin: OnBegin | None = None) -> None:
         """All epochs that a resumed checkpoint has not finished. Collective.
 
-        With ``validation: {mode: thread}``, an epoch is finished after the steps of the next one.
+        If the validation runs in a thread, an epoch is finished after the steps of the next one.
         """
         self.checkpointing.resume()
         started_s = time.perf_counter() - self.state.seconds

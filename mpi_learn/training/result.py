@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import tempfile
@@ -21,6 +22,9 @@ from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.paths import write_whole
 from mpi_learn.settings.yaml_file import dumped
 from mpi_learn.training.configuration import TrainingConfiguration
+
+OF_FOLDER = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EIO)
+"""Errors that depend on the folder, and not on the model. Code of the user may raise other `OSError`."""
 
 SampleArrays = np.ndarray | tuple[np.ndarray, ...] | dict[str, np.ndarray]
 
@@ -126,25 +130,28 @@ def why_unsavable(model: Model, output: Path | None = None) -> tuple[str, str] |
         SavingError: Not even the weights can be saved, for example because the disk is full.
     """
     place = output if output is not None and output.is_dir() else Path(tempfile.gettempdir())
-    try:
+    try:  # errors of the folder, and of saving the weights alone
         with tempfile.TemporaryDirectory(prefix=".", dir=place) as folder:
             reason = _problem_with_saving(model, Path(folder) / "model")
             return None if reason is None else (reason, model.save_weights(Path(folder) / "model")[1])
     except Exception as error:
-        raise SavingError(
-            f"the model cannot be saved in {place}: {_first_line(error)}\n  → use a folder with enough free space"
-        ) from error
+        cure = "use a folder with enough free space" if _is_of_folder(error) else "correct the code that saves it"
+        raise SavingError(f"the model cannot be saved in {place}: {_first_line(error)}\n  → {cure}") from error
 
 
 def _problem_with_saving(model: Model, path: Path) -> str | None:
-    """Saves the model as a whole; returns the error in one line. Raises an error of the system, such as a full disk."""
+    """Saves the model as a whole; returns the error in one line. Raises an error of the folder."""
     try:
         model.save(path)
     except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:  # `inspect` raises an OSError without a number
+        if _is_of_folder(error):
             raise
         return _first_line(error)
     return None
+
+
+def _is_of_folder(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in OF_FOLDER
 
 
 def save_result(folder: Path, configuration: TrainingConfiguration, result: Result, *, is_whole: bool = True) -> Saved:

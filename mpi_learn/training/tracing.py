@@ -61,7 +61,7 @@ class RecordedTimeline(Timeline):
         self.file = folder / f"rank-{rank:05d}.jsonl"
         self._origin_ns = time.time_ns() - time.perf_counter_ns()
         self._events: list[Event] = []
-        self._is_recording = True
+        self.rank, self._is_recording = rank, True
         self._store("w", json.dumps({"rank": rank, "host": host, "role": role}) + "\n")
 
     @contextmanager
@@ -99,6 +99,8 @@ class RecordedTimeline(Timeline):
                 stream.write(text)
         except OSError as error:
             self._is_recording = False
+            if self.rank > 0:  # its disk is usually that of rank 0, and 256 ranks would print 256 lines
+                return
             with suppress(OSError):
                 print(f"trace: {self.file} ends here: {error.strerror or error}", file=sys.stderr, flush=True)
 

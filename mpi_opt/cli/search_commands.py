@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +17,6 @@ from mpi_learn.job.stop_request import StopRequest
 from mpi_opt.cli.override_options import Changes, SpaceFile, overriding
 from mpi_opt.cli.plan_command import show_plan
 from mpi_opt.cli.rank_logs import log_to_file, make_log_folder
-from mpi_opt.cli.store_options import show
 from mpi_opt.errors import ConfigurationError, UserError, without_passwords
 
 if TYPE_CHECKING:
@@ -112,14 +113,22 @@ def run_search(plan: Plan, request: StopRequest) -> int:
         study = run_study(plan, world, make_observer, share_study=False, request=request)
         assert study is not None, "rank 0 has the study"
         counts.is_finished = study.is_finished
-    show(search_summary(study, configuration.store, configuration.search.trials))
+    _print_if_possible(search_summary(study, configuration.store, configuration.search.trials))
     if plan.report:
         from mpi_opt.views.page.report import save_report
 
         path = Path(f"{configuration.file_name}.html")
         save_report(study, path)
-        show(f"report: {path.resolve()}")
+        _print_if_possible(f"report: {path.resolve()}")
     return FINISHED if study.is_finished else request.status
+
+
+def _print_if_possible(text: str) -> None:
+    """Prints `text`. A full disk or a closed pipe does not change the exit status: the study is in the store."""
+    try:
+        print(text, flush=True)
+    except OSError:  # the text that was not written must not be tried again when Python ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _read(path: Path, changes: Changes) -> StudyConfiguration:

@@ -64,8 +64,7 @@ class StudyConfiguration(Section):
     figure_of_merit: str | list[str] = Field(
         "val_loss",
         description="A metric of the training, `seconds`, `samples_per_second`, or `file.py:function`, called with the "
-        "training's result; or a list of these. With a function as `objective`, a list names its return values, and "
-        "a single name has no effect.",
+        "training's result; or a list of these. With a function as `objective`: the name of its return value.",
     )
     selection: Selection = Field(
         "mean",

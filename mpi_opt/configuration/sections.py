@@ -13,12 +13,10 @@ from mpi_learn.settings.validation import InvalidValue
 
 MAX_DURATION_S = 1e9
 """About 30 years. Clocks of Python do not accept much longer durations."""
-
-
 DURATION_CURE = "write a duration such as 90s, 30m or 2h, or remove the key"
 
 
-def _check_no_truth(value: object) -> object:
+def _refuse_boolean(value: object) -> object:
     """Refuses yes and no, which would be converted to 1 and 0 seconds."""
     if isinstance(value, bool):
         raise InvalidValue(f"expected a duration, found {str(value).lower()}", DURATION_CURE)
@@ -31,7 +29,7 @@ def _check_duration(value: str | float | None) -> str | float | None:
     return value
 
 
-Duration = Annotated[str | float | None, BeforeValidator(_check_no_truth), AfterValidator(_check_duration)]
+Duration = Annotated[str | float | None, BeforeValidator(_refuse_boolean), AfterValidator(_check_duration)]
 
 
 class TransferSection(Section):
@@ -65,7 +63,7 @@ class SearchSection(Section):
     target: float | list[float | None] | None = Field(
         None,
         description="The search stops when a trial is this good; with several figures of merit a list, in which `null` "
-        "means any value. Trials that run are asked to stop, and those that never ask run to their end.",
+        "means any value. Running trials end at their next `trial.should_stop()`; others run to their end.",
     )
 
     transfer: Annotated[

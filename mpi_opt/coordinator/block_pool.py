@@ -239,7 +239,9 @@ class BlockPool:
         return gone
 
     def dismiss(self, busy: Collection[int] = ()) -> None:
-        """Dismisses all ranks, once. Ranks that prepare or run a trial, or do not answer, must end their processes.
+        """Dismisses all ranks, once. Ranks that run a trial or do not answer must end their processes.
+
+        So must ranks that still prepare their objective, unless the program continues after the search.
 
         Args:
             busy: The blocks that run a trial.
@@ -248,8 +250,9 @@ class BlockPool:
             return
         self._is_dismissed = True
         self._await_moving()
+        occupied = set(busy) if self.link.processes_continue else self._preparing.union(busy)
         for rank in self.membership.ranks:
-            if self.membership.block_of(rank) in self._preparing.union(busy) or rank in self.membership.leaving:
+            if self.membership.block_of(rank) in occupied or rank in self.membership.leaving:
                 self.link.send(rank, EndProcess())
             else:
                 self.link.send(rank, Dismissal())

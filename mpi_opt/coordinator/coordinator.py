@@ -69,7 +69,7 @@ class Coordinator:
 
         Raises:
             UserError, TrainingError: A block could not prepare its objective.
-            SearchFailed: The first trials all failed, or no block could be formed.
+            SearchFailed: The first trials or all trials of the study have failed, or no block could be formed.
             RanksLost: No rank can run a trial any more.
         """
         try:

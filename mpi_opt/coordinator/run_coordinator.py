@@ -45,8 +45,8 @@ def run_coordinator(
 
     Raises:
         UserError: The study, its store or an option of the strategy is invalid, or another search runs the study.
-        SearchFailed: The first trials all failed, no block of ranks could be formed, or all ranks that run trials were
-            lost (`RanksLost`).
+        SearchFailed: The first trials or all trials of the study have failed, no block of ranks could be formed, or all
+            ranks that run trials were lost (`RanksLost`).
     """
     pool = BlockPool(link, BlockMembership.of(plan.layout, block_indices))
     with ExitStack() as stack:

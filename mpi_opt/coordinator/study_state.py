@@ -62,7 +62,7 @@ class StudyState:
             ConfigurationError: The user's strategy returns too many proposals, or numbers that the study has.
         """
         trials = self.unfinished.next(count, self._strategy.ask)
-        self._check_numbers([proposal.number for proposal, _ in trials], count)
+        self._check_numbers([proposal.number for proposal, _ in trials])
         return trials
 
     def start(self, starts: list[Start]) -> bool:
@@ -180,20 +180,13 @@ class StudyState:
         """Whether trials run, on a block or in a workload system."""
         return bool(self.unfinished.running or self._external.running)
 
-    def _check_numbers(self, numbers: list[int], count: int) -> None:
+    def _check_numbers(self, numbers: list[int]) -> None:
         """Checks the numbers of the trials that start next, which a strategy of the user may have chosen."""
-        name = f"{type(self._strategy).__name__}.ask"
-        if len(numbers) > count:
-            raise ConfigurationError(
-                f"{name} returned more proposals than it was asked for",
-                where="search.strategy",
-                cure="return at most `count` proposals",
-            )
         known = (self.ended, self.unfinished.running, self._external.running)
         for number in numbers:
             if numbers.count(number) > 1 or any(number in group for group in known):
                 raise ConfigurationError(
-                    f"{name} proposed trial {number}, which exists already",
+                    f"{type(self._strategy).__name__}.ask proposed trial {number}, which exists already",
                     where="search.strategy",
                     cure="give each proposal the next number; after `resume`, the one after the largest of its trials",
                 )

@@ -14,9 +14,11 @@ class CoordinatorLink(ABC):
 
     Attributes:
         leave_s: Time after which a rank that does not leave its block is given up, in seconds.
+        processes_continue: Whether the program continues after the search, on every rank.
     """
 
     leave_s: float = 30.0
+    processes_continue: bool = False
 
     @abstractmethod
     def send(self, rank: int, message: FromCoordinator) -> None:

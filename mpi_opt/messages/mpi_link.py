@@ -57,8 +57,8 @@ class MPICoordinatorLink(CoordinatorLink):
             death of a rank would end the job.
     """
 
-    def __init__(self, world: Communicator) -> None:
-        self.world = world
+    def __init__(self, world: Communicator, *, processes_continue: bool = False) -> None:
+        self.world, self.processes_continue = world, processes_continue
         self.has_called_watchdog = False
         self.ranks_to_end: set[int] = set()
         self._lost: set[int] = set()
@@ -89,7 +89,7 @@ class MPICoordinatorLink(CoordinatorLink):
             pause()
         return messages
 
-    def send_result(self, study: Study | None, error: MPILearnError | None, *, processes_continue: bool) -> None:
+    def send_result(self, study: Study | None, error: MPILearnError | None) -> None:
         """Sends a `SearchResult` to all live ranks, and prepares the end of this process.
 
         ``MPI_Finalize`` needs all ranks. It is skipped if a rank was lost, cannot be reached, or may have been lost
@@ -99,10 +99,9 @@ class MPICoordinatorLink(CoordinatorLink):
         Args:
             study: The study for the other ranks; None if they do not receive it.
             error: The error that ended the search.
-            processes_continue: Whether the program continues after the search.
         """
         gone = lost_ranks.acknowledge(self.world) | self.ranks_to_end
-        skips_finalize = bool(gone) or (self.is_protected and (self.has_called_watchdog or not processes_continue))
+        skips_finalize = bool(gone) or (self.is_protected and (self.has_called_watchdog or not self.processes_continue))
         reachable = [rank for rank in range(1, self.world.size) if rank not in gone]
         # a rank that has not received the result would report the end of this process as a loss
         result = SearchResult(study, error, skips_finalize)

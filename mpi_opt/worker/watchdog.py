@@ -143,9 +143,9 @@ class Watchdog:
             self._is_alarmed = False
 
     def raise_late(self) -> None:
-        """Raises the interruption that came just before `stop_guarding`, too late to be raised in user code.
+        """Raises the interruption again that user code has caught, or that came too late to be raised in it.
 
-        The communicator of the trial may have been revoked: the trial must count as failed, so that it is replaced.
+        The trial must count as failed: it was too long, and its communicator may have been revoked.
         """
         if self._why is not None:
             kind, why = self._why

@@ -162,9 +162,13 @@ def test_a_search_of_one_process_ends_in_the_middle_of_a_trial(how, space_file, 
     ]
 
 
-def test_a_search_whose_output_nobody_reads_writes_its_report_and_is_unfinished(space_file, tmp_path):
-    reader, writer = os.pipe()
-    os.close(reader)
+@pytest.mark.parametrize("output", ["a closed pipe", "/dev/full"])
+def test_a_search_that_cannot_print_writes_its_report_and_is_unfinished(output, space_file, tmp_path):
+    if output == "/dev/full":
+        writer = os.open(output, os.O_WRONLY)
+    else:
+        reader, writer = os.pipe()
+        os.close(reader)
     command = [sys.executable, *SEARCH, str(space_file("nap", search=ENDLESS)), "--time-limit", "1s", "--report"]
     try:
         ended = subprocess.run(command, cwd=tmp_path, stdout=writer, stderr=subprocess.PIPE, text=True)

@@ -147,7 +147,7 @@ REFUSED = {
     "plateau and schedule of the optimizer": (
         KERAS | {"optimizer": f"{HERE}/optimizers_for_tests.py:with_schedule"},
         "ReduceLROnPlateau",
-        "ReduceLROnPlateau sets the learning rate, but the optimizer has a schedule of its own",
+        "ReduceLROnPlateau sets the learning rate, but the optimizer determines its learning rate itself",
     ),
     "keras for torch": (TORCH, "CSVLogger", "there is no callback CSVLogger"),
 }

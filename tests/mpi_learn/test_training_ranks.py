@@ -275,6 +275,24 @@ def test_a_resume_on_fewer_ranks_continues_counters_and_begins_random_numbers_ag
         assert model.state.random == model.state.fresh
 
 
+def test_a_start_from_a_checkpoint_with_a_master_takes_the_counters_of_a_worker(build, monkeypatch, tmp_path):
+    """Rank 0, which was the master, is a worker now."""
+    monkeypatch.setattr("tests.mpi_learn.test_training_ranks.SIZES", SIZES._replace(n_integers=2))
+    models = {}
+    build(lambda rank: models.setdefault(rank, CountingModel(rank)))
+
+    def run(algorithm, checkpoint):
+        models.clear()
+        configuration = configured(epochs=1, algorithm=algorithm, checkpoint=checkpoint)
+        run_ranks(3, lambda comm: train(configuration, comm, data=dataset()))
+        return models
+
+    before = len(run("downpour", {"path": str(tmp_path / "first")})[1].samples_of_steps)
+    started = run("allreduce", {"path": str(tmp_path / "second"), "start_from": str(tmp_path / "first")})
+    assert [started[rank].steps_before for rank in range(3)] == [before] * 3
+    assert all(model.state.random == model.state.fresh for model in started.values())
+
+
 def test_workers_of_a_resumed_training_are_compiled_as_before(build, tmp_path):
     """The master, rank 0, compiles nothing. The choice by timing could be another one."""
 

@@ -118,6 +118,15 @@ def test_the_processes_of_ranks_that_are_still_preparing_end_with_the_search(poo
     assert pool.link.dismissed == {1, 2}
 
 
+def test_a_program_that_continues_after_the_search_keeps_the_ranks_that_are_still_preparing(pool, monkeypatch):
+    monkeypatch.setattr("mpi_opt.coordinator.block_pool.PARTING_S", 0.0)
+    pool.link.processes_continue = True
+    pool.assemble()
+    pool.dismiss()
+    assert pool.link.called == []
+    assert pool.link.dismissed == {1, 2, 3, 4}
+
+
 def test_ranks_that_have_prepared_while_the_search_ends_are_dismissed(pool):
     pool.assemble()  # ScriptedLink answers `Join` with `Ready`
     pool.dismiss()

@@ -186,17 +186,17 @@ class Generous(ListedStrategy):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "message"),
+    ("strategy", "trials", "message"),
     [
-        (Forgetful(), r"Forgetful\.ask proposed trial 0, which exists already\n  → .*next number"),
-        (Twice(), r"Twice\.ask proposed trial 11, which exists already"),
-        (Generous(), r"Generous\.ask returned more proposals than it was asked for\n  → return at most `count`"),
+        (Forgetful(), 6, r"Forgetful\.ask proposed trial 0, which exists already\n  → .*next number"),
+        (Twice(), 6, r"Twice\.ask proposed trial 11, which exists already"),
+        (Generous(), 3, r"the strategy returned 2 proposals, and was asked for 1\n  → return at most as many"),
     ],
 )
-def test_proposals_that_cannot_be_recorded_are_a_mistake_in_the_strategy(strategy, message):
+def test_proposals_that_cannot_be_recorded_are_a_mistake_in_the_strategy(strategy, trials, message):
     store = ListedStore([TrialRecord(n, "complete", {"x": n}, 1.0) for n in (0, 1)])
     with pytest.raises(ConfigurationError, match=message):
-        search(ScriptedLink(squares), trials=6, blocks=2, store=store, strategy=strategy)
+        search(ScriptedLink(squares), trials=trials, blocks=2, store=store, strategy=strategy)
 
 
 def test_a_single_trial_that_fails_is_not_called_the_first_trials():

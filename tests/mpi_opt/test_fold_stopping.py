@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import sys
 from statistics import variance
 
@@ -72,6 +73,7 @@ def test_values_whose_squares_are_no_floats_are_compared(scale):
     reference = complete(trials).reference_for(trial(6))
     assert not reference.is_clearly_worse([figure - scale / 2 for figure in trials[0][:2]])
     assert isinstance(reference.is_clearly_worse([8 * scale, 8 * scale]), bool)
+    assert 0.0 < reference.uncertainty([8 * scale, 8 * scale]) < math.inf
 
 
 def test_the_estimate_of_a_stopped_trial_is_the_best_plus_the_mean_difference_of_its_folds():

@@ -79,9 +79,10 @@ def test_in_a_thread_a_trial_that_no_exception_can_interrupt_fails_when_it_retur
 
 
 UNINTERRUPTIBLE = """
-import hashlib
+import faulthandler, hashlib
 import mpi_opt, mpi_opt.worker.watchdog
-mpi_opt.worker.watchdog.GRACE_S = 2.0
+mpi_opt.worker.watchdog.GRACE_S = 0.1
+faulthandler.dump_traceback_later = lambda *a, **k: None  # for code that blocks Python, which this code does not
 def works(trial):
     hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # minutes in C
 mpi_opt.search(works, space={"x": mpi_opt.Real(0, 1)}, strategy="random", timeout=0.5)
@@ -92,6 +93,16 @@ def test_a_process_that_ends_with_a_trial_it_cannot_interrupt_is_unfinished(tmp_
     ended = subprocess.run([sys.executable, "-c", UNINTERRUPTIBLE], cwd=tmp_path, capture_output=True, text=True)
     assert ended.returncode == 75, ended.stderr
     assert "rank ends: the trial took too long and could not be interrupted" in ended.stderr
+
+
+def test_a_trial_that_catches_its_timeout_has_failed():
+    def catches(trial) -> float:
+        with suppress(Exception):
+            time.sleep(30)
+        return 1.0
+
+    with pytest.raises(SearchFailed, match=r"longer than trial\.timeout, 0\.5 s"):
+        mpi_opt.search(catches, trials=1, timeout=0.5, **SETTINGS)
 
 
 @pytest.mark.parametrize("objective", [None, 0.5])

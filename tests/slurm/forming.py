@@ -69,7 +69,7 @@ def coordinate() -> None:
         world.Abort(1)
     for member in members:
         link.send(member, Dismissal())
-    link.send_result(None, None, processes_continue=False)
+    link.send_result(None, None)
 
 
 def work() -> None:

@@ -30,7 +30,8 @@ def make_header(first: float = 0, second: float = 0) -> np.ndarray:
 
 
 NO_ANSWER = make_header(-1, -1)
-"""The answer of a master if a rank failed; no vector follows it. In the answer to NEXT also: no samples are left."""
+"""The answer of a master if a rank failed; no vector follows it. As the answer to NEXT, it also
+means that no samples are left."""
 
 
 class Link(ABC):

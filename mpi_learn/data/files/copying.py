@@ -11,8 +11,9 @@ from mpi_learn.data.files.array_kind import ArrayKind
 from mpi_learn.data.files.reader import Reader
 
 CHUNK_BYTES = 64 * 2**20
-"""The size of a piece, so that reading needs little additional memory. A piece may be larger: a row group or chunk that
-a file can only decode as a whole is read once."""
+"""The size of a piece, so that reading needs little additional memory."""
+MOST_BYTES = 2 * 2**30
+"""A piece has up to this size if the file stores so many samples as one piece, which it can only decode as a whole."""
 
 
 def copy_samples(reader: Reader, targets: Sequence[np.ndarray], start: int, stop: int) -> None:
@@ -43,8 +44,8 @@ def copy_samples(reader: Reader, targets: Sequence[np.ndarray], start: int, stop
 
 
 def _bounds(reader: Reader, start: int, stop: int) -> list[int]:
-    """The bounds of the pieces. They do not divide row groups or chunks of equal size."""
-    n = reader.n_together
+    """The bounds of the pieces. They do not divide row groups or chunks of equal size, up to `MOST_BYTES`."""
+    n = reader.n_together if reader.n_together * reader.sample_bytes <= MOST_BYTES else 1
     at_once = n * max(1, CHUNK_BYTES // max(1, n * reader.sample_bytes))
     return [start, *range((start // at_once + 1) * at_once, stop, at_once), stop] if start < stop else []
 

@@ -37,7 +37,7 @@ class FilePart:
         place: The path or URL of the file.
         n_samples: The number of its samples, at least 1.
         n_together: The number of samples that it stores as one piece.
-        read_bytes: The memory to read one sample, in bytes. A user's function may make much less of it.
+        read_bytes: The memory to read one sample, in bytes. A user's function may return much smaller arrays.
         why_not_streamable: Why it cannot be read in pieces; empty if it can.
         cure: What to change so that it can.
     """

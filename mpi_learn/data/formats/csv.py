@@ -87,18 +87,26 @@ def _are_names(cells: list[str]) -> bool:
     """Whether the first line of a file contains names: it has no numbers, or only those that pandas uses as names.
 
     Pandas names columns by their positions 0, 1, … if they have no other names. Its index, the first column, has an
-    empty name. A single 0 is a number.
+    empty name.
     """
-    first = 1 if cells[:1] == [""] else 0
-    positions = [str(position - first) for position in range(len(cells))] if len(cells) > 1 else [""]
-    return all(cell == position for cell, position in zip(cells, positions, strict=False) if _is_number(cell))
+    if len(cells) == 1:
+        return not _is_number(cells[0])
+    names = cells[1:] if cells[0] == "" else cells
+    if not any(map(_is_finite, names)):
+        return True  # nan and inf may be names
+    return all(names) and all(cell == str(position) for position, cell in enumerate(names) if _is_number(cell))
+
+
+def _is_finite(cell: str) -> bool:
+    return _is_number(cell) and math.isfinite(float(cell))
 
 
 def _is_number(cell: str) -> bool:
     try:
-        return math.isfinite(float(cell))  # nan and inf may be names
+        float(cell)
     except ValueError:
         return False
+    return True
 
 
 def _as_numpy(column: Any) -> np.ndarray:

@@ -116,6 +116,8 @@ def reading(source: Source) -> Iterator[None]:
         yield
     except (UserError, MemoryError):
         raise
+    except ImportError as error:  # for example a package that decompresses
+        raise DataError(str(error), where=source.place, cure="install this package") from error
     except Exception as error:
         message = " ".join(str(error).split()) or type(error).__name__
         raise DataError(

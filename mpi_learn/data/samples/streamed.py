@@ -154,6 +154,6 @@ class StreamedSamples:
 def _bytes_in_window(plan: DataPlan) -> int:
     """The size of one sample of a window: as read from the files or as held in memory, whichever is larger.
 
-    A user's function may make one number of an image: a window of as many images as numbers would be too long to read.
+    A function may reduce an image to one number. A window of `window_bytes` of such numbers would need too many images.
     """
     return max(plan.sample_bytes, *(part.read_bytes for part in plan.parts))

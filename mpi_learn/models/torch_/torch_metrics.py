@@ -105,15 +105,16 @@ class TorchmetricsMetric:
         with warnings.catch_warnings(), errors_of_user_code(f"computing {self.key}", "metrics"):
             warnings.simplefilter("ignore")  # it was never updated
             value = self.metric.compute()
-        if not isinstance(value, torch.Tensor) or value.numel() != 1:
+        try:
+            return float(value)
+        except (TypeError, ValueError, RuntimeError) as error:  # PyTorch raises RuntimeError for several values
             found = f"{value.numel()} values" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
             raise ConfigurationError(
                 f"the metric {self.key} gives {found}, expected one number",
                 where="metrics",
                 cure="for a metric of classes, write an average: {name: F1Score, average: macro}; otherwise use a "
                 "figure_of_merit function on the trained model",
-            )
-        return float(value)
+            ) from error
 
 
 Metric = Mean | TorchmetricsMetric

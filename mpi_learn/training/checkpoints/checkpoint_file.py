@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -99,7 +100,7 @@ def _errors_of(file: Path) -> Iterator[None]:
     """Converts the exceptions of reading a file that is no checkpoint, or a damaged one."""
     try:
         yield
-    except (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, TypeError, KeyError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
         raise ConfigurationError(
             f"this is not a checkpoint, or it is damaged: {error}",
             where=str(file),

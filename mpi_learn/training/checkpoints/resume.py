@@ -145,7 +145,7 @@ class Checkpointing:
             )
         self.model.weights[:] = arrays["weights"]
         self.model.state.set_floats(arrays["batch_statistics"])
-        self._restore_integers(arrays["counters"], int(checkpoint.metadata.get("first_worker", 0)))
+        self._restore_integers(arrays["counters"], checkpoint.metadata.get("first_worker", self.first_worker))
         for name, array in self.algorithm.state().items():
             if f"algorithm.{name}" in arrays:
                 array[...] = arrays[f"algorithm.{name}"]
@@ -156,17 +156,17 @@ class Checkpointing:
         self.state.history.columns = dict(checkpoint.metadata["history"])
 
     def _restore_integers(self, saved: np.ndarray, first_worker: int) -> None:
-        """Restores the integers of the model's state; with another number of ranks, random states begin again.
+        """Restores the integers of the model's state; with other ranks or roles, random states begin again.
 
         Args:
-            saved: (ranks, n) int64.
+            saved: (ranks, n) int64. The rows of masters are 0.
             first_worker: The row of the first worker.
         """
         state = self.model.state
         n_ranks, n = saved.shape
         if n != len(state.integers()):  # written by a version with other integers
             return
-        if n_ranks == self.comm.size:
+        if n_ranks == self.comm.size and first_worker == self.first_worker:
             state.set_integers(saved[self.comm.rank])
         else:
             state.set_integers(np.where(state.random_mask(), state.integers(), saved[first_worker]))

@@ -87,6 +87,7 @@ class ReferenceTrial:
         """
         return self.figure_of_merit + self.sign * float(self._differences(figures).mean())
 
+    @np.errstate(over="ignore")
     def uncertainty(self, figures: Sequence[float]) -> float:
         """√K times the standard error of `expected`, comparable with the standard deviation over K folds.
 
@@ -94,7 +95,8 @@ class ReferenceTrial:
         divided by K. Its second term, the mean difference, has the variance s̃² (1/m - 1/K).
         """
         missing = len(self.folds) / len(figures) - 1.0
-        return math.sqrt(float(np.var(self.folds, ddof=1)) + self._variance(self._differences(figures)) * missing)
+        variance = float(np.var(self.folds, ddof=1)) + self._variance(self._differences(figures)) * missing
+        return math.sqrt(min(variance, MAX_VARIANCE))
 
     @np.errstate(over="ignore")
     def _variance(self, differences: Floats) -> float:
@@ -146,7 +148,7 @@ class CompleteTrials:
             self._latest = set(known), self._reference(known)
         return self._latest[1]
 
-    @np.errstate(over="ignore")
+    @np.errstate(over="ignore", invalid="ignore")
     def _reference(self, known: dict[int, tuple[float, tuple[float, ...]]]) -> ReferenceTrial:
         ranked = sorted(known, key=lambda number: (self.sign * known[number][0], number))
         figure, folds = known[ranked[0]]
@@ -154,7 +156,7 @@ class CompleteTrials:
         differences = np.array([known[number][1] for number in others]) - np.array(folds)
         least = MIN_SCATTER * max(abs(value) for value in folds) or MIN_SCATTER
         least_variance = max(least * least, MIN_VARIANCE)  # least**2 may raise OverflowError
-        variances = np.clip(differences.var(axis=1, ddof=1), least_variance, MAX_VARIANCE)
+        variances = np.nan_to_num(differences.var(axis=1, ddof=1), nan=MAX_VARIANCE).clip(least_variance, MAX_VARIANCE)
         scatter, degrees_of_freedom = fitted_variance_prior(variances, self.n_folds - 1)
         return ReferenceTrial(figure, folds, scatter, degrees_of_freedom, self.sign)
 

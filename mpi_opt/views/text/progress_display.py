@@ -121,7 +121,7 @@ class LivePanel(PlainProgress):
 @contextlib.contextmanager
 def _allowed_to_fail() -> Iterator[None]:
     """Ignores a closed pipe, a terminal that no longer exists, or a full disk: they are no reason to end a search."""
-    with contextlib.suppress(OSError, SystemExit):  # for a closed pipe, rich raises SystemExit
+    with contextlib.suppress(OSError):
         yield
 
 

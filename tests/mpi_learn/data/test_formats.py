@@ -196,6 +196,8 @@ def test_a_missing_label_of_a_parquet_file_is_found(tmp_path):
         ("5.1,3.5,1.4,setosa", None),  # with classes as text
         ("0,cat", ["0", "cat"]),
         ("1,cat", None),
+        ("0,,", None),
+        ("0,nan,inf", None),
         ("0.5,,7", None),
     ],
 )
