@@ -52,15 +52,15 @@ def console_size() -> tuple[int, int]:
 
 
 def make_console(stream: TextIO) -> Console:
-    """A console that draws on the terminal behind `stream`."""
+    """A console that draws on the terminal behind `stream`. It raises OSError if it cannot write."""
     from rich.console import Console
 
-    class OpenConsole(Console):
-        def on_broken_pipe(self) -> None:
+    class RaisingConsole(Console):
+        def on_broken_pipe(self) -> None:  # called while a BrokenPipeError is handled; rich would end the process
             raise
 
     width, height = console_size()
-    return OpenConsole(file=stream, force_terminal=True, width=width, height=height)
+    return RaisingConsole(file=stream, force_terminal=True, width=width, height=height)
 
 
 def sparkline(values: Sequence[float], width: int = 32) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import pty
@@ -114,3 +115,19 @@ def test_sparkline_leaves_a_gap_for_missing_values():
 )
 def test_durations_are_short(seconds, text):
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EPIPE, errno.ENOSPC])
+def test_a_training_keeps_its_result_without_its_terminal(number, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+
+    class Gone(io.StringIO):
+        is_gone = False
+
+        def write(self, text):
+            if self.is_gone:
+                raise OSError(number, "")
+            return super().write(text)
+
+    with LiveView(2, stream=(stream := Gone())):
+        stream.is_gone = True

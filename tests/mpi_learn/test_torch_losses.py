@@ -173,6 +173,14 @@ def test_metric_of_torchmetrics_for_several_labels_per_sample_needs_no_arguments
     assert model.metrics(model.evaluate((X,), (y,)))["Recall"] == pytest.approx(recall, rel=1e-5)
 
 
+def test_metric_may_return_a_number_of_python():
+    settings = ModelSettings(f"{TORCH}:build_regression", loss="mse", metrics=[f"{TORCH}:MeanOutput"], seed=1)
+    x = rng.normal(size=(20, 3)).astype("f")
+    model = make_model(settings, Example((x,), (x[:, 0],)))
+    (output,) = model.predict((x,))
+    assert model.metrics(model.evaluate((x,), (x[:, 0],)))["MeanOutput"] == pytest.approx(output.mean(), rel=1e-5)
+
+
 def test_accuracy_refuses_class_numbers_of_which_each_would_be_compared_with_several_outputs():
     settings = ModelSettings(f"{TORCH}:build_classes", loss=f"{TORCH}:loss", metrics=["accuracy"])
     make_model(settings, Example((X,), (CLASSES[:, None],)))

@@ -17,6 +17,7 @@ from mpi4py import MPI
 
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.files.data_plan import count_samples
+from mpi_learn.data.files.reader import Reader
 from mpi_learn.data.loading import load
 from mpi_learn.errors import DataError
 from tests.mpi_learn.data.formats import FORMATS
@@ -188,6 +189,16 @@ def test_what_a_file_decodes_as_a_whole_is_read_once(tmp_path, monkeypatch, memo
         dataset.take_training(slice(None)).x[0], np.repeat(np.arange(23.0)[:, np.newaxis], 2, 1)
     )
     assert sorted(decoded) == [(group, *names) for group in range(5) for names in [("x1", "x2"), ("y",)]]
+
+
+def test_pieces_have_a_largest_size_whatever_the_file_stores_as_one(tmp_path, monkeypatch):
+    FORMATS["parquet"].write(tmp_path / "a.parquet", {"x": np.arange(23.0), "y": np.arange(23)})  # in groups of 5 rows
+    pieces, read = [], Reader.read
+    monkeypatch.setattr(Reader, "read", lambda *arguments: pieces.append(arguments[1:]) or read(*arguments))
+    monkeypatch.setattr("mpi_learn.data.files.copying.CHUNK_BYTES", 1)
+    monkeypatch.setattr("mpi_learn.data.files.copying.MOST_BYTES", 39)
+    loaded(str(tmp_path / "a.parquet"), features="x")
+    assert {stop - start for start, stop in pieces} == {1}
 
 
 @pytest.mark.parametrize(

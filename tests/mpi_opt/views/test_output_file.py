@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from mpi_learn.settings.paths import file_name
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.views.output_file import written_aside
 
@@ -30,4 +31,11 @@ def test_a_finished_file_replaces_the_earlier_one(tmp_path: Path) -> None:
         aside.write_text("new")
         assert path.read_text() == "earlier"
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+    assert path.read_text() == "new"
+
+
+def test_the_longest_name_leaves_room_for_the_name_of_the_unfinished_file(tmp_path: Path) -> None:
+    path = tmp_path / f"{file_name('lr.0.001-' * 99)}.html"
+    with written_aside(path) as aside:
+        aside.write_text("new")
     assert path.read_text() == "new"
