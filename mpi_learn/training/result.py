@@ -135,7 +135,8 @@ def why_unsavable(model: Model, output: Path | None = None) -> tuple[str, str] |
             reason = _problem_with_saving(model, Path(folder) / "model")
             return None if reason is None else (reason, model.save_weights(Path(folder) / "model")[1])
     except Exception as error:
-        cure = "use a folder with enough free space" if _is_of_folder(error) else "correct the code that saves it"
+        # PyTorch raises a RuntimeError if the disk is full
+        cure = "use a folder with enough free space, or correct the code that saves the model"
         raise SavingError(f"the model cannot be saved in {place}: {_first_line(error)}\n  → {cure}") from error
 
 

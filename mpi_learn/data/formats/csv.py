@@ -91,7 +91,7 @@ def _are_names(cells: list[str]) -> bool:
     """
     if len(cells) == 1:
         return not _is_number(cells[0])
-    names = cells[1:] if cells[0] == "" else cells
+    names = cells[1:] if cells[:1] == [""] else cells
     if not any(map(_is_finite, names)):
         return True  # nan and inf may be names
     return all(names) and all(cell == str(position) for position, cell in enumerate(names) if _is_number(cell))
