@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.experiments.running import EXPERIMENTS, run_experiment
+from tests.mpirun import mpirun
 
 ROOT = EXPERIMENTS.parent
 WITH_MPI = {
@@ -76,6 +77,17 @@ def check_short_form(script: str, expected: str, cwd: Path) -> None:
 def test_the_short_form_prints_its_table_as_typed(script):
     output = smoke(script)
     assert re.search(WITH_MPI[script], output), output
+
+
+@pytest.mark.mpi
+def test_the_program_of_dispatch_prints_trials_per_second(tmp_path):
+    objective = f"{EXPERIMENTS / 'dispatch' / 'objectives.py'}:nothing"
+    (tmp_path / "space.yaml").write_text(
+        f"objective: {objective}\nspace: {{a: {{type: real, low: 0, high: 1}}}}\n"
+        "search: {strategy: random, trials: 20}\n"
+    )
+    done = mpirun(3, str(EXPERIMENTS / "dispatch" / "timed.py"), "search", "space.yaml", cwd=tmp_path)
+    assert re.search(r"^trials/s \d+$", done.stdout, re.MULTILINE), done.stdout + done.stderr
 
 
 def test_the_short_form_compares_strategies_on_the_table_of_the_repository(tmp_path):
