@@ -108,9 +108,8 @@ def main() -> None:
         runs += [(f"streamed, {name}", file, "stream") for name, file in files.items()]
         for _ in range(arguments.turns):
             turns.append({name: trained(arguments, file, memory, Path(folder)) for name, file, memory in runs})
-            print(turns[-1], flush=True)
-    (HERE / "results.json").write_text(json.dumps(turns, indent=1) + "\n")
-    write_end(HERE / "README.md", table(turns))
+            (HERE / "results.json").write_text(json.dumps(turns, indent=1) + "\n")
+            write_end(HERE / "README.md", table(turns))
 
 
 main()
