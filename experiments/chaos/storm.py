@@ -12,6 +12,7 @@ import random
 import statistics
 import tempfile
 import time
+from collections.abc import Container
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -144,7 +145,9 @@ def one_run(
         "setting": [n, size, folds],
         "kills": [[kill.rank, kill.after, kill.delay_s] for kill in kills if kill.rank in killed],
         "seconds": seconds,
-        "problems": problems + found_wrong(database, reference, size, folds, n - 1 - len(lost_at(database))),
+        "problems": problems
+        + found_wrong(database, reference, size, folds, n - 1 - len(lost_at(database)))
+        + lost_without_reason(folder, killed),
         "n_failed": query(database, "SELECT count(*) FROM trials WHERE state = 'failed'")[0][0],
         "n_ended": query(database, "SELECT count(*) FROM events WHERE detail LIKE '%did not leave its block'")[0][0],
         "noticed_s": noticed_s(database, killed),
@@ -185,6 +188,16 @@ def found_wrong(database: Path, reference: dict[str, float], size: int, folds: i
     problems += [
         f"trial {number}: {f} folds, {m} epochs" for number, f, m in parts if (f, m) != (folds, folds * EPOCHS)
     ]
+    return problems
+
+
+def lost_without_reason(folder: Path, killed: Container[int]) -> list[str]:
+    """Ranks that were lost, but neither killed nor ended by a crash of the MPI library."""
+    problems = []
+    for rank in lost_at(folder / "storm.db"):
+        log = folder / "storm.logs" / f"rank-{rank:04}.log"
+        if rank not in killed and "Process received signal" not in log.read_text():  # written by Open MPI
+            problems.append(f"rank {rank} was lost without a reason")
     return problems
 
 

@@ -13,7 +13,7 @@ from mpi_learn.data.files.reader import Reader
 CHUNK_BYTES = 64 * 2**20
 """The size of a piece, so that reading needs little additional memory."""
 MOST_BYTES = 2 * 2**30
-"""A piece has up to this size if the file stores so many samples as one piece, which it can only decode as a whole."""
+"""The largest size of a piece that is increased to a whole row group or chunk, which is then decoded only once."""
 
 
 def copy_samples(reader: Reader, targets: Sequence[np.ndarray], start: int, stop: int) -> None:

@@ -154,6 +154,7 @@ class StreamedSamples:
 def _bytes_in_window(plan: DataPlan) -> int:
     """The size of one sample of a window: as read from the files or as held in memory, whichever is larger.
 
-    A function may reduce an image to one number. A window of `window_bytes` of such numbers would need too many images.
+    A function may reduce an image to one number. The images of a window that is full of these numbers would take too
+    much memory.
     """
     return max(plan.sample_bytes, *(part.read_bytes for part in plan.parts))
