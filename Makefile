@@ -8,7 +8,7 @@ MPI_ENV := OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_MCA_rm
 # Processes of pytest, one more than the cores of a small machine: many tests wait. See GROUPS in tests/conftest.py.
 JOBS ?= 3
 
-.PHONY: demo test slow test-mpich test-oldest mutants lint docs clean help
+.PHONY: demo test slow test-mpich test-gpu test-oldest mutants lint docs clean help
 
 help:
 	@echo "make demo   search on the handwritten digits, 5 ranks, about two minutes"
@@ -17,6 +17,7 @@ help:
 	@echo "make docs   the documentation as HTML, warnings are errors"
 	@echo "make slow   the tests that take long, too"
 	@echo "make test-mpich   the tests that start mpirun, under MPICH"
+	@echo "make test-gpu     trainings of PyTorch modules on a GPU"
 	@echo "make test-oldest  the tests with the oldest versions of the packages that setup.cfg allows"
 	@echo "make mutants      whether the tests detect wrong changes; ONLY='words' selects some of them"
 
@@ -38,6 +39,9 @@ slow: $(VENV)/test.stamp
 
 test-mpich: $(VENV)/test.stamp
 	PATH="$(CURDIR)/$(VENV)/mpich/bin:$$PATH" $(VENV)/mpich/bin/python -m pytest -m "mpi and not slow and not timing"
+
+test-gpu: $(VENV)/test.stamp
+	$(BIN)/python -m pytest -m slow tests/mpi_learn/test_gpu.py
 
 test-oldest: $(VENV)/oldest.stamp
 	PATH="$(CURDIR)/$(VENV)/oldest/bin:$$PATH" $(VENV)/oldest/bin/python -m pytest -m "not slow and not timing"

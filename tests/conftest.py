@@ -37,6 +37,7 @@ NOT_INSTALLABLE = re.compile(
     r"the shared data are not here$"  # see tests/shared_data.py
     r"|needs the right to|needs Linux and root|no network namespaces|only root is refused"  # rights
     r"|Linux says|Linux lists"  # /proc
+    r"|needs a GPU$"
 )
 """Reasons to skip a test that no installation removes; these tests skip with ``REQUIRE_ALL=1`` too."""
 

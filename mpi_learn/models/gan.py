@@ -119,7 +119,8 @@ class GanModel(Model):
     def close(self) -> None:
         self._steps.clear()
         del self._forward
-        self.generator.close()
+        for network in self._both:
+            network.close()
 
     def _labels_for(self, name: str, y: Tensors) -> list[Any]:
         """The labels that a model takes as further inputs."""

@@ -124,4 +124,4 @@ class Network(ModelState, Protocol):
         """An optimizer of the framework for the trainable arrays; after `move_into`."""
 
     def close(self) -> None:
-        """Releases what the framework holds."""
+        """Releases what the framework holds. The object of `current` stays usable; that of PyTorch on the CPU."""

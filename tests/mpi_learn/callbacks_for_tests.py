@@ -94,3 +94,15 @@ def zeroed(epoch, metrics, model):
 def annealed(epoch, metrics, model):
     """Changes a buffer of a PyTorch module."""
     model.mean.fill_(epoch + 2)
+
+
+def halved(epoch, metrics, model):
+    """Notes the weights of a PyTorch module, then halves them."""
+    CALLS.append([parameter.tolist() for parameter in model.parameters()])
+    for parameter in model.parameters():
+        parameter.data *= 0.5
+
+
+def noting_device(epoch, metrics, model):
+    """Notes where the parameters of a PyTorch module are."""
+    CALLS.extend(parameter.device.type for parameter in model.parameters())

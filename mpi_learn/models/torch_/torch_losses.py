@@ -14,6 +14,7 @@ from torch import nn
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.outputs import Shape
+from mpi_learn.models.torch_.torch_tensors import device
 from mpi_learn.settings.component import Component, make_component, shown_arguments
 from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import errors_of_user_code, load_function
@@ -106,11 +107,11 @@ class Loss:
         """
         if self.rule is None or self.rule.class_axis is None or self.reduction != "mean":
             return float(n)
-        labels, factors = targets.numpy(), getattr(self.module, "weight", None)  # indexing is slow in PyTorch
+        labels, factors = targets.numpy(force=True), getattr(self.module, "weight", None)  # indexing is slow in PyTorch
         is_kept = labels != self.rule.ignored
         if factors is None:
             return float(n * np.count_nonzero(is_kept) / max(labels.size, 1))
-        return float(factors[targets[torch.from_numpy(is_kept)].long()].sum())
+        return float(factors.cpu()[torch.from_numpy(labels[is_kept]).long()].sum())
 
     def buffers(self) -> list[torch.Tensor]:
         """The buffers of a loss that is a module."""
@@ -220,6 +221,7 @@ def make_loss(wanted: Component) -> Loss:
                 where=f"loss: {wanted.name}",
                 cure="make them parameters of the model, which returns them with its outputs",
             )
+        module.to(device())
         if hasattr(module, "reduction"):
             of_each = copy(module)
             vars(of_each)["reduction"] = "none"

@@ -16,6 +16,7 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.outputs import Shape
 from mpi_learn.models.torch_.torch_losses import Loss, matched, reshaped
+from mpi_learn.models.torch_.torch_tensors import device
 from mpi_learn.settings.component import Component, make_component, shown_arguments
 from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import errors_of_user_code
@@ -77,6 +78,7 @@ class TorchmetricsMetric:
         is_of_classes = type(metric).__module__.startswith("torchmetrics.classification")
         self._activation = ACTIVATIONS.get(type(loss.module)) if loss is not None and is_of_classes else None
         add = importlib.import_module("torchmetrics.utilities").dim_zero_sum
+        metric.to(device())
         self.metric, self.key, self.initial = metric, key, dict(metric.metric_state)
         is_sum = all(metric._reductions[name] is add for name in self.initial)
         if not is_sum or not all(isinstance(start, torch.Tensor) for start in self.initial.values()):
@@ -96,12 +98,12 @@ class TorchmetricsMetric:
         self.metric.reset()
         self.metric.update(outputs, targets)
         changes = [getattr(self.metric, name) - start for name, start in self.initial.items()]
-        return torch.cat([change.reshape(-1).float() for change in changes]).numpy()
+        return torch.cat([change.reshape(-1).float() for change in changes]).numpy(force=True)
 
     def result(self, state: np.ndarray, n: float) -> float:
         self.metric.reset()
         for (name, start), part in zip(self.initial.items(), self._layout.views(state), strict=True):
-            setattr(self.metric, name, start + torch.as_tensor(part).to(start.dtype))
+            setattr(self.metric, name, start + torch.as_tensor(part).to(start))
         with warnings.catch_warnings(), errors_of_user_code(f"computing {self.key}", "metrics"):
             warnings.simplefilter("ignore")  # it was never updated
             value = self.metric.compute()

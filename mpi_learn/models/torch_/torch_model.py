@@ -1,4 +1,4 @@
-"""PyTorch models: parameters are views of one flat vector, and gradients are copied into another."""
+"""PyTorch models: parameters are parts of one flat vector, and gradients are copied into another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from mpi_learn.models.model import Model
 from mpi_learn.models.outputs import Outputs, names_in_history
 from mpi_learn.models.torch_.torch_inputs import arguments_of, described, flat_outputs
 from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
-from mpi_learn.models.torch_.torch_network import TorchNetwork, least_samples, tensors, trainable_parameters
+from mpi_learn.models.torch_.torch_network import TorchNetwork, least_samples, trainable_parameters
+from mpi_learn.models.torch_.torch_tensors import fetch, on_device, split, tensors
 from mpi_learn.models.torch_.torch_total_loss import make_total_loss, metrics_of_single_outputs
 from mpi_learn.settings.component import component
 
@@ -41,6 +42,9 @@ class TorchModel(Model):
         self.network = self.state = TorchNetwork(module, settings)
         self.networks = {"": self.network}
         self.layout = self.network.layout.with_counts()
+        self.weights = aligned_empty(self.layout.size)
+        self.weights[:] = 0
+        self.network.move_into(self.weights)
         self.synchronizes_statistics = self.network.synchronizes_statistics
         self._arguments, self._label_names = arguments_of(module, example.x_names), example.y_names
         self._casts = False
@@ -57,17 +61,17 @@ class TorchModel(Model):
             self.least_samples = least_samples(module, partial(self._call, example.part(0, 1).x))
             if settings.n_workers > 1:
                 self._check_parameters(before)
-        self.weights = aligned_empty(self.layout.size)
-        self.weights[:] = 0
         self._step = aligned_empty(self.layout.size + self.n_sums)
-        *gradients, self._counts = self.layout.views(self._step)
-        self._gradients = list(map(torch.from_numpy, gradients))
-        self.network.move_into(self.weights)
+        self._counts = self.layout.views(self._step)[-1]
+        self._gradient = self._step[: self.network.layout.size]
+        self._on_device = on_device(self._gradient)
+        self._gradients = split(self._on_device, self.network.layout)
 
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
         if len(x[0]) == 0:
             self._step[:] = 0
             return self._step
+        self.network.refresh()
         for parameter in self.network.parameters:
             parameter.grad = None  # an optimizer of PyTorch or a callback may have left one
         if not self.module.training:
@@ -81,7 +85,7 @@ class TorchModel(Model):
         return self._step
 
     def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
-        self.module.eval()
+        self.network.current()
         with torch.no_grad():
             outputs, labels = self._call(x), tensors(y)
             loss, weight = self._loss(outputs, labels, tensors(weights), len(x[0]))
@@ -103,9 +107,12 @@ class TorchModel(Model):
         return ["loss", *(name for name, _, _ in self._metrics)]
 
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
-        self.module.eval()
+        self.network.current()
         with torch.no_grad():
-            return tuple(output.numpy() for output in flat_outputs(self._call(x)))
+            return tuple(output.numpy(force=True) for output in flat_outputs(self._call(x)))
+
+    def close(self) -> None:
+        self.network.close()
 
     def _take_gradients(self, weight: float) -> None:
         """Copies the gradients times `weight` into the step vector, and records which parameters have one.
@@ -121,6 +128,7 @@ class TorchModel(Model):
                 place.zero_()
             else:
                 torch.mul(gradient.to_dense() if gradient.is_sparse else gradient, weight, out=place)
+        fetch(self._on_device, self._gradient)
 
     def _call(self, x: Arrays) -> Any:
         """The outputs of the module."""
@@ -154,8 +162,11 @@ class TorchModel(Model):
             except Exception as error:  # noqa: BLE001 - of the user's module
                 errors.append(error)
         shapes = " and ".join(f"{array.shape[1:]} ({array.dtype})" for array in example.x)
+        cure = "register the tensors of the module with register_buffer, or create them on the device of its input"
         raise ModelError(
-            f"the model does not take samples of shape {shapes}: {errors[0]}", where="data.features"
+            f"the model does not take samples of shape {shapes}: {errors[0]}",
+            where="data.features",
+            cure=cure if "on the same device" in str(errors[0]) else "",
         ) from errors[0]
 
     def _made_metrics(self, outputs: Outputs, example: Example) -> list[tuple[str, tuple[int, int] | None, Metric]]:
@@ -212,7 +223,12 @@ class TorchModel(Model):
         except UserError:
             raise
         except Exception as error:  # of the user's module, loss or metric, or a warning
-            raise ModelError(f"model, loss and data do not fit together: {error}", where="loss") from error
+            cure = "create the tensors of your loss on the device of the outputs: device=outputs.device"
+            raise ModelError(
+                f"model, loss and data do not fit together: {error}",
+                where="loss",
+                cure=cure if "on the same device" in str(error) else "",
+            ) from error
         if not all(map(torch.equal, state, self._loss_buffers())):
             raise ModelError(
                 "the loss changes a state of its own, which checkpoints and other ranks do not have",

@@ -1,4 +1,4 @@
-"""A PyTorch module whose parameters are views of a flat vector, and its other state."""
+"""A PyTorch module whose parameters are parts of a flat vector, and its other state."""
 
 from __future__ import annotations
 
@@ -23,22 +23,31 @@ from mpi_learn.models.torch_.torch_checkpointing import blocks_of, recomputed, u
 from mpi_learn.models.torch_.torch_inputs import described, flat_outputs, in_float32
 from mpi_learn.models.torch_.torch_losses import make_output_loss
 from mpi_learn.models.torch_.torch_optimizer import TorchRule
+from mpi_learn.models.torch_.torch_tensors import (
+    device,
+    on_device,
+    random_state,
+    send,
+    set_random_state,
+    shares_memory,
+    split,
+    tensors,
+)
 from mpi_learn.settings.component import Component
 from mpi_learn.settings.paths import replacing
 from mpi_learn.update_rule import UpdateRule
-
-SIGNED = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.int64}
-"""Replacements of dtypes: PyTorch does not compute with unsigned integers of more than 8 bits."""
 
 
 class TorchNetwork:
     """A PyTorch module as one flat vector.
 
+    The parameters are views of the flat weights. On a GPU, they are views of a copy there, see `refresh`.
+
     Attributes:
         layout: Layout of the trainable parameters.
 
     Raises:
-        ModelError: The module has no trainable parameters, one of them is not float32 or not on the CPU, or the
+        ModelError: The module has no trainable parameters, one of them is not float32 or has no values, or the
             configured precision or activation checkpointing is not possible.
     """
 
@@ -48,10 +57,11 @@ class TorchNetwork:
 
     def __init__(self, module: torch.nn.Module, settings: ModelSettings) -> None:
         _check_parameters(module)
+        module.to(device())
         self.module, self.settings, self._is_mixed = module, settings, settings.precision == "mixed_bfloat16"
-        if self._is_mixed and not torch.amp.autocast_mode.is_autocast_available("cpu"):
+        if self._is_mixed and not torch.amp.autocast_mode.is_autocast_available(device().type):
             raise ModelError(
-                "this PyTorch has no autocast on the CPU", where="precision", cure="write precision: float32"
+                f"this PyTorch has no autocast on {device().type}", where="precision", cure="write precision: float32"
             )
         self._blocks = blocks_of(module) if settings.gradient_checkpointing else []
         if settings.gradient_checkpointing and not self._blocks:
@@ -69,7 +79,7 @@ class TorchNetwork:
     def __call__(self, *x: Any, **by_name: Any) -> Any:
         """The outputs of the module; in mixed precision, real numbers are returned as float32."""
         has_backward_pass = torch.is_grad_enabled() and self.module.training
-        precision = torch.autocast("cpu", torch.bfloat16) if self._is_mixed else nullcontext()
+        precision = torch.autocast(device().type, torch.bfloat16) if self._is_mixed else nullcontext()
         with precision, recomputed(self._blocks if has_backward_pass else ()):
             outputs = self.module(*x, **by_name)
         return in_float32(outputs) if self._is_mixed else outputs
@@ -83,20 +93,33 @@ class TorchNetwork:
             return least_samples(self.module, lambda: self(*tensors([array[:1] for array in x])))
 
     def move_into(self, weights: np.ndarray) -> None:
-        """Turns the parameters into views of `weights`."""
+        """Turns the parameters into views of `weights`, or of a copy on the GPU."""
         self.weights = weights[: self.layout.size]
         for parameter, view in zip(self.parameters, self.layout.views(weights), strict=True):
-            view[...] = parameter.detach().numpy()
-            parameter.data = torch.from_numpy(view)
+            view[...] = parameter.numpy(force=True)
+        self._set_flat(on_device(self.weights))
+
+    def _set_flat(self, flat: torch.Tensor) -> None:
+        """Turns the parameters into views of `flat`, the weights on their device."""
+        self._flat = flat
+        for parameter, part in zip(self.parameters, split(flat, self.layout), strict=True):
+            parameter.data = part
+
+    def refresh(self) -> None:
+        """Copies the weights, which an update has changed, to a GPU. Call it before the parameters are used."""
+        send(self.weights, self._flat)
 
     def current(self) -> torch.nn.Module:
-        return self.module.eval()  # its parameters are views of the weights
+        self.refresh()
+        return self.module.eval()
 
     def save(self, path: Path) -> Path:
         """Writes the state dict."""
         file = path.with_name(f"{path.name}.pt")
         with replacing(file) as temporary:
-            torch.save({name: value.clone() for name, value in self.module.state_dict().items()}, temporary)
+            self.refresh()
+            state = {name: value.to("cpu", copy=True) for name, value in self.module.state_dict().items()}
+            torch.save(state, temporary)  # copies: a view would be saved with the whole vector
         return file
 
     def save_weights(self, path: Path) -> Path:
@@ -123,10 +146,12 @@ class TorchNetwork:
         parameters = dict(self.module.named_parameters())
         before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
         attributes = [(vars(part), dict(vars(part))) for part in self.module.modules()]
+        random = random_state()
         try:
-            with torch.random.fork_rng(devices=[]), unchanged_buffers(self.module):
+            with unchanged_buffers(self.module):
                 yield before
         finally:
+            set_random_state(random)
             for now, earlier in attributes:
                 now.clear()
                 now.update(earlier)
@@ -137,25 +162,26 @@ class TorchNetwork:
                     parameter.copy_(before[name])
 
     def floats(self) -> np.ndarray:
-        return joined((tensor.float() for tensor in self._state(is_real=True)), np.float32)
+        return joined((tensor.float().cpu() for tensor in self._state(is_real=True)), np.float32)
 
     def set_floats(self, values: np.ndarray) -> None:
         _fill(self._state(is_real=True), values)
 
     def integers(self) -> np.ndarray:
-        """The integers of the module, then the state of PyTorch's only random generator, which all modules share."""
-        return joined([*self._state(is_real=False), torch.get_rng_state()], np.int64)
+        """The integers of the module, then the state of PyTorch's random generators, which all modules share."""
+        return joined([*(tensor.cpu() for tensor in self._state(is_real=False)), random_state()], np.int64)
 
     def set_integers(self, values: np.ndarray) -> None:
         n = _fill(self._state(is_real=False), values)
-        n_random = len(torch.get_rng_state())
-        torch.set_rng_state(torch.from_numpy(values[n : n + n_random].astype(np.uint8)))
+        n_random = len(random_state())
+        set_random_state(torch.from_numpy(values[n : n + n_random].astype(np.uint8)))
 
     def random_mask(self) -> np.ndarray:
-        return np.arange(self.integers().size) >= joined(self._state(is_real=False), np.int64).size
+        return np.arange(self.integers().size) >= sum(tensor.numel() for tensor in self._state(is_real=False))
 
     def parts(self, flat: Any) -> list[Any]:
-        return self.parameters  # views of the flat vector
+        self.refresh()  # `flat` is its weights
+        return self.parameters
 
     def outputs(self, x: Arrays) -> Outputs:
         self.module.eval()
@@ -187,15 +213,20 @@ class TorchNetwork:
         def call(x: Arrays, y: Arrays) -> list[np.ndarray]:
             with torch.no_grad():
                 results = function(weights, tensors(x), tensors(y))
-                return [torch.as_tensor(result).detach().numpy() for result in results]
+                return [torch.as_tensor(result).numpy(force=True) for result in results]
 
         return call
 
     def optimizer(self, wanted: Component) -> UpdateRule:
-        return TorchRule(wanted, self.parameters, self.layout)
+        """See `Network.optimizer`. It computes on the CPU, where the weights are."""
+        on_host = [torch.nn.Parameter(torch.from_numpy(view)) for view in self.layout.views(self.weights)]
+        return TorchRule(wanted, self.parameters if shares_memory() else on_host, self.layout)
 
     def close(self) -> None:
-        pass
+        """Moves the module from a GPU to the CPU; frees the memory of the GPU."""
+        if not shares_memory():
+            self.module.to("cpu")
+            self._set_flat(torch.from_numpy(self.weights))
 
 
 def least_samples(module: torch.nn.Module, call: Callable[[], Any]) -> int:
@@ -207,11 +238,6 @@ def least_samples(module: torch.nn.Module, call: Callable[[], Any]) -> int:
     except Exception:  # noqa: BLE001 - of batch normalisation, or of squeezing the axis of the samples
         return 2
     return 1
-
-
-def tensors(arrays: Arrays) -> list[torch.Tensor]:
-    """The arrays as tensors, on the same memory where PyTorch knows their dtype."""
-    return [torch.from_numpy(array.astype(SIGNED[array.dtype]) if array.dtype in SIGNED else array) for array in arrays]
 
 
 def trainable_parameters(module: torch.nn.Module) -> list[torch.nn.Parameter]:
@@ -230,11 +256,9 @@ def _check_parameters(module: torch.nn.Module) -> None:
     if not trainable or any(parameter.dtype != torch.float32 for parameter in trainable):
         cure = "call .float() on it before you return it" if trainable else "leave requires_grad of some of them on"
         raise ModelError("the module needs parameters to train, all of them float32", where="model", cure=cure)
-    if others := {str(parameter.device) for parameter in module.parameters()} - {"cpu"}:
+    if any(parameter.is_meta for parameter in module.parameters()):
         raise ModelError(
-            f"its parameters are on {', '.join(sorted(others))}: PyTorch modules are trained on the CPU",
-            where="model",
-            cure="return the module without .to(device)",
+            "the module is on the device meta, without values", where="model", cure="call .to_empty and set its values"
         )
     _check_memory(module)
 

@@ -282,7 +282,7 @@ def frozen():
 
 def weighted_entropy(outputs, targets, weight=(1.0, 5.0, 0.5)):
     """Class numbers stay integers."""
-    return functional.cross_entropy(outputs, targets, weight=torch.tensor(weight))
+    return functional.cross_entropy(outputs, targets, weight=torch.tensor(weight, device=outputs.device))
 
 
 def of_each(outputs, targets):

@@ -317,8 +317,8 @@ ROWS: dict[str, Row] = {
     ),
     "text": row("outputs that are no tensors", "speaking", mse, {"loss": "mse"}, refused="the model returns str"),
     "double precision": row("parameters in float64", "in_double", mse, {"loss": "mse"}, refused="all of them float32"),
-    "another device": row(
-        "parameters on a device", "elsewhere", mse, {"loss": "mse"}, refused="on meta: PyTorch modules",
+    "no values": row(
+        "parameters without values", "elsewhere", mse, {"loss": "mse"}, refused="on the device meta, without values",
     ),
     "another framework": row(
         "models of another framework than `framework:`", "dense", mse, {"loss": "mse", "framework": "keras"},

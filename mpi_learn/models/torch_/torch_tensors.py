@@ -1,0 +1,73 @@
+"""NumPy arrays as tensors of PyTorch on the device where it computes, and its random generators."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import torch
+
+from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.models.example import Arrays
+
+SIGNED = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.int64}
+"""Replacements of dtypes: PyTorch does not compute with unsigned integers of more than 8 bits."""
+
+
+@cache
+def device() -> torch.device:
+    """The GPU of this rank if PyTorch finds one, else the CPU.
+
+    `prepare_environment` leaves each rank one GPU of its host.
+    """
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def shares_memory() -> bool:
+    """Whether tensors on the device can be views of arrays: on the CPU."""
+    return device().type == "cpu"
+
+
+def on_device(array: np.ndarray) -> torch.Tensor:
+    """An array as a tensor on the device: in the same memory on the CPU, a copy on a GPU."""
+    tensor = torch.from_numpy(array)
+    return tensor if shares_memory() else tensor.to(device(), copy=True)
+
+
+def send(array: np.ndarray, tensor: torch.Tensor) -> None:
+    """Copies an array to its tensor of `on_device`, unless they share memory."""
+    if not shares_memory():
+        tensor.copy_(torch.from_numpy(array))
+
+
+def fetch(tensor: torch.Tensor, array: np.ndarray) -> None:
+    """Copies a tensor of `on_device` back to its array, unless they share memory."""
+    if not shares_memory():
+        torch.from_numpy(array).copy_(tensor)
+
+
+def tensors(arrays: Arrays) -> list[torch.Tensor]:
+    """The arrays as tensors on the device: in the same memory if that is the CPU and PyTorch knows their dtype."""
+    return [on_device(array.astype(SIGNED[array.dtype]) if array.dtype in SIGNED else array) for array in arrays]
+
+
+def split(flat: torch.Tensor, layout: FlatLayout) -> list[torch.Tensor]:
+    """The arrays of a layout as views of a flat tensor."""
+    spans = zip(layout.bounds[:-1], layout.bounds[1:], layout.shapes, strict=True)
+    return [flat[start:end].view(shape) for start, end, shape in spans]
+
+
+def random_state() -> torch.Tensor:
+    """The states of PyTorch's random generators, which all modules share: of the CPU, then of the GPU, (n,) uint8."""
+    states = [torch.get_rng_state()]
+    if device().type == "cuda":
+        states.append(torch.cuda.get_rng_state())
+    return torch.cat(states)
+
+
+def set_random_state(state: torch.Tensor) -> None:
+    """Restores a `random_state`."""
+    n = len(torch.get_rng_state())
+    torch.set_rng_state(state[:n])
+    if device().type == "cuda":
+        torch.cuda.set_rng_state(state[n:])

@@ -1,0 +1,142 @@
+"""Trainings of PyTorch modules on a GPU: ``make test-gpu`` runs them. They skip on a host without a GPU.
+
+The oracle is a plain loop of PyTorch on the CPU, see `test_conformance.py`. The reduced precision of matrix products
+(TF32) is switched off, and the figures are compared with the tolerance of a few hundred float32 operations.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from mpi_learn import train
+from mpi_learn.errors import TrainingError
+from tests.mpi_learn import callbacks_for_tests
+from tests.mpi_learn.configurations_for_tests import TORCH, gan_configuration, unlabelled
+from tests.mpi_learn.models_for_tests import digits
+from tests.mpirun import mpirun
+
+if find_spec("torch") is not None:
+    from tests.mpi_learn.conformance.torch_rows import ROWS
+else:
+    ROWS = {}
+EXACT = [name for name, row in ROWS.items() if not row.refused and "dropout" not in row.parameters]
+CLASSES = {"model": f"{TORCH}:build_classes", "loss": "cross_entropy", "batch_size": 128, "epochs": 4, "seed": 2}
+ALGORITHMS = {
+    "allreduce": {"name": "allreduce"},
+    "power-sgd": {"name": "allreduce", "compression": "power-sgd", "matrix_rank": 2},
+    "downpour": {"name": "downpour"},
+    "easgd": {"name": "easgd"},
+    "clusters": {"name": "clusters", "size": 2},
+}
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def gpu() -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Number of ranks -> what the program of the conformance table wrote."""
+    folder = tmp_path_factory.mktemp("gpu")
+
+    @cache
+    def start(n_ranks: int) -> dict[str, Any]:
+        program = ("-m", "tests.mpi_learn.conformance.run", "torch", str(folder), *EXACT)
+        done = mpirun(n_ranks, *program, timeout=300, env={"NVIDIA_TF32_OVERRIDE": "0"})
+        assert done.returncode == 0, done.stderr
+        return json.loads((folder / f"torch-{n_ranks}.json").read_text())
+
+    return start
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_module_trains_as_by_pytorch_on_the_cpu(found, name):
+    ours = found(1)[name]
+    assert not {"refused", "failed"} & set(ours), ours
+    np.testing.assert_allclose(ours["weights"], ours["expected"]["weights"], atol=1e-3)
+    for key, values in ours["expected"]["history"].items():
+        pairs = [(one, other) for one, other in zip(ours["history"][key], values, strict=True) if other is not None]
+        np.testing.assert_allclose(*zip(*pairs, strict=True), rtol=1e-3, atol=1e-3, err_msg=key)
+    assert ours["same"], "the saved model predicts the same on the CPU"
+
+
+@pytest.mark.parametrize("name", [name for name in EXACT if ROWS[name].is_exact])
+def test_three_ranks_on_a_gpu_train_like_one(found, name):
+    np.testing.assert_allclose(found(3)[name]["weights"], found(1)[name]["weights"], atol=1e-3)
+
+
+def trained_here(**changes):
+    return train(CLASSES | changes, MPI.COMM_SELF, data=digits())
+
+
+def test_callbacks_receive_the_module_on_the_gpu_and_figures_of_merit_on_the_cpu(monkeypatch):
+    seen = []
+    monkeypatch.setattr(callbacks_for_tests, "CALLS", seen)
+    result = trained_here(epochs=1, callbacks=["tests.mpi_learn.callbacks_for_tests:noting_device"])
+    assert set(seen) == {"cuda"}
+    assert {parameter.device.type for parameter in result.model.parameters()} == {"cpu"}
+    result = trained_here(epochs=1, parameters={"norm": True})
+    assert {buffer.device.type for buffer in result.model.buffers()} == {"cpu"}
+
+
+def test_random_numbers_of_the_gpu_continue_after_an_interruption(tmp_path):
+    """Without them, the dropout of the third epoch would be that of the first."""
+    changes = {"parameters": {"dropout": 0.5}}
+    whole = trained_here(**changes)
+    changes |= {"checkpoint": {"path": str(tmp_path / "checkpoint"), "every": 2}}
+
+    def interrupted(epoch, metrics):
+        if epoch == 2:
+            raise InterruptedError
+        return False
+
+    with pytest.raises(TrainingError):
+        train(CLASSES | changes, MPI.COMM_SELF, data=digits(), on_epoch=interrupted)
+    np.testing.assert_allclose(trained_here(**changes).history["loss"], whole.history["loss"], rtol=1e-3)
+
+
+def test_mixed_precision_trains_almost_alike():
+    exact, mixed = trained_here(), trained_here(precision="mixed_bfloat16")
+    assert mixed.history["loss"] != exact.history["loss"]
+    np.testing.assert_allclose(mixed.history["loss"], exact.history["loss"], rtol=0.05)
+
+
+def test_gan_trains_as_on_the_cpu(monkeypatch):
+    import torch
+
+    from mpi_learn.models.torch_ import torch_losses, torch_metrics, torch_network, torch_tensors
+
+    wanted = gan_configuration(TORCH, parameters={"norm": True})
+    found = train(wanted, MPI.COMM_SELF, data=unlabelled())
+    for module in (torch_losses, torch_metrics, torch_network, torch_tensors):
+        monkeypatch.setattr(module, "device", lambda: torch.device("cpu"))
+    expected = train(wanted, MPI.COMM_SELF, data=unlabelled())
+    for key, values in expected.history.items():
+        np.testing.assert_allclose(found.history[key], values, rtol=1e-2, err_msg=key)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_algorithm_learns_on_four_ranks_of_a_gpu(name):
+    wanted = CLASSES | {"epochs": 20, "batch_size": 16, "optimizer": {"name": "sgd", "learning_rate": 0.1}}
+    wanted |= {"algorithm": ALGORITHMS[name], "metrics": ["accuracy"]}
+    program = (
+        "import json, sys; from mpi4py import MPI; from mpi_learn import train;"
+        "from tests.mpi_learn.models_for_tests import digits;"
+        "found = train(json.loads(sys.argv[1]), MPI.COMM_WORLD, data=digits());"
+        "print(found.history['val_accuracy'][-1]) if MPI.COMM_WORLD.rank == 0 else None"
+    )
+    done = mpirun(4, "-c", program, json.dumps(wanted))
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) > 0.85

@@ -1,0 +1,98 @@
+"""PyTorch modules whose parameters are copies of the flat weights, as on a GPU, but in the memory of the host.
+
+`test_gpu.py` runs such trainings on a GPU.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from mpi_learn import train
+from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.example import Example
+from mpi_learn.models.make_model import make_model
+from tests.mpi_learn import callbacks_for_tests
+from tests.mpi_learn.configurations_for_tests import TORCH, gan_configuration, unlabelled
+from tests.mpi_learn.conformance.rows import configuration, written
+from tests.mpi_learn.models_for_tests import line
+
+if find_spec("torch") is not None:
+    from tests.mpi_learn.conformance.torch_rows import ROWS
+else:
+    ROWS = {}
+TRAINED = [name for name, row in ROWS.items() if not row.refused]
+LINE = {"model": f"{TORCH}:build_regression", "loss": "mse", "batch_size": 30, "epochs": 3}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("devices")
+    written(path)
+    return path
+
+
+@pytest.fixture
+def copies(monkeypatch):
+    """A context in which tensors are copies of arrays."""
+    from mpi_learn.models.torch_ import torch_network, torch_tensors
+
+    @contextmanager
+    def context():
+        with monkeypatch.context() as patch:
+            for module in (torch_network, torch_tensors):
+                patch.setattr(module, "shares_memory", lambda: False)
+            yield
+
+    return context
+
+
+def weights(model):
+    modules = model.values() if isinstance(model, dict) else [model]
+    return [value.to_dense().numpy() for module in modules for value in module.state_dict().values()]
+
+
+def assert_trained_alike(wanted, copies, data=None):
+    with copies():
+        found = train(wanted, MPI.COMM_SELF, data=data)
+    expected = train(wanted, MPI.COMM_SELF, data=data)
+    assert found.history == expected.history
+    for one, other in zip(weights(found.model), weights(expected.model), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_every_kind_of_module_is_trained_alike(folder, copies, name):
+    assert_trained_alike(configuration(ROWS[name], "torch", folder, 1), copies)
+
+
+def test_gan_is_trained_alike(copies):
+    assert_trained_alike(gan_configuration(TORCH, parameters={"norm": True}), copies, unlabelled())
+
+
+def test_callback_receives_the_weights_after_the_epoch_and_may_change_them(copies, monkeypatch):
+    seen = []
+    monkeypatch.setattr(callbacks_for_tests, "CALLS", seen)
+    assert_trained_alike(LINE | {"callbacks": "tests.mpi_learn.callbacks_for_tests:halved"}, copies, line())
+    assert len(seen) == 6
+    assert seen[:3] == seen[3:]
+
+
+def test_model_has_the_weights_that_an_algorithm_has_changed(copies, tmp_path):
+    import torch
+
+    x, y = line().training.x, line().training.y
+    with copies():
+        model = make_model(ModelSettings(f"{TORCH}:build_regression", loss="mse"), Example(x, y))
+        model.weights[:] = 0
+        assert not model.predict(x)[0].any()
+        assert model.metrics(model.evaluate(x, y))["loss"] == pytest.approx(np.mean(y[0] ** 2))
+        model.weights[:] = 1
+        assert all((value == 1).all() for value in torch.load(model.save(tmp_path / "model")).values())
+        model.weights[:] = 2
+        assert all((parameter == 2).all() for parameter in model.current().parameters())
