@@ -41,7 +41,7 @@ test-mpich: $(VENV)/test.stamp
 	PATH="$(CURDIR)/$(VENV)/mpich/bin:$$PATH" $(VENV)/mpich/bin/python -m pytest -m "mpi and not slow and not timing"
 
 test-gpu: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -m slow tests/mpi_learn/test_gpu.py
+	CUDA_VISIBLE_DEVICES=0 $(BIN)/python -m pytest -m slow tests/mpi_learn/test_gpu.py
 
 test-oldest: $(VENV)/oldest.stamp
 	PATH="$(CURDIR)/$(VENV)/oldest/bin:$$PATH" $(VENV)/oldest/bin/python -m pytest -m "not slow and not timing"

@@ -33,9 +33,14 @@ def prepare_environment() -> int:
         os.environ.setdefault(name, str(n_threads))
     os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1" if n_threads == 1 else "2")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    choose_gpu()
+    return n_threads
+
+
+def choose_gpu() -> None:
+    """Leaves this rank one of several GPUs. Call it before user code is imported, which may use a GPU at once."""
     if (gpu := gpu_of(os.environ, len(list(GPUS.glob("*"))))) is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
-    return n_threads
 
 
 def allow_a_second_graph() -> None:

@@ -31,6 +31,9 @@ from tests import session_folders
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 """Set before NumPy is imported. With more threads than free cores, many operations take ten times as long."""
 
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+"""Without a GPU, on which the results have larger errors. ``make test-gpu`` sets a GPU."""
+
 session_folders.use_own_folder()
 
 NOT_INSTALLABLE = re.compile(

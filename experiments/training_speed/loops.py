@@ -140,33 +140,6 @@ def ddp(model, x, y):
     return speeds
 
 
-def plain_torch(model, x, y):
-    """Samples per second of each epoch of a loop of PyTorch without MPI, on a GPU if there is one."""
-    import torch
-    import torch_models
-
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    module = getattr(torch_models, model)().to(device)
-    optimizer = torch.optim.Adam(module.parameters(), fused=True)
-    x, y = torch.from_numpy(x), torch.from_numpy(y)
-
-    def epoch(number):
-        n, total = 0, torch.zeros((), device=device)
-        for mine in map(torch.from_numpy, batches(len(x), number)):
-            optimizer.zero_grad()
-            loss = torch.nn.functional.cross_entropy(module(x[mine].to(device)), y[mine].to(device))
-            loss.backward()
-            optimizer.step()
-            total += loss.detach()
-            n += len(mine)
-        total.item()  # waits for the GPU
-        return n
-
-    return timed(epoch)
-
-
 def batches(n, epoch):
     """The sample numbers of each whole batch of this rank in an epoch, from an order that is the same on all ranks."""
     order = np.random.default_rng([0, epoch]).permutation(n)

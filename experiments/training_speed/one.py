@@ -3,7 +3,7 @@
     python one.py KIND MODEL DATA SAMPLES
 
 KIND: ours-keras, ours-torch (`mpi_learn.train` with accuracy, validation, history and progress), bare-keras,
-bare-torch, ddp, plain-torch (see `loops`). The environment variable CHANGES has further keys of the training.yaml for
+bare-torch, ddp (see `loops`). The environment variable CHANGES has further keys of the training.yaml for
 ``ours-…`` as JSON. At the end rank 0 prints the samples per second of each epoch and the memory of the ranks as JSON.
 """
 
@@ -18,7 +18,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 import h5py  # noqa: E402 - after the number of threads is set
 import numpy as np  # noqa: E402
-from loops import BATCH, bare_keras, bare_torch, ddp, plain_torch, world  # noqa: E402
+from loops import BATCH, bare_keras, bare_torch, ddp, world  # noqa: E402
 from turns import may_go_on  # noqa: E402
 
 HERE = Path(__file__).parent
@@ -70,7 +70,6 @@ kinds = {
     "bare-keras": lambda: bare_keras(model, *arrays()),
     "bare-torch": lambda: bare_torch(model, *arrays()),
     "ddp": lambda: ddp(model, *arrays()),
-    "plain-torch": lambda: plain_torch(model, *arrays()),
 }
 speeds = kinds[kind]()
 memory = world.gather(memory_mib())

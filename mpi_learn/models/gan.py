@@ -62,7 +62,7 @@ class GanModel(Model):
         self.networks = {name: networks[name] for name in NAMES}
         self._both = self.discriminator, self.generator = networks[DISCRIMINATOR], networks[GENERATOR]
         self.state = GanState(self._both)
-        self.framework = self.generator.framework
+        self.framework, self.uses_gpu = self.generator.framework, self.generator.uses_gpu
         example = Example(_real(example.x), example.y, y_names=example.y_names)
         self._make_losses(self._outputs_of(example), example)
         self.has_custom_loss = self._losses.may_be_sums or any(network.has_penalty for network in self._both)

@@ -28,6 +28,7 @@ class Model(ABC):
         framework: ``keras`` or ``torch``.
         can_use_xla: Whether XLA can compile its step.
         uses_xla: Whether XLA compiles its step.
+        uses_gpu: Whether the framework computes on a GPU.
         has_custom_loss: Whether user code computes its loss, which may be a sum over the batch.
         synchronizes_statistics: Whether its batch normalisation would use the batches of all replicas.
         least_samples: The smallest batch that the model can be trained with.
@@ -43,6 +44,7 @@ class Model(ABC):
     framework: str
     can_use_xla: bool = False
     uses_xla: bool = False
+    uses_gpu: bool = False
     has_custom_loss: bool = False
     synchronizes_statistics: bool = False
     least_samples: int = 1

@@ -65,6 +65,10 @@ class Network(ModelState, Protocol):
     weights: np.ndarray
 
     @property
+    def uses_gpu(self) -> bool:
+        """See `Model.uses_gpu`."""
+
+    @property
     def has_constraints(self) -> bool:
         """See `Model.has_constraints`."""
 

@@ -86,6 +86,7 @@ def _lines(configuration: TrainingConfiguration, dataset: Dataset, model: Model)
     metrics, norm, seconds = _one_step(model, batch)
     training = f"{dataset.n_training:,} samples, {batches.n_steps:,} steps of {size} per epoch on one rank"
     validation = f"{dataset.n_validation:,} samples" if dataset.n_validation else "none"
+    place = " on a GPU" if model.uses_gpu else ""
     try:
         problem = why_unsavable(model)
         saving = "as a whole" if problem is None else f"the weights alone ({problem[0]})"
@@ -96,7 +97,7 @@ def _lines(configuration: TrainingConfiguration, dataset: Dataset, model: Model)
         ("training", training),
         ("validation", validation),
         ("one batch", "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())),
-        ("gradient", f"norm {norm:.4g}, {1e3 * seconds:.1f} ms forward and backward"),
+        ("gradient", f"norm {norm:.4g}, {1e3 * seconds:.1f} ms forward and backward{place}"),
         ("saving", saving),
         ("memory", f"{resident_bytes() / MIB:,.0f} MiB of this process"),
     ]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.environment import choose_gpu
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.communicators import Communicator, private
@@ -52,6 +53,7 @@ def train(
         SavingError: The model or a checkpoint cannot be written; the same on every rank.
         TrainingError: A rank failed; the same on every rank, with the traceback of that rank.
     """
+    choose_gpu()
     with private(comm) as own:
         with agreed_errors(own):
             if isinstance(configuration, dict):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from mpi_learn.environment import choose_gpu
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import is_function, load_function
@@ -124,6 +125,7 @@ class TrainingObjective(Objective):
 
     def _prepare(self, run: Callable[..., T], comm: Communicator, parameters: Parameters) -> T:
         """Loads functions and data, and returns the value of `run` for the training with these hyperparameters."""
+        choose_gpu()
         self._functions = {name: load_function(name, self.directory) for name in self.figures if is_function(name)}
         configuration = self.configuration(parameters)
         try:

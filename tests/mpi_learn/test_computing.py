@@ -165,6 +165,40 @@ def test_checkpointing_leaves_a_module_as_it_was():
     assert "forward" not in vars(module.first)
 
 
+def test_checkpoint_receives_all_tensors_of_a_block_by_position(monkeypatch):
+    """PyTorch restores the random numbers of a GPU, for dropout, only if a positional argument is a tensor on it."""
+    import torch
+
+    from mpi_learn.models.torch_ import torch_checkpointing
+
+    class Scaled(torch.nn.Linear):
+        def forward(self, x, *, factor):
+            return factor * super().forward(x)
+
+    class Outer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = Scaled(3, 3)
+
+        def forward(self, x):
+            return self.block(x, factor=x).sum()
+
+    received, checkpoint = [], torch_checkpointing.checkpoint
+
+    def recording(function, *values, **options):
+        received.append(len(values))
+        return checkpoint(function, *values, **options)
+
+    monkeypatch.setattr(torch_checkpointing, "checkpoint", recording)
+    module, x = Outer(), torch.ones(2, 3, requires_grad=True)
+    (expected,) = torch.autograd.grad(module(x), x)
+    with torch_checkpointing.recomputed(torch_checkpointing.blocks_of(module)):
+        output = module(x)
+    (found,) = torch.autograd.grad(output, x)
+    torch.testing.assert_close(found, expected)
+    assert received == [2]
+
+
 def test_invalid_values_are_refused_with_a_message(tmp_path):
     with pytest.raises(ModelError, match="gradient_checkpointing"):
         made((f"{HERE}/torch_models_for_tests.py:build_one_layer", "cross_entropy"), AGAIN)

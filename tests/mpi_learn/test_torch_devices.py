@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import pickle
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,13 +15,16 @@ import pytest
 from mpi4py import MPI
 
 from mpi_learn import train
+from mpi_learn.errors import ModelError
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
+from mpi_learn.training.check import check
+from mpi_learn.training.configuration import read_configuration
 from tests.mpi_learn import callbacks_for_tests
 from tests.mpi_learn.configurations_for_tests import TORCH, gan_configuration, unlabelled
 from tests.mpi_learn.conformance.rows import configuration, written
-from tests.mpi_learn.models_for_tests import line
+from tests.mpi_learn.models_for_tests import digits, line
 
 if find_spec("torch") is not None:
     from tests.mpi_learn.conformance.torch_rows import ROWS
@@ -81,6 +85,43 @@ def test_callback_receives_the_weights_after_the_epoch_and_may_change_them(copie
     assert_trained_alike(LINE | {"callbacks": "tests.mpi_learn.callbacks_for_tests:halved"}, copies, line())
     assert len(seen) == 6
     assert seen[:3] == seen[3:]
+
+
+def test_optimizer_receives_parameters_with_the_attributes_of_the_module(copies, tmp_path):
+    (tmp_path / "grouped.py").write_text(
+        "import torch\n"
+        "def build():\n"
+        "    module = torch.nn.Linear(3, 1)\n"
+        "    module.bias.no_decay = True\n"
+        "    return module\n"
+        "def make(parameters):\n"
+        "    groups = [[one for one in parameters if hasattr(one, 'no_decay') == flag] for flag in (True, False)]\n"
+        "    assert list(map(len, groups)) == [1, 1]\n"
+        "    return torch.optim.SGD([{'params': groups[0]}, {'params': groups[1], 'weight_decay': 0.5}], lr=0.1)\n"
+    )
+    wanted = LINE | {"model": f"{tmp_path}/grouped.py:build", "optimizer": f"{tmp_path}/grouped.py:make"}
+    assert_trained_alike(wanted, copies, line())
+
+
+def test_module_that_changes_its_parameters_is_trained_only_where_the_change_remains(folder, copies):
+    wanted = configuration(ROWS["changed parameters"], "torch", folder, 1)
+    train(wanted, MPI.COMM_SELF)
+    with copies(), pytest.raises(ModelError, match=r"embedding\.weight changes when the module is called"):
+        train(wanted, MPI.COMM_SELF)
+
+
+def test_pickled_module_contains_its_weights_once(copies):
+    wanted = {"model": f"{TORCH}:build_deep", "parameters": {"depth": 20, "units": 100}, "loss": "cross_entropy"}
+    module = train(wanted | {"epochs": 1}, MPI.COMM_SELF, data=digits()).model
+    n_bytes = 4 * sum(parameter.numel() for parameter in module.parameters())
+    assert len(pickle.dumps(module)) < 1.2 * n_bytes
+
+
+def test_check_says_where_the_model_computes(copies):
+    wanted = read_configuration(LINE | {"data": {"train": "unused.h5", "features": "X", "labels": "y"}})
+    assert "forward and backward\n" in check(wanted, MPI.COMM_SELF, data=line())
+    with copies():
+        assert "forward and backward on a GPU\n" in check(wanted, MPI.COMM_SELF, data=line())
 
 
 def test_model_has_the_weights_that_an_algorithm_has_changed(copies, tmp_path):

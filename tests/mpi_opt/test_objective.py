@@ -103,6 +103,22 @@ def test_a_figure_of_merit_that_the_model_does_not_produce_is_named_with_those_t
     )
 
 
+def test_rank_has_its_gpu_before_the_figure_of_merit_is_imported(training, tmp_path, monkeypatch):
+    """The file may use a GPU as soon as it is imported; after that, the choice would have no effect."""
+    monkeypatch.setattr(mpi_learn, "rehearse", lambda *arguments, **others: None, raising=False)
+    for name, value in {
+        "CUDA_VISIBLE_DEVICES": "4,7", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    (tmp_path / "merit.py").write_text(
+        "import os\nfrom pathlib import Path\n"
+        "Path(__file__).with_name('seen').write_text(os.environ['CUDA_VISIBLE_DEVICES'])\n"
+        "def merit(result): ...\n"
+    )
+    TrainingObjective(training, "merit.py:merit", tmp_path).prepare(MPI.COMM_SELF, {})
+    assert (tmp_path / "seen").read_text() == "7"
+
+
 def test_every_fold_of_a_trial_has_a_folder_of_its_own_for_timelines(training, trained, tmp_path):
     training["trace"] = "traces"
     objective, calls = TrainingObjective(training, "val_loss", tmp_path), trained(None)

@@ -67,6 +67,7 @@ class KerasModel(Model):
         self._names = self._checked_names(example)
         self.has_constraints = self.network.has_constraints
         self.synchronizes_statistics = self.network.synchronizes_statistics
+        self.uses_gpu = self.network.uses_gpu
         self.can_use_xla = not self.compiled.has_train_step
         self._initial = [tf.constant(start) for start in self.compiled.metrics.initial]
         self._n_states = self.compiled.metrics.size

@@ -22,7 +22,7 @@ from mpi_learn.models.keras_.keras_checkpointing import check_precision, recompu
 from mpi_learn.models.keras_.keras_losses import make_output_loss, mean_loss
 from mpi_learn.models.keras_.keras_optimizer import KerasRule
 from mpi_learn.models.keras_.keras_outputs import described, flat_outputs, without_none
-from mpi_learn.models.keras_.keras_tensors import as_tensor, assign, is_float, specs, tensors
+from mpi_learn.models.keras_.keras_tensors import as_tensor, assign, is_float, specs, tensors, uses_gpu
 from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.network import joined
 from mpi_learn.models.outputs import Outputs, Shape
@@ -234,6 +234,10 @@ class KerasNetwork:
     @property
     def has_constraints(self) -> bool:
         return any(variable.constraint is not None for variable in self.variables)
+
+    @property
+    def uses_gpu(self) -> bool:
+        return uses_gpu()
 
     @property
     def synchronizes_statistics(self) -> bool:

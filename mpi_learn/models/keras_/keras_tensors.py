@@ -15,6 +15,11 @@ from mpi_learn.models.example import Arrays, Tensors
 Specs = tuple[tf.TensorSpec, ...]
 
 
+def uses_gpu() -> bool:
+    """Whether TensorFlow computes on a GPU."""
+    return bool(tf.config.list_logical_devices("GPU"))
+
+
 def specs(arrays: Arrays) -> Specs:
     """The signature of a compiled function that takes such arrays, of any number of samples."""
     return tuple(tf.TensorSpec([None, *array.shape[1:]], tf.as_dtype(array.dtype)) for array in arrays)
@@ -32,7 +37,7 @@ def flattened(tensor: Any) -> Any:
 
 def as_tensor(weights: np.ndarray) -> Callable[[], Any]:
     """A function that returns `weights` as a tensor, without a copy where the two can share memory."""
-    if not tf.config.list_logical_devices("GPU"):
+    if not uses_gpu():
         tensor = tf.experimental.dlpack.from_dlpack(weights.__dlpack__())
         if memory_of(tensor).ctypes.data == weights.ctypes.data:
             return lambda: tensor

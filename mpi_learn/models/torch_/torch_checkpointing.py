@@ -64,8 +64,13 @@ def _recomputing(forward: Forward, modules: list[torch.nn.Module]) -> Forward:
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         return nullcontext(), unchanged_buffers(*modules)  # otherwise moving means would be updated twice
 
-    def call(*arguments: Any, **names: Any) -> Any:
-        return checkpoint(forward, *arguments, use_reentrant=False, context_fn=contexts, **names)
+    def call(*arguments: Any, **by_name: Any) -> Any:
+        def run(*values: Any) -> Any:
+            n = len(arguments)
+            return forward(*values[:n], **dict(zip(by_name, values[n:], strict=True)))
+
+        # PyTorch restores the random numbers of the GPUs that hold the tensors among the positional arguments
+        return checkpoint(run, *arguments, *by_name.values(), use_reentrant=False, context_fn=contexts)
 
     return call
 

@@ -18,7 +18,7 @@ from mpi_learn.models.outputs import Outputs, names_in_history
 from mpi_learn.models.torch_.torch_inputs import arguments_of, described, flat_outputs
 from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
 from mpi_learn.models.torch_.torch_network import TorchNetwork, least_samples, trainable_parameters
-from mpi_learn.models.torch_.torch_tensors import fetch, on_device, split, tensors
+from mpi_learn.models.torch_.torch_tensors import cure_on_gpu, fetch, on_device, split, tensors
 from mpi_learn.models.torch_.torch_total_loss import make_total_loss, metrics_of_single_outputs
 from mpi_learn.settings.component import component
 
@@ -41,6 +41,7 @@ class TorchModel(Model):
         self.settings, self.module = settings, module
         self.network = self.state = TorchNetwork(module, settings)
         self.networks = {"": self.network}
+        self.uses_gpu = self.network.uses_gpu
         self.layout = self.network.layout.with_counts()
         self.weights = aligned_empty(self.layout.size)
         self.weights[:] = 0
@@ -59,7 +60,7 @@ class TorchModel(Model):
             self.n_sums = FIRST_STATE + sum(metric.size for _, _, metric in self._metrics) + N_FLAGS
             self._check(example, tried)
             self.least_samples = least_samples(module, partial(self._call, example.part(0, 1).x))
-            if settings.n_workers > 1:
+            if settings.n_workers > 1 or self.uses_gpu:
                 self._check_parameters(before)
         self._step = aligned_empty(self.layout.size + self.n_sums)
         self._counts = self.layout.views(self._step)[-1]
@@ -113,6 +114,7 @@ class TorchModel(Model):
 
     def close(self) -> None:
         self.network.close()
+        self._gradients, self._on_device = [], torch.empty(0)
 
     def _take_gradients(self, weight: float) -> None:
         """Copies the gradients times `weight` into the step vector, and records which parameters have one.
@@ -162,11 +164,10 @@ class TorchModel(Model):
             except Exception as error:  # noqa: BLE001 - of the user's module
                 errors.append(error)
         shapes = " and ".join(f"{array.shape[1:]} ({array.dtype})" for array in example.x)
-        cure = "register the tensors of the module with register_buffer, or create them on the device of its input"
         raise ModelError(
             f"the model does not take samples of shape {shapes}: {errors[0]}",
             where="data.features",
-            cure=cure if "on the same device" in str(errors[0]) else "",
+            cure=cure_on_gpu(errors[0]),
         ) from errors[0]
 
     def _made_metrics(self, outputs: Outputs, example: Example) -> list[tuple[str, tuple[int, int] | None, Metric]]:
@@ -223,11 +224,8 @@ class TorchModel(Model):
         except UserError:
             raise
         except Exception as error:  # of the user's module, loss or metric, or a warning
-            cure = "create the tensors of your loss on the device of the outputs: device=outputs.device"
             raise ModelError(
-                f"model, loss and data do not fit together: {error}",
-                where="loss",
-                cure=cure if "on the same device" in str(error) else "",
+                f"model, loss and data do not fit together: {error}", where="loss", cure=cure_on_gpu(error)
             ) from error
         if not all(map(torch.equal, state, self._loss_buffers())):
             raise ModelError(
@@ -243,13 +241,16 @@ class TorchModel(Model):
             )
 
     def _check_parameters(self, before: dict[str, torch.Tensor]) -> None:
-        """Raises ModelError if a trained parameter differs from its value `before` the module was called."""
+        """Raises ModelError if a trained parameter differs from its value `before` the module was called.
+
+        On a GPU, the change would be lost with the next weights from the host.
+        """
         for name, parameter in self.module.named_parameters():
             if parameter.requires_grad and not torch.equal(parameter, before[name]):
                 raise ModelError(
-                    f"the parameter {name} changes when the module is called, on each rank in another way",
+                    f"the parameter {name} changes when the module is called; this needs one rank, and no GPU",
                     where="model",
-                    cure="train on one rank, or change parameters only by the optimizer (max_norm is not available)",
+                    cure="train on one rank without a GPU, or let only the optimizer change parameters (no max_norm)",
                 )
 
     def _loss_buffers(self) -> list[torch.Tensor]:

@@ -22,7 +22,7 @@ from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.models.torch_.torch_checkpointing import blocks_of, recomputed, unchanged_buffers
 from mpi_learn.models.torch_.torch_inputs import described, flat_outputs, in_float32
 from mpi_learn.models.torch_.torch_losses import make_output_loss
-from mpi_learn.models.torch_.torch_optimizer import TorchRule
+from mpi_learn.models.torch_.torch_optimizer import TorchRule, like
 from mpi_learn.models.torch_.torch_tensors import (
     device,
     on_device,
@@ -85,6 +85,10 @@ class TorchNetwork:
         return in_float32(outputs) if self._is_mixed else outputs
 
     @property
+    def uses_gpu(self) -> bool:
+        return not shares_memory()
+
+    @property
     def synchronizes_statistics(self) -> bool:
         return any(isinstance(part, torch.nn.SyncBatchNorm) for part in self.module.modules())
 
@@ -97,13 +101,16 @@ class TorchNetwork:
         self.weights = weights[: self.layout.size]
         for parameter, view in zip(self.parameters, self.layout.views(weights), strict=True):
             view[...] = parameter.numpy(force=True)
-        self._set_flat(on_device(self.weights))
+        self._flat = on_device(self.weights)
+        self._set_parameters(self._on_host() if shares_memory() else split(self._flat, self.layout))
 
-    def _set_flat(self, flat: torch.Tensor) -> None:
-        """Turns the parameters into views of `flat`, the weights on their device."""
-        self._flat = flat
-        for parameter, part in zip(self.parameters, split(flat, self.layout), strict=True):
-            parameter.data = part
+    def _on_host(self) -> list[torch.Tensor]:
+        """Views of the weights. Each has its own storage, so that a pickled parameter does not contain all weights."""
+        return list(map(torch.from_numpy, self.layout.views(self.weights)))
+
+    def _set_parameters(self, values: list[torch.Tensor]) -> None:
+        for parameter, value in zip(self.parameters, values, strict=True):
+            parameter.data = value
 
     def refresh(self) -> None:
         """Copies the weights, which an update has changed, to a GPU. Call it before the parameters are used."""
@@ -219,14 +226,25 @@ class TorchNetwork:
 
     def optimizer(self, wanted: Component) -> UpdateRule:
         """See `Network.optimizer`. It computes on the CPU, where the weights are."""
-        on_host = [torch.nn.Parameter(torch.from_numpy(view)) for view in self.layout.views(self.weights)]
-        return TorchRule(wanted, self.parameters if shares_memory() else on_host, self.layout)
+        if shares_memory():
+            return TorchRule(wanted, self.parameters, self.layout)
+        on_host = [like(*pair) for pair in zip(self.parameters, self._on_host(), strict=True)]
+        return TorchRule(wanted, on_host, self.layout)
 
     def close(self) -> None:
-        """Moves the module from a GPU to the CPU; frees the memory of the GPU."""
-        if not shares_memory():
+        """Moves the module from a GPU to the CPU, with tensors that it keeps as attributes; frees memory of the GPU."""
+        if shares_memory():
+            return
+        self._flat = torch.from_numpy(self.weights)
+        try:
             self.module.to("cpu")
-            self._set_flat(torch.from_numpy(self.weights))
+            for part in self.module.modules():
+                kept = {name: value for name, value in vars(part).items() if isinstance(value, torch.Tensor)}
+                vars(part).update((name, value.cpu()) for name, value in kept.items())
+            torch.cuda.empty_cache()
+        except RuntimeError:  # after an error in a kernel, CUDA refuses every call; that error is reported
+            return
+        self._set_parameters(self._on_host())
 
 
 def least_samples(module: torch.nn.Module, call: Callable[[], Any]) -> int:

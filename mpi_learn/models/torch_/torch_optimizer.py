@@ -101,6 +101,13 @@ class TorchRule:
             _values_of(self._optimizer, self._parameters, index)[key] = value
 
 
+def like(parameter: torch.nn.Parameter, values: torch.Tensor) -> torch.nn.Parameter:
+    """A parameter with other values and the attributes of the user, such as ``no_decay``."""
+    made = torch.nn.Parameter(values)
+    vars(made).update(vars(parameter))
+    return made
+
+
 def _values_of(optimizer: torch.optim.Optimizer, parameters: Parameters, index: int) -> Any:
     """A part of the state of an optimizer: of a parameter or, with indices from `len(parameters)` on, of a group."""
     n = len(parameters)
@@ -109,7 +116,7 @@ def _values_of(optimizer: torch.optim.Optimizer, parameters: Parameters, index: 
 
 def _state_after_a_step(wanted: Component, parameters: Parameters) -> dict[StateKey, Any]:
     """The values in the state of the optimizer `wanted` after a step with other parameters of the same shapes."""
-    copies = [torch.nn.Parameter(parameter.detach().clone()) for parameter in parameters]
+    copies = [like(parameter, parameter.detach().clone()) for parameter in parameters]
     optimizer, where = make_framework_optimizer(wanted, torch.optim, copies), f"optimizer: {wanted.name}"
     before = [*({} for _ in copies), *map(dict, optimizer.param_groups)]
     for parameter in copies:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 import numpy as np
@@ -12,13 +13,15 @@ from mpi_learn.models.example import Arrays
 
 SIGNED = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.int64}
 """Replacements of dtypes: PyTorch does not compute with unsigned integers of more than 8 bits."""
+N_GPU_STATE = 16
+"""Bytes of the state of the random generator of a GPU: a seed and an offset."""
 
 
 @cache
 def device() -> torch.device:
     """The GPU of this rank if PyTorch finds one, else the CPU.
 
-    `prepare_environment` leaves each rank one GPU of its host.
+    `choose_gpu` leaves each rank one GPU of its host.
     """
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -58,16 +61,30 @@ def split(flat: torch.Tensor, layout: FlatLayout) -> list[torch.Tensor]:
 
 
 def random_state() -> torch.Tensor:
-    """The states of PyTorch's random generators, which all modules share: of the CPU, then of the GPU, (n,) uint8."""
-    states = [torch.get_rng_state()]
-    if device().type == "cuda":
-        states.append(torch.cuda.get_rng_state())
-    return torch.cat(states)
+    """The states of PyTorch's random generators, which all modules share, (n,) uint8.
+
+    The state of the CPU is followed by that of the GPU, or by zeros: a checkpoint of a GPU can be read on the CPU.
+    """
+    zeros = torch.zeros(N_GPU_STATE, dtype=torch.uint8)
+    return torch.cat([torch.get_rng_state(), zeros if device().type == "cpu" else torch.cuda.get_rng_state()])
 
 
 def set_random_state(state: torch.Tensor) -> None:
-    """Restores a `random_state`."""
-    n = len(torch.get_rng_state())
-    torch.set_rng_state(state[:n])
-    if device().type == "cuda":
-        torch.cuda.set_rng_state(state[n:])
+    """Restores a `random_state`. A state without that of a GPU leaves the generator of the GPU as it is."""
+    torch.set_rng_state(state[:-N_GPU_STATE])
+    if device().type != "cpu" and state[-N_GPU_STATE:].any():
+        torch.cuda.set_rng_state(state[-N_GPU_STATE:])
+
+
+def cure_on_gpu(error: Exception) -> str:
+    """What to do about an error of a user's module, loss or metric that only a GPU raises; empty for other errors."""
+    if device().type == "cpu":
+        return ""
+    if isinstance(error, torch.cuda.OutOfMemoryError):
+        return "use a smaller model or batch, or start fewer ranks for each GPU"
+    if not re.search("cuda|device", str(error), re.IGNORECASE):
+        return ""
+    return (
+        "create tensors on the device of the inputs or outputs (device=x.device), or register them in the module with "
+        "register_buffer; convert a tensor to NumPy with .cpu().numpy()"
+    )
