@@ -66,7 +66,7 @@ ROWS = {
     "clusters": Run(clusters(), 0.004),
     "clusters, batch 16": Run(clusters(), 0.002, 16),
     "clusters, batch 16, 4 epochs": Run(clusters(), 0.002, 16, epochs=4),
-    "clusters, best of the search": Run(clusters(1, exchange_every=48, neighbours="ring"), 0.0032, epochs=4),
+    "clusters, best of the search": Run(clusters(exchange_every=200, neighbours="all"), 0.0028, 64, epochs=4),
     "clusters, batch 16, outer": Run(clusters(exchange_every=15, outer=OUTER), 0.003, 16),
     "clusters, batch 16, outer every 5": Run(clusters(exchange_every=5, outer=OUTER), 0.003, 16),
     "clusters of 1": Run(clusters(1), 0.004),

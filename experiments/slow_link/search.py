@@ -4,7 +4,8 @@
     python experiments/slow_link/search.py --smoke                            # two short trials, without a network
 
 One block of eight ranks on four hosts runs one trial after the other, so that the trials do not share the network. The
-coordinator is a ninth rank on the first host. With the same folder, an interrupted search continues.
+coordinator is a ninth rank on the first host. With the same folder, an interrupted search continues. All trials are
+written to ``search.json``, except in the short form.
 """
 
 from __future__ import annotations
@@ -26,16 +27,20 @@ from mpi_learn.job.launch import launch_environment
 from mpi_learn.settings.yaml_file import dumped, read_yaml
 
 FILES = ("search.yaml", "model.py", "time_to_target.py")
+FORMATS = ("table", "json")
 N_SMOKE = 1024
 """Images of the short form."""
 
 
-def search(work: Path, network: Network | None, n_ranks: int) -> str:
-    """Runs the search with `n_ranks` ranks for training; returns the table of its trials."""
+def search(work: Path, network: Network | None, n_ranks: int) -> dict[str, str]:
+    """Runs the search with `n_ranks` ranks for training; returns its trials in the formats of `FORMATS`."""
     command = [*mpirun(network, n_ranks, n_coordinators=1), sys.executable, "-m", "mpi_opt", "search", "search.yaml"]
     subprocess.run(command, cwd=work, env=launch_environment() | {"OMP_NUM_THREADS": "1"}, check=True)
-    listed = [sys.executable, "-m", "mpi_opt", "results", "--study", "slow_link", "--store", "slow_link.db"]
-    return subprocess.run(listed, cwd=work, check=True, capture_output=True, text=True).stdout
+    listed = [sys.executable, "-m", "mpi_opt", "results", "--study", "slow_link", "--store", "slow_link.db", "--format"]
+    return {
+        name: subprocess.run([*listed, name], cwd=work, check=True, capture_output=True, text=True).stdout
+        for name in FORMATS
+    }
 
 
 def shorten(work: Path) -> Path:
@@ -64,11 +69,13 @@ def main() -> None:
             shutil.copy(HERE / file, work)
         if arguments.smoke:
             write_images(work, shorten(work), is_tuning=True, n_training=N_SMOKE)
-            print(search(work, None, 4))
+            print(search(work, None, 4)["table"])
             return
         write_images(work, arguments.data, is_tuning=True)
         with slow_network(4, LATENCY_S, BANDWIDTH_MBIT_S) as network:
-            print(search(work, network, N_RANKS))
+            found = search(work, network, N_RANKS)
+        print(found["table"])
+        (HERE / "search.json").write_text(found["json"])
 
 
 if __name__ == "__main__":
