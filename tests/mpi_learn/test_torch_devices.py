@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -137,3 +138,36 @@ def test_model_has_the_weights_that_an_algorithm_has_changed(copies, tmp_path):
         assert all((value == 1).all() for value in torch.load(model.save(tmp_path / "model")).values())
         model.weights[:] = 2
         assert all((parameter == 2).all() for parameter in model.current().parameters())
+
+
+def test_random_numbers_of_a_checkpoint_of_a_gpu_continue_on_the_cpu():
+    import torch
+
+    from mpi_learn.models.torch_.torch_tensors import N_GPU_STATE, random_state, set_random_state
+
+    torch.manual_seed(4)
+    state = random_state()
+    drawn = torch.rand(3)
+    state[-N_GPU_STATE:] = 7  # as a GPU would leave it
+    set_random_state(state)
+    torch.testing.assert_close(torch.rand(3), drawn)
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("Expected all tensors to be on the same device, cuda:0 and cpu!", "device=x.device"),
+        ("can't convert cuda:0 device type tensor to numpy", r"\.cpu\(\)\.numpy\(\)"),
+        ("mat1 and mat2 shapes cannot be multiplied", "^$"),
+    ],
+)
+def test_errors_that_only_a_gpu_raises_have_a_cure(monkeypatch, message, said):
+    import torch
+
+    from mpi_learn.models.torch_ import torch_tensors
+
+    error = RuntimeError(message)
+    assert torch_tensors.cure_on_gpu(error) == ""
+    monkeypatch.setattr(torch_tensors, "device", lambda: torch.device("cuda"))
+    assert re.search(said, torch_tensors.cure_on_gpu(error))
+    assert "fewer ranks" in torch_tensors.cure_on_gpu(torch.cuda.OutOfMemoryError("CUDA out of memory"))
