@@ -146,7 +146,7 @@ inactive is left out.
 
 EDITORS = """\
 An unknown key is an error; the message names the most similar known key. Relative paths are relative to the folder of
-the file.
+the file, unless the table says otherwise.
 
 Editors complete and check the file with [{schema}.schema.json](../schema/{schema}.schema.json). With the YAML extension
 of Visual Studio Code, or any editor that runs yaml-language-server, write as the first line

@@ -99,8 +99,9 @@ class TrainingConfiguration(Section):
         [],
         description="Called after every epoch on the first worker: file.py:function of (epoch, metrics, model), which "
         "returns whether to stop, or a function that returns such a function; or a callback of Keras, {name: "
-        "CSVLogger, filename: log.csv}. With `checkpoint`, the same command continues a training that a callback has "
-        "stopped, as a second call of `fit` does; one that `early_stopping` or `target` has ended stays as it is.",
+        "CSVLogger, filename: log.csv}, whose file is relative to the current directory. With `checkpoint`, the same "
+        "command continues a training that a callback has stopped, as a second call of `fit` does; one that "
+        "`early_stopping` or `target` has ended stays as it is.",
     )
     checkpoint: Checkpoint | None = Field(None, description="Where and how often checkpoints are written.")
     validation: Validation = Field(Validation(), description="When, and by which ranks, the model is validated.")

@@ -16,13 +16,16 @@ Kind = Literal["training", "function"]
 
 def new(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name of the files NAME.yaml and NAME.py in the current directory.")
+        str, typer.Argument(metavar="NAME", help="Name of the new files in the current directory, without suffix.")
     ],
     kind: Annotated[
         Kind, typer.Option("--kind", help="training: a Keras model and its data; function: any Python function.")
     ] = "training",
 ) -> None:
-    """Write a commented NAME.yaml and NAME.py that run without changes. Existing files are not overwritten."""
+    """Write the commented files of a new study, which run without changes: NAME.yaml, NAME.py, and its data NAME.h5.
+
+    NAME.h5 is written for `--kind training` only. Existing files are not overwritten.
+    """
     for path in write_template(name, kind, Path()):
         print(f"wrote {path}")
     print(f"now run\n  mpi-opt search {name}.yaml")

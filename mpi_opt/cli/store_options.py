@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mpi_opt.store.records import StudyRecord
 
 MAX_TRIAL_NUMBER = 10**9 - 1
-"""The largest number of a trial that a store can have; see ``TRIALS_PER_STUDY`` in `mpi_opt.store.schema`."""
+"""The largest number of a trial that a store can have; see ``TRIALS_PER_STUDY`` in `mpi_opt.core.trial`."""
 
 StoreUrl = Annotated[
     str | None,

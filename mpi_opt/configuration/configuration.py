@@ -88,7 +88,11 @@ class StudyConfiguration(Section):
         description="K of the K-fold cross-validation; 1: the validation data as given. Or a mapping, see below.",
     )
     trial: TrialSection = Field(default_factory=TrialSection, description="The limits of one trial.")
-    track: str | None = Field(None, description="Also record the trials with `tensorboard:FOLDER` or `mlflow:URI`.")
+    track: str | None = Field(
+        None,
+        description="Also record the trials with `tensorboard:FOLDER` or `mlflow:URI`. A relative folder is relative "
+        "to the current directory.",
+    )
     training: dict[str, Any] | None = Field(
         None, description="A training.yaml, in which `$name` is replaced by the value of a hyperparameter."
     )

@@ -1,4 +1,4 @@
-"""Finds blocks on which trials fail that would not fail on other blocks."""
+"""Detects blocks that cause failures: their trials fail far more often than those of other blocks."""
 
 from __future__ import annotations
 

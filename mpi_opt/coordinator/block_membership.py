@@ -19,7 +19,7 @@ class BlockMembership:
         spare: Ranks that wait for a block.
         leaving: Ranks of disbanded blocks that have not left them yet.
         lost: Ranks that have died or were given up.
-        given_up: Ranks that were given up because they did not leave their block. They may leave it later.
+        given_up: Lost ranks that did not leave their block in time, and may leave it later.
         retired: Live ranks that join no more blocks: no block could be formed with them, or too many trials failed in
             their block.
         indices: The indices of future blocks, ascending.
@@ -88,10 +88,11 @@ class BlockMembership:
         self.spare.discard(rank)
         self.retired.add(rank)
 
-    def give_up(self, ranks: set[int]) -> None:
-        """Marks ranks that have not left their disbanded block as lost."""
+    def give_up(self, ranks: set[int], *, may_return: bool) -> None:
+        """Marks ranks that have not left their disbanded block as lost, unless they leave it later and `may_return`."""
         self.leaving -= ranks
-        self.given_up |= ranks
+        if may_return:
+            self.given_up |= ranks
         self.lost |= ranks
 
     def form(self) -> list[int]:

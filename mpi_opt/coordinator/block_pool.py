@@ -182,7 +182,7 @@ class BlockPool:
         if self.membership.retired and self._last_mpi_error:
             return f"no block of ranks could be formed; MPI says: {self._last_mpi_error}"
         if not self.has_been_ready:
-            return "every rank was lost before its first trial, while it loaded its data or model"
+            return "every rank was lost before its first trial, while it loaded its data or model (out of memory?)"
         return "every rank that could run a trial was lost"
 
     def not_yet_lost(self, ranks: frozenset[int]) -> list[int]:
@@ -232,7 +232,7 @@ class BlockPool:
         limit_s = self.now_s - self.link.leave_s
         gone = {rank for rank in self.membership.leaving if self._disbanded_at_s[rank] <= limit_s}
         if gone:
-            self.membership.give_up(gone)
+            self.membership.give_up(gone, may_return=not self.link.is_protected)  # with protection they end
             for rank in gone:
                 self.link.send(rank, EndProcess())
             self._form()
@@ -258,7 +258,7 @@ class BlockPool:
                 self.link.send(rank, Dismissal())
 
     def _await_moving(self) -> None:
-        """Waits at most `PARTING_S` for ranks that are leaving their block, or prepare a trial in a new one."""
+        """Waits at most `PARTING_S` for ranks that leave their block, and for blocks that prepare their objective."""
         until_s = self.now_s + PARTING_S
         while (self.membership.leaving or self._preparing) and self.now_s < until_s:
             for rank, message in self.receive(TICK_S):

@@ -29,7 +29,7 @@ from mpi_opt.study.past_trials import EXTERNAL_BLOCK, PastTrials
 from mpi_opt.study.study import SEARCH_FINISHED, SEARCH_STOPPED, STUDY_FINISHED, STUDY_RESUMED
 
 STOPPING_S = 3.0
-"""Time that running trials have to end after a request to stop the search, in seconds."""
+"""Time that running trials have to end after a request to stop the search or at its time limit, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,9 @@ class Coordinator:
         self.pool, self.link = pool, pool.link
         self.settings, self.limits = settings, settings.limits
         self.progress, self.stop_condition = settings.progress, settings.stop_condition
-        self.store = RetryingStore(store, study_id, self.progress, self.stop_condition.is_due)
+        self.store = RetryingStore(
+            store, study_id, self.progress, self.stop_condition.is_due, check_lease=settings.check_lease
+        )
         self.state = StudyState(self.store, strategy, settings)
         self.unfinished = self.state.unfinished
         self._end: SearchEnd | None = None
@@ -199,7 +201,10 @@ class Coordinator:
             self.settings.discard(self.settings.study, obsolete)
         if self.state.is_hopeless:
             n, (_, last) = self.state.n_failed, outcomes[-1]
-            which = "the first trial failed" if n == 1 else f"the first {n} trials all failed; the last one"
+            if n_before := len(self.state.ended) - n:
+                which = f"none of {n_before} earlier trials succeeded, and all {n} of this search failed; the last one"
+            else:
+                which = "the first trial failed" if n == 1 else f"the first {n} trials all failed; the last one"
             raise SearchFailed(f"{which}:\n{last.error}")
 
     def _tell(self, proposal: Proposal, outcome: Outcome) -> None:
@@ -253,14 +258,17 @@ class Coordinator:
             self.progress.started(running.block, running.number)
 
     def _give_up(self, block: int, why: str) -> None:
-        """Disbands a block. Its trial is queued again, or fails if no attempt is left."""
+        """Disbands a block.
+
+        Its trial is queued again. It fails if it has raised an exception, exceeded its timeout, or has no attempt left.
+        """
         self.pool.disband(block)
         self.progress.given_up(block)
         running = self.unfinished.running_on(block)
         if running is None:
             return
         if (error := running.failure(self.pool.now_s, self.limits, why)) is not None:
-            self._fail(running, error)  # a retry would lose more ranks
+            self._fail(running, error)  # it would probably fail again, and a retry could lose more ranks
             return
         self._n_lost_attempts[running.number] += 1
         if self._n_lost_attempts[running.number] <= self.limits.retries or self.stop_condition.wait_for_cancellation():

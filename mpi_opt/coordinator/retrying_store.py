@@ -20,36 +20,55 @@ PAUSE_S = 2.0
 class RetryingStore:
     """A store, for one study. Each writing call returns after its commit.
 
-    `progress` receives the reason for waiting, once per call. If `must_end` returns True, because the search must end
-    now, the error of the store is raised instead of a retry.
+    Args:
+        store: The store.
+        study_id: The study.
+        progress: Receives the reason for waiting, once per call.
+        must_end: Whether the search must end now. The error of the store is then raised instead of a retry.
+        check_lease: Called before each write; raises `StudyOwnedError` if another search has taken the study over.
     """
 
-    def __init__(self, store: Store, study_id: int, progress: Progress, must_end: Callable[[], bool]) -> None:
-        self.store, self.study_id, self.progress, self._must_end = store, study_id, progress, must_end
+    def __init__(
+        self,
+        store: Store,
+        study_id: int,
+        progress: Progress,
+        must_end: Callable[[], bool],
+        check_lease: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.store, self.study_id, self.progress = store, study_id, progress
+        self._must_end, self._check_lease = must_end, check_lease
 
     def start(self, starts: Sequence[Start]) -> None:
         """Records trials as running."""
-        self._retry(lambda: self.store.start(self.study_id, starts))
+        self._write(lambda: self.store.start(self.study_id, starts))
 
     def finish(self, finished: Sequence[Finish]) -> None:
         """Records the outcomes of trials."""
-        self._retry(lambda: self.store.finish(self.study_id, finished))
+        self._write(lambda: self.store.finish(self.study_id, finished))
 
     def requeue(self, numbers: Sequence[int], why: str, outcome: GivenUp = "lost") -> None:
         """Puts running trials back into the queue."""
-        self._retry(lambda: self.store.requeue(self.study_id, numbers, why, outcome))
+        self._write(lambda: self.store.requeue(self.study_id, numbers, why, outcome))
 
     def mark_lost(self, killed: Sequence[tuple[int, int]]) -> None:
         """Records attempts, given by trial and attempt, as lost instead of killed."""
-        self._retry(lambda: self.store.mark_lost(self.study_id, killed))
+        self._write(lambda: self.store.mark_lost(self.study_id, killed))
 
     def event(self, kind: str, detail: str) -> None:
         """Records an event of the search."""
-        self._retry(lambda: self.store.event(self.study_id, kind, detail))
+        self._write(lambda: self.store.event(self.study_id, kind, detail))
 
     def read(self, query: Callable[[Store, int], T]) -> T:
         """Returns the value of `query`, a function of the store and the study."""
         return self._retry(lambda: query(self.store, self.study_id))
+
+    def _write(self, call: Callable[[], None]) -> None:
+        def checked() -> None:
+            self._check_lease()
+            call()
+
+        self._retry(checked)
 
     def _retry(self, call: Callable[[], T]) -> T:
         is_noted = False

@@ -55,7 +55,7 @@ class StopCondition:
         return self._limit_reason if time.monotonic() - self._began >= self._limit_s else None
 
     def is_due(self) -> bool:
-        """Whether the search must end; it then waits neither for the store nor for a trial."""
+        """Whether the search must end. It then waits no longer for the store, and only briefly for trials."""
         return self.reason is not None
 
     def add_duration(self, duration_s: float) -> None:

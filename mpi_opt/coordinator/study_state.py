@@ -13,7 +13,7 @@ from mpi_opt.coordinator.unfinished_trials import RunningTrial, UnfinishedTrials
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.limits import MAX_CRASHES, MAX_FIRST_FAILURES
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
-from mpi_opt.errors import ConfigurationError, MPILearnError, StoreError
+from mpi_opt.errors import MPILearnError, StoreError
 from mpi_opt.messages.messages import Report
 from mpi_opt.store.errors import StoreConflictError
 from mpi_opt.store.records import Finish, GivenUp, Start
@@ -38,7 +38,7 @@ class StudyState:
         self.n_usable = self.n_failed = 0
         self._strategy, self._external, self._store = strategy, ExternalTrials(store), store
         self._limits, self._n_folds, self._new_strategy = settings.limits, settings.n_folds, settings.new_strategy
-        self._complete_trials, self._check_lease = settings.complete_trials, settings.check_lease
+        self._complete_trials = settings.complete_trials
 
     def resume(self) -> PastTrials:
         """Reads the study from the store into `past`. Trials that ran when the last search was killed are queued again.
@@ -59,11 +59,9 @@ class StudyState:
         """At most `count` trials to start, each with the number of its attempt.
 
         Raises:
-            ConfigurationError: The user's strategy returns too many proposals, or numbers that the study has.
+            ConfigurationError: The user's strategy makes an invalid proposal.
         """
-        trials = self.unfinished.next(count, self._strategy.ask)
-        self._check_numbers([proposal.number for proposal, _ in trials])
-        return trials
+        return self.unfinished.next(count, self._strategy.ask)
 
     def start(self, starts: list[Start]) -> bool:
         """Records trials as running.
@@ -116,7 +114,6 @@ class StudyState:
         first_line, _, _ = text.partition("\n")
         running = [one for one in self.unfinished.running.values() if not one.is_requeued]
         with suppress(StoreError):  # the first error is reported
-            self._check_lease()
             self.finish(outcomes)
             self.requeue(running, f"the search ended with an error: {first_line}")
 
@@ -164,7 +161,10 @@ class StudyState:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether all trials have failed so far: at least `MAX_FIRST_FAILURES`, or all that the study will have."""
+        """Whether no trial of the study has succeeded, and further ones would probably fail as well.
+
+        At least `MAX_FIRST_FAILURES` have failed in this search, or all that the study will have.
+        """
         if self.n_usable or not self.n_failed:
             return False
         is_all = self.is_exhausted and not self.is_waiting_for_results
@@ -179,17 +179,6 @@ class StudyState:
     def is_waiting_for_results(self) -> bool:
         """Whether trials run, on a block or in a workload system."""
         return bool(self.unfinished.running or self._external.running)
-
-    def _check_numbers(self, numbers: list[int]) -> None:
-        """Checks the numbers of the trials that start next, which a strategy of the user may have chosen."""
-        known = (self.ended, self.unfinished.running, self._external.running)
-        for number in numbers:
-            if numbers.count(number) > 1 or any(number in group for group in known):
-                raise ConfigurationError(
-                    f"{type(self._strategy).__name__}.ask proposed trial {number}, which exists already",
-                    where="search.strategy",
-                    cure="give each proposal the next number; after `resume`, the one after the largest of its trials",
-                )
 
     def _is_taken(self, running: RunningTrial) -> bool:
         """Whether a workload system has received a trial that the search had requeued."""

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from mpi_opt.coordinator.intermediate_values import IntermediateValues
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.trial import Proposal
-from mpi_opt.errors import ConfigurationError
 from mpi_opt.study.past_trials import PastTrials
 
 STRANDED_S = 10.0
-"""Time in which a block must answer after one of its ranks has failed, in seconds. Its other ranks may wait for it."""
+"""Seconds in which a block must answer after a rank of it has failed. Its other ranks may be waiting for that one."""
 
 
 @dataclass(slots=True)
@@ -85,20 +84,10 @@ class UnfinishedTrials:
         self.n_begun = len(past.ended) + len(running)
 
     def next(self, count: int, ask: Callable[[int], list[Proposal]]) -> list[tuple[Proposal, int]]:
-        """At most `count` trials to start: waiting ones first, then new ones from `ask`. They count as begun.
-
-        Raises:
-            ConfigurationError: `ask` returns more proposals than it was asked for.
-        """
+        """At most `count` trials to start: waiting ones first, then new ones from `ask`. They count as begun."""
         first, self.waiting = self.waiting[:count], self.waiting[count:]
         wanted = min(count - len(first), self.n_trials - self.n_begun - len(first))
         asked = ask(wanted) if wanted > 0 else []
-        if len(asked) > wanted:
-            raise ConfigurationError(
-                f"the strategy returned {len(asked)} proposals, and was asked for {wanted}",
-                where="search.strategy",
-                cure="return at most as many proposals as `ask` is asked for",
-            )
         self.n_begun += len(first) + len(asked)
         return first + [(proposal, 1) for proposal in asked]
 

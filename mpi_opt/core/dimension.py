@@ -168,7 +168,7 @@ class Integer(Dimension):
         return self._numbers.size
 
     def encode(self, value: Value) -> float:
-        return self._numbers.encode(int(_number(value)))
+        return self._numbers.encode(_number(value))
 
     def decode(self, unit: float) -> int:
         return int(self._numbers.decode(unit))

@@ -72,7 +72,7 @@ class FiguresOfMerit:
         expected = f"the objective must return {len(self.names)} numbers ({', '.join(self.names)})"
         if isinstance(value, Mapping):
             if set(value) != set(self.names):
-                raise ValueError(f"{expected}, not those of {', '.join(map(str, value))}")
+                raise ValueError(f"{expected}; found {', '.join(map(str, value)) or 'an empty mapping'}")
             value = [value[name] for name in self.names]
         if isinstance(value, str | bytes) or not isinstance(value, Sized) or not isinstance(value, Iterable):
             raise TypeError(f"{expected}, not {value!r}")
@@ -185,6 +185,8 @@ def read_figures_of_merit(
         ConfigurationError: There is no name, the numbers of names and directions differ, or a name occurs twice.
     """
     directions = (direction,) if isinstance(direction, str) else tuple(direction)
+    if not directions:
+        raise ConfigurationError("the list is empty", where="direction", cure="write minimize or maximize")
     if isinstance(figure_of_merit, str):
         names = _names_of_one(figure_of_merit, len(directions), is_training)
     else:
@@ -270,5 +272,5 @@ def _number(value: object) -> float:
     except TypeError:  # an array of several numbers
         raise TypeError(f"the objective must return a number, not {value!r}") from None
     if not math.isfinite(number):
-        raise ValueError(f"the objective returned {number}")
+        raise ValueError(f"the objective must return a finite number, not {number}")
     return number

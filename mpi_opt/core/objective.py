@@ -53,7 +53,7 @@ class Objective(ABC):
 
     @abstractmethod
     def discard(self, study: str, numbers: Iterable[int]) -> None:
-        """Removes those checkpoints of trials that were written for the strategy. Called on rank 0.
+        """Removes the checkpoints of trials that were written so that other trials can resume. Called on rank 0.
 
         Args:
             study: The study's key, as in ``Trial.study``.

@@ -127,8 +127,12 @@ class Space(Mapping[str, Dimension]):
                 raise SpaceError(f"{value!r} is outside of {self.dimensions[name]}", where=name)
         for name in self.order:
             if self.is_active(name, parameters) != (name in parameters):
-                state = "is missing" if name not in parameters else "does not exist for these values"
-                raise SpaceError(f"hyperparameter {name!r} {state}: {dict(parameters)}")
+                if name not in parameters:
+                    raise SpaceError(f"hyperparameter {name!r} is missing: {dict(parameters)}", cure="add its value")
+                raise SpaceError(
+                    f"hyperparameter {name!r} does not exist for these values: {dict(parameters)}",
+                    cure=f"remove it; it exists only when {dict(self.dimensions[name].when or {})}",
+                )
 
     def _check_condition(self, name: str, dimension: Dimension) -> None:
         where = f"space.{name}.when"

@@ -23,6 +23,9 @@ State = Literal["queued", "running", "complete", "pruned", "failed"]
 FINISHED: tuple[State, ...] = ("complete", "pruned", "failed")
 UNFINISHED: tuple[State, ...] = ("queued", "running")
 
+TRIALS_PER_STUDY = 10**9
+"""The numbers of trials are smaller. The store computes the keys of trials with it."""
+
 
 @dataclass(frozen=True)
 class Proposal:

@@ -128,7 +128,8 @@ def explained(error: BaseException | None, where: str, *, read_only: bool = Fals
     code = getattr(error, "sqlite_errorcode", None)
     state = getattr(error, "sqlstate", None) or ""
     if state == READ_ONLY_TRANSACTION or (read_only and code is not None and code & 0xFF == sqlite3.SQLITE_READONLY):
-        return StoreError("this would change it, and it is open for reading only", where=where, cure="write a SELECT")
+        problem = "the query would change the database, which is open for reading only"
+        return StoreError(problem, where=where, cure="write a SELECT")
     if code in (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE) or state == UNIQUE_VIOLATION:
         return conflict(where)
     if state == NO_PERMISSION:

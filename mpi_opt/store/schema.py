@@ -53,8 +53,6 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
 }
 """Version -> the statements that migrate a database of that version to the next one, in every dialect."""
 
-TRIALS_PER_STUDY = 10**9
-
 metadata = MetaData()
 
 schema_version = Table("schema_version", metadata, Column("version", Integer, nullable=False))

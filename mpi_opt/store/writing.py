@@ -1,7 +1,8 @@
 """The changes of the store. Every function runs its statements in a transaction that the caller has begun.
 
-Only the process that runs the latest attempt of a trial can start or end it: the statements of other processes match no
-row. The functions then raise `StoreConflictError`, and the caller rolls its transaction back.
+Only the process that runs the latest attempt of a trial can start or end it: the statements of other processes match
+no row. The functions then raise `StoreConflictError`, and the caller rolls its transaction back. `requeue` does not
+compare attempts: a search calls it only while it owns the study.
 """
 
 from __future__ import annotations
@@ -29,13 +30,12 @@ from sqlalchemy import (
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Space
-from mpi_opt.core.trial import UNFINISHED, Outcome
+from mpi_opt.core.trial import TRIALS_PER_STUDY, UNFINISHED, Outcome
 from mpi_opt.errors import without_passwords
 from mpi_opt.store import pareto_flags, schema, study_view
 from mpi_opt.store.errors import conflict
 from mpi_opt.store.records import EarlierTrial, Finish, GivenBack, GivenUp, Start, now
 from mpi_opt.store.schema import (
-    TRIALS_PER_STUDY,
     attempts,
     events,
     figures_of_merit,

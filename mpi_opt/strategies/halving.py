@@ -87,11 +87,13 @@ class Rung:
         budget: Epochs.
         costs: Configuration to cost; None if its trial failed.
         promoted: The configurations that were promoted from this rung.
+        stopped: The configurations whose trial was stopped at this rung. It may run again after the loss of a rank.
     """
 
     budget: float
     costs: dict[int, Cost | None] = field(default_factory=dict)
     promoted: set[int] = field(default_factory=set)
+    stopped: set[int] = field(default_factory=set)
 
     def to_promote(self, factor: float) -> int | None:
         """The configuration to promote next; None if there is none."""
@@ -182,10 +184,14 @@ class Halving(Strategy):
         self._admit(proposal)
         configuration = self._configuration_of[proposal.number]
         for rung in self._rungs[:-1]:
-            if step + 1 >= rung.budget and configuration not in rung.costs:
+            if step + 1 < rung.budget:
+                break
+            if configuration not in rung.costs:
                 rung.costs[configuration] = value if math.isfinite(value) else None
                 if len(rung.costs) >= self._options.factor and configuration not in rung.best(self._options.factor):
-                    return Decision.STOP
+                    rung.stopped.add(configuration)
+            if configuration in rung.stopped:
+                return Decision.STOP
         return Decision.CONTINUE
 
     def obsolete(self) -> list[int]:

@@ -100,7 +100,11 @@ def _construct(
         made.expect(n_figures)
     elif transfer is not None and transfer.learn:
         made.learn(*transfer.points(space, seed))
-    return made
+    if name in STRATEGIES:
+        return made
+    from mpi_opt.strategies.checked_strategy import CheckedStrategy
+
+    return CheckedStrategy(made, space)
 
 
 def _is_less(value: object, limit: int) -> bool:

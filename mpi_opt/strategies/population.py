@@ -266,5 +266,9 @@ class Population(Strategy):
             if name not in self._space:
                 raise unknown_hyperparameter(name, self._space, where)
             if name in parents:
-                raise ConfigurationError(f"{name}: other hyperparameters depend on it", where=where)
+                raise ConfigurationError(
+                    f"{name} cannot be perturbed, because the condition of another hyperparameter depends on it",
+                    where=where,
+                    cure=f"remove {name} from the list",
+                )
         return set(names)

@@ -1,10 +1,10 @@
 """The interface of every search strategy: ask for proposals, tell their outcomes.
 
 A strategy sees the search space and costs, which are always minimised. It sees neither MPI, nor the store, nor a clock.
-Calls may come in any order: any number of proposals may be pending, outcomes arrive in any order, and trials that the
-strategy did not propose (known points, trials of an earlier run) may be reported as well. Proposals are a function of
-the seed and of the calls so far. A search is therefore resumed by passing the stored trials to a new strategy in the
-order in which they ended.
+`expect`, `learn` and `resume`, if needed, are called before the first `ask`. Afterwards any number of proposals may be
+pending, outcomes arrive in any order, and trials that the strategy did not propose may be reported as well. Proposals
+are a function of the seed and of the calls so far. A search is therefore resumed by passing the stored trials to a new
+strategy in the order in which they ended.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Strategy(ABC):
 
         Fewer proposals, or none, mean that the strategy waits for outcomes. No proposal while nothing is pending means
         that the search has finished. No point is proposed twice unless the strategy resumes a trial, the space is
-        exhausted, or it has more than 200,000 points of which few satisfy the constraints.
+        exhausted, or the space has more than 200,000 points of which few satisfy the constraints.
 
         Raises:
             ConfigurationError: `count` is not a whole number of 0 or more.
@@ -81,7 +81,7 @@ class Strategy(ABC):
         raise ConfigurationError(
             f"{type(self).__name__} compares trials by one figure of merit, but there are {n_figures}",
             where="search.strategy",
-            cure="use bayesian or evolutionary; a strategy of your own must override `expect`",
+            cure="use another strategy, for example bayesian; a strategy of your own must override `expect`",
         )
 
     def learn(  # noqa: B027 - strategies without a model ignore the points

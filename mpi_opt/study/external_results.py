@@ -8,8 +8,8 @@ from pydantic import Field
 
 from mpi_learn.settings.section import Section
 from mpi_learn.settings.validation import validated
+from mpi_opt.core.trial import TRIALS_PER_STUDY
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.store.schema import TRIALS_PER_STUDY
 
 Figure = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Uncertainty = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)]

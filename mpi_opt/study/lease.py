@@ -77,9 +77,10 @@ class Lease:
         if self._is_lost:
             owner = self._store.leases.read(self._study.id)
             raise StudyOwnedError(
-                f"another search has taken the study over{'' if owner is None else f': {owner_as_text(owner)}'}",
+                "another search has taken the study over, because this one did not renew its lease for "
+                f"{GONE_S:g} s{'' if owner is None else f': {owner_as_text(owner)}'}",
                 where=_study_in_store(self._store, self._study),
-                cure=f"this search did not renew its lease for {GONE_S:g} s; the same command continues the study",
+                cure="wait until that search has ended, or add --wait; the same command then continues the study",
             )
 
     def release(self) -> None:

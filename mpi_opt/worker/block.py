@@ -180,7 +180,8 @@ def merged(
     state: State = "pruned" if any(part.was_stopped for part in parts) else "complete"
     figures, uncertainties = figures_of_merit.aggregate_folds(folds)
     if not all(map(math.isfinite, figures)):
-        error = "the figures of merit of the folds are too large to aggregate"
+        shown = ", ".join(f"{value:g}" for value in _figures_of_merit(folds))
+        error = f"the figures of merit of the folds are too large to aggregate: {shown}"
         return Outcome(number, "failed", duration_s=duration_s, folds=folds, error=error)
     return figures_of_merit.outcome(number, state, figures, uncertainties, duration_s, folds)
 

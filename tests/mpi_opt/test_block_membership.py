@@ -41,17 +41,26 @@ def test_a_rank_that_was_given_up_is_spare_again_when_it_leaves_its_block():
     membership = two_blocks()
     membership.disband(0)
     membership.leave(1)
-    membership.give_up({2})
+    membership.give_up({2}, may_return=True)
     assert membership.form() == []
     membership.leave(2)
     assert membership.form() == [2]
     assert membership.blocks[2] == (1, 2)
 
 
+def test_a_rank_that_was_given_up_and_must_end_joins_no_block_when_its_last_message_arrives():
+    membership = two_blocks()
+    membership.disband(0)
+    membership.give_up({2}, may_return=False)
+    membership.leave(2)
+    assert membership.spare == set()
+    assert membership.lost == {2}
+
+
 def test_a_rank_that_was_given_up_and_died_is_not_spare_when_its_last_message_arrives():
     membership = two_blocks()
     membership.disband(0)
-    membership.give_up({2})
+    membership.give_up({2}, may_return=True)
     assert membership.lose([2]) == []
     membership.leave(2)
     assert membership.spare == set()

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -19,7 +18,7 @@ from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.space import Real, Space
 from mpi_opt.core.trial import Failed, FoldOutcome, Outcome, TrialRecord
-from mpi_opt.errors import ConfigurationError, MPILearnError, RanksLost, SearchFailed, UserError
+from mpi_opt.errors import MPILearnError, RanksLost, SearchFailed, UserError
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Disband, Join, Lost, Ready, Report, Stop
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreConflictError, StoreFullError, StudyOwnedError
@@ -143,7 +142,9 @@ def test_a_search_whose_first_trials_all_fail_gives_up_with_the_reason():
 
 def test_a_failed_trial_of_an_earlier_search_does_not_keep_a_search_alive_all_of_whose_trials_fail():
     store = ListedStore([TrialRecord(0, "failed", {"x": 0}, error="ValueError: no")])
-    with pytest.raises(SearchFailed, match="the first 10 trials all failed"):
+    with pytest.raises(
+        SearchFailed, match=r"^none of 1 earlier trials succeeded, and all 10 of this search failed; the"
+    ):
         search(ScriptedLink(failing), trials=20, store=store)
 
 
@@ -162,41 +163,6 @@ def test_a_study_all_of_whose_trials_have_failed_is_not_finished():
     with pytest.raises(SearchFailed, match=r"^all 3 trials of the study have failed, and .* run again\n  → .*--study"):
         search(ScriptedLink(squares), trials=3, store=store)
     assert store.events == ["study_resumed"]
-
-
-class Forgetful(ListedStrategy):
-    """Does not continue the numbers of the trials that it receives."""
-
-    def resume(self, told, pending=()) -> None:
-        pass
-
-
-class Twice(ListedStrategy):
-    """Uses each number twice."""
-
-    def ask(self, count):
-        return [replace(proposal, number=10 + proposal.number // 2) for proposal in super().ask(count)]
-
-
-class Generous(ListedStrategy):
-    """Proposes more than it is asked for."""
-
-    def ask(self, count):
-        return super().ask(count + 1)
-
-
-@pytest.mark.parametrize(
-    ("strategy", "trials", "message"),
-    [
-        (Forgetful(), 6, r"Forgetful\.ask proposed trial 0, which exists already\n  → .*next number"),
-        (Twice(), 6, r"Twice\.ask proposed trial 11, which exists already"),
-        (Generous(), 3, r"the strategy returned 2 proposals, and was asked for 1\n  → return at most as many"),
-    ],
-)
-def test_proposals_that_cannot_be_recorded_are_a_mistake_in_the_strategy(strategy, trials, message):
-    store = ListedStore([TrialRecord(n, "complete", {"x": n}, 1.0) for n in (0, 1)])
-    with pytest.raises(ConfigurationError, match=message):
-        search(ScriptedLink(squares), trials=trials, blocks=2, store=store, strategy=strategy)
 
 
 def test_a_single_trial_that_fails_is_not_called_the_first_trials():
@@ -708,6 +674,21 @@ def test_a_search_that_no_longer_owns_its_study_changes_nothing_after_an_error()
     with pytest.raises(UserError):
         Coordinator(pool, ListedStrategy(), store, 1, settings).run()
     assert store.finished == store.requeued == []
+
+
+def test_a_search_that_no_longer_owns_its_study_records_no_lost_rank_and_queues_no_trial():
+    """The search that owns it now may run the trial of the lost rank."""
+
+    def check_lease() -> None:
+        if store.started:
+            raise StudyOwnedError("another search has taken the study over")
+
+    store = ListedStore()
+    pool = BlockPool(Deaths(squares, {0: 1}), BlockMembership.of(BlockLayout(3, 1)))
+    settings = SearchSettings(SearchLimits(6), check_lease=check_lease)
+    with pytest.raises(StudyOwnedError):
+        Coordinator(pool, ListedStrategy(), store, 1, settings).run()
+    assert store.requeued == store.events == []
 
 
 class Unreachable(ScriptedLink):

@@ -329,7 +329,8 @@ def test_search_whose_study_was_taken_over_ends(fast, store, study):
         with pytest.raises(StudyOwnedError) as caught:
             lease.check()
     assert "process 4711 on node9" in caught.value.problem
-    assert "did not renew its lease" in caught.value.cure
+    assert "did not renew its lease" in caught.value.problem
+    assert "wait until that search has ended, or add --wait" in caught.value.cure
     assert store.leases.read(study.id).token == "theirs"  # the lease of another search is not released
 
 

@@ -74,6 +74,22 @@ def test_without_resuming_a_running_trial_is_stopped_at_a_rung():
     assert strategy.report(trials[0], 1, 0.0) is Decision.CONTINUE
 
 
+def test_a_stopped_trial_that_runs_again_is_stopped_at_the_same_rung():
+    """Its rank may be lost before it stops. Its second attempt reports the same values."""
+    strategy = make_strategy(
+        "halving", SPACE, seed=0, options={"max_budget": 9, "factor": 3, "min_budget": 2, "resume": False}
+    )
+    trials = strategy.ask(3)
+    for trial in trials:
+        assert strategy.report(trial, 0, float(trial.number)) is Decision.CONTINUE
+    assert [strategy.report(trial, 1, float(trial.number)) for trial in trials[:2]] == [Decision.CONTINUE] * 2
+    for _attempt in range(2):
+        assert strategy.report(trials[2], 0, 2.0) is Decision.CONTINUE
+        assert strategy.report(trials[2], 1, 2.0) is Decision.STOP
+    assert strategy.report(trials[0], 0, 0.0) is Decision.CONTINUE
+    assert strategy.report(trials[0], 1, 0.0) is Decision.CONTINUE
+
+
 def test_a_value_that_is_not_finite_is_not_among_the_best():
     strategy = make_strategy("halving", SPACE, seed=0, options=OPTIONS | {"resume": False})
     trials = strategy.ask(6)

@@ -146,6 +146,21 @@ def test_integer_that_may_change_always_changes():
     assert steps == {-1, 1}
 
 
+def test_an_integer_moves_up_as_far_as_down():
+    space = Space({"rate": Real(0, 1), "units": Integer(0, 16)})  # a step is 1.6, which is rounded to 2
+    steps = set()
+    for seed in range(20):
+        options = {"population": 2, "perturb": ["units"], "resample": 0.0}
+        strategy = make_strategy("population", space, seed=seed, options=options)
+        first, second = strategy.ask(2)
+        strategy.tell(first, 1.0)
+        strategy.tell(second, Failed("diverged"))
+        before, after = first.parameters["units"], strategy.ask(2)[1].parameters["units"]
+        if 2 <= before <= 14:
+            steps.add(after - before)
+    assert steps == {-2, 2}
+
+
 @pytest.mark.parametrize("dimension", [Real(0, 1, step=0.25), Integer(0, 100, step=25)], ids=str)
 def test_number_with_a_coarse_step_moves_to_a_neighbour(dimension):
     space, moves = Space({"rate": Real(0, 1), "x": dimension}), set()
@@ -262,7 +277,7 @@ def test_category_that_may_change_does():
 
 def test_hyperparameter_that_others_depend_on_cannot_change():
     space = {"kind": Categorical(("a", "b")), "x": Real(0, 1, when={"kind": "a"})}
-    with pytest.raises(ConfigurationError, match="other hyperparameters depend on it"):
+    with pytest.raises(ConfigurationError, match="another hyperparameter depends on it\n  → remove kind"):
         make_strategy("population", space, options={"perturb": ["kind"]})
 
 
