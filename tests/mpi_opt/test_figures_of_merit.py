@@ -95,6 +95,13 @@ def test_value_that_is_no_number_fails_the_trial_of_one_figure(value):
         FiguresOfMerit().read(value)
 
 
+def test_names_and_numbers_that_were_returned_are_shown():
+    with pytest.raises(ValueError, match=r"must return 2 numbers \(accuracy, seconds\); found accuracy, time"):
+        TWO.read({"accuracy": 0.5, "time": 3.0})
+    with pytest.raises(ValueError, match="must return a finite number, not nan"):
+        FiguresOfMerit().read(math.nan)
+
+
 @pytest.mark.parametrize("value", [np.array([0.1, 0.2]), np.array([])])
 def test_value_that_is_not_one_number_is_named_in_the_error(value):
     with pytest.raises(TypeError, match="the objective must return a number, not array"):
@@ -143,6 +150,7 @@ def test_values_of_a_users_function_are_called_as_the_user_wants():
         (["val_loss", "seconds"], ["minimize"] * 3, "direction"),
         ("val_loss", ["minimize", "maximize"], "direction"),
         (["a.py:f", "b.py:f"], ["minimize"] * 2, "figure_of_merit"),
+        ("a.py:f", [], "direction"),
     ],
 )
 def test_names_and_directions_that_do_not_go_together_are_refused(figure, direction, where):
