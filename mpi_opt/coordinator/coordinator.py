@@ -202,7 +202,7 @@ class Coordinator:
         if self.state.is_hopeless:
             n, (_, last) = self.state.n_failed, outcomes[-1]
             if n_before := len(self.state.ended) - n:
-                which = f"none of {n_before} earlier trials succeeded, and all {n} of this search failed; the last one"
+                which = f"none of the {n_before + n} trials of the study succeeded; the last one"
             else:
                 which = "the first trial failed" if n == 1 else f"the first {n} trials all failed; the last one"
             raise SearchFailed(f"{which}:\n{last.error}")

@@ -105,7 +105,12 @@ class CheckedStrategy(Strategy):
 
 
 def _python_value(value: Any) -> Any:
-    """The Python value of a NumPy scalar; any other value as it is."""
+    """The Python value of a NumPy scalar; any other value as it is.
+
+    The number for ``np.float32(0.1)`` is 0.1: its exact value, 0.10000000149, could be outside of the space.
+    """
+    if isinstance(value, np.floating):
+        return float(str(value))
     return value.item() if isinstance(value, np.generic) else value
 
 

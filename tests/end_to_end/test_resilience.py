@@ -86,7 +86,13 @@ def test_trials_that_fail_in_any_way_are_results(size, space_file, query, tmp_pa
     assert done.returncode == 0, done.stderr
     errors = dict(query("SELECT number, error FROM trials WHERE state = 'failed'"))
     assert sorted(errors) == [1, 2, 3, 4, 5, 6, 7]
-    expected = {1: "this rank says no", 2: "SystemExit: 3", 3: "finite number, not nan", 4: "'a word'", 5: "MemoryError"}
+    expected = {
+        1: "this rank says no",
+        2: "SystemExit: 3",
+        3: "finite number, not nan",
+        4: "'a word'",
+        5: "MemoryError",
+    }
     expected |= {6: "CancelledError: cancelled", 7: "Unspeakable"}
     assert all(words in errors[number] for number, words in expected.items())
     assert "Traceback" in errors[1]

@@ -60,6 +60,18 @@ def test_ranks_that_do_not_leave_their_block_in_time_are_given_up(pool):
     assert pool.not_yet_lost(frozenset({1, 2})) == [1]
 
 
+@pytest.mark.parametrize("is_protected", [True, False])
+def test_a_rank_that_was_given_up_joins_a_block_again_only_if_its_process_continues(pool, is_protected):
+    """With protection it has been told to end its process, although its message that it has left is on its way."""
+    pool.link.is_protected = is_protected
+    pool.disband(0)
+    pool.mark_left(1)
+    assert pool.give_up_unresponsive() == {2}
+    pool.mark_left(2)
+    assert (1, 2) not in pool.membership.blocks.values() if is_protected else pool.membership.block_of(2) is not None
+    assert (2 in pool.membership.lost) == is_protected
+
+
 def test_ranks_have_time_to_leave_their_block(pool):
     pool.link.leave_s = 60.0
     pool.disband(0)

@@ -133,6 +133,12 @@ def test_numpy_scalars_become_python_numbers():
     assert [type(value) for value in values] == [int, float, int, bool, int, int]
 
 
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_a_number_of_low_precision_at_the_end_of_a_range_is_in_the_range(kind):
+    strategy = CheckedStrategy(Listed([Proposal(0, {"lr": kind(0.1)})]), Space({"lr": Real(0, 0.1)}))
+    assert strategy.ask(1) == [Proposal(0, {"lr": 0.1})]
+
+
 def test_all_other_calls_reach_the_strategy():
     strategy = CheckedStrategy(inner := Listed(), SPACE)
     strategy.expect(2)
