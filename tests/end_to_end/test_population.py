@@ -12,11 +12,30 @@ import yaml
 from tests.world import in_world
 
 MODEL = """
+import os
+import time
+from collections import Counter
+from pathlib import Path
+
 import torch
 
+BUILDS = Path(__file__).with_name("builds")  # a line with the process for each model that is built: first the rehearsal
+
 def build_model():
+    with BUILDS.open("a") as file:
+        file.write(f"{os.getpid()}\\n")
+    until = time.monotonic() + 60
+    while must_wait(str(os.getpid())) and time.monotonic() < until:
+        time.sleep(0.01)
     torch.manual_seed(0)
     return torch.nn.Linear(4, 1)
+
+def must_wait(process):
+    processes = BUILDS.read_text().split()
+    n, first = Counter(processes), processes[0]
+    if process == first:  # its fourth trial waits for the first trial of the other block
+        return n[process] == 5 and n.total() - n[first] < 2
+    return n[process] == 1 and n[first] < 5
 """
 STUDY = {
     "study": "test",
@@ -28,7 +47,7 @@ STUDY = {
         "strategy": "population",
         "trials": 9,
         "seed": 1,
-        "options": {"population": 3, "max_budget": 3, "quantile": 0.5},  # odd: two blocks that alternate swap networks
+        "options": {"population": 3, "max_budget": 3, "quantile": 0.5},
     },
     "training": {
         "model": "model.py:build_model",
@@ -43,6 +62,7 @@ STUDY = {
 
 @pytest.mark.mpi
 def test_a_network_continues_with_weights_of_another_block_and_other_hyperparameters(tmp_path):
+    """One block runs the first trials of all networks, so that the first trial of the other block continues one."""
     pytest.importorskip("torch")
     x = np.random.default_rng(0).standard_normal((200, 4)).astype(np.float32)
     np.savez(tmp_path / "data.npz", X=x, y=(x @ [1.0, -2.0, 0.5, 3.0])[:, None].astype(np.float32))
@@ -66,4 +86,5 @@ def test_a_network_continues_with_weights_of_another_block_and_other_hyperparame
         assert len(curves[number]) == n_before + 1
     rates = {number: json.loads(parameters)["rate"] for number, (parameters, _, _) in trials.items()}
     assert any(rates[number] != rates[before] for number, before in continued.items())
+    assert len({blocks[number] for number in range(3)}) == 1
     assert any(blocks[number] != blocks[before] for number, before in continued.items())
