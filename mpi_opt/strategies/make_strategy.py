@@ -102,7 +102,7 @@ def _construct(
         made.learn(*transfer.points(space, seed))
     if name in STRATEGIES:
         return made
-    from mpi_opt.strategies.checked_strategy import CheckedStrategy
+    from mpi_opt.strategies.points.checked_strategy import CheckedStrategy
 
     return CheckedStrategy(made, space)
 

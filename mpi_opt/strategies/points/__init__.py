@@ -1,1 +1,1 @@
-"""Sampling, encoding and bookkeeping of points of the search space, shared by the strategies."""
+"""Sampling, encoding, bookkeeping and checks of points of the search space, shared by the strategies."""

@@ -12,7 +12,7 @@ from mpi_opt.core.space import Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
-from mpi_opt.strategies.checked_strategy import CheckedStrategy
+from mpi_opt.strategies.points.checked_strategy import CheckedStrategy
 from mpi_opt.strategies.strategy import Decision, Strategy
 
 SPACE = Space({"lr": Real(0, 1), "units": Integer(16, 64), "mirror": Categorical((True, False))})
