@@ -187,3 +187,21 @@ def test_impossible_spaces_are_refused_with_a_cure(make, message):
 def test_values_between_the_steps_of_a_dimension_do_not_belong_to_it():
     dimension = Integer(1, 10, step=4)
     assert [value for value in range(12) if value in dimension] == [1, 5, 9]
+
+
+def test_a_hyperparameter_whose_parent_does_not_exist_does_not_exist_either():
+    space = Space(
+        {
+            "optimizer": Categorical(["sgd", "adam"]),
+            "schedule": Categorical(["step", "none"], when={"optimizer": "sgd"}),
+            "rate": Real(0, 1, when={"schedule": "step"}),
+        }
+    )
+    assert space.active({"optimizer": "adam", "schedule": "step", "rate": 0.1}) == {"optimizer": "adam"}
+    assert space.encode({"optimizer": "adam"}).tolist()[1:] == [0.5, 0.5]
+
+
+def test_a_value_of_another_type_is_no_category():
+    assert 1 not in Categorical([True, "auto"])
+    assert True not in Categorical([1, "auto"])
+    assert 1 in Categorical([1, True])
