@@ -35,7 +35,11 @@ Duration = Annotated[str | float | None, BeforeValidator(_refuse_boolean), After
 class TransferSection(Section):
     """``search.transfer:``, an earlier study for a warm start; a text is its store."""
 
-    store: str | None = Field(None, description="The earlier study's store, as `store`; by default that of this study.")
+    store: str | None = Field(
+        None,
+        description="The earlier study's store; a relative path is relative to the current directory. "
+        "By default that of this study.",
+    )
     study: str | None = Field(None, description="Its name; by default the only study of the store.")
     best: int = Field(5, ge=0, description="Number of its best points that are tried first.")
     learn: bool = Field(

@@ -89,7 +89,10 @@ class BlockMembership:
         self.retired.add(rank)
 
     def give_up(self, ranks: set[int], *, may_return: bool) -> None:
-        """Marks ranks that have not left their disbanded block as lost, unless they leave it later and `may_return`."""
+        """Marks ranks that have not left their disbanded block as lost.
+
+        If `may_return`, they are spare again when they leave it later.
+        """
         self.leaving -= ranks
         if may_return:
             self.given_up |= ranks

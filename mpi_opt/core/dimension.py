@@ -208,7 +208,7 @@ class Categorical(Dimension):
             raise SpaceError(
                 f"categories must be a list, not {self.categories!r}", where="categories", cure="write [a, b, c]"
             )
-        object.__setattr__(self, "categories", tuple(map(_python_number, self.categories)))
+        object.__setattr__(self, "categories", tuple(map(python_value, self.categories)))
         if not self.categories:
             raise SpaceError("categories is empty", where="categories", cure="name at least one value")
         for category in self.categories:
@@ -261,11 +261,16 @@ def _number(value: Value) -> float:
 def _use_python_numbers(dimension: Real | Integer) -> None:
     """Replaces NumPy scalars among the numbers of a dimension."""
     for name in ("low", "high", "step"):
-        object.__setattr__(dimension, name, _python_number(getattr(dimension, name)))
+        object.__setattr__(dimension, name, python_value(getattr(dimension, name)))
 
 
-def _python_number(value: Any) -> Any:
-    """The Python number of a NumPy scalar; any other value as it is."""
+def python_value(value: Any) -> Any:
+    """The Python value of a NumPy scalar; any other value as it is.
+
+    The number for ``np.float32(0.1)`` is 0.1, as it is printed. Its exact value, 0.10000000149, is not the 0.1 of Python.
+    """
+    if isinstance(value, np.floating):
+        return float(str(value))
     return value.item() if isinstance(value, np.generic) else value
 
 

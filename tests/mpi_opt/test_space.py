@@ -201,6 +201,11 @@ def test_a_hyperparameter_whose_parent_does_not_exist_does_not_exist_either():
     assert space.encode({"optimizer": "adam"}).tolist()[1:] == [0.5, 0.5]
 
 
+def test_numbers_of_low_precision_are_those_that_are_printed():
+    assert Real(np.float16(0.1), np.float32(0.7)) == Real(0.1, 0.7)
+    assert 0.1 in Categorical([np.float32(0.1), "auto"])
+
+
 def test_a_value_of_another_type_is_no_category():
     assert 1 not in Categorical([True, "auto"])
     assert True not in Categorical([1, "auto"])

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, final
 
-import numpy as np
-
+from mpi_opt.core.dimension import python_value
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import TRIALS_PER_STUDY, Failed, Proposal
 from mpi_opt.errors import ConfigurationError, SpaceError
@@ -73,10 +72,10 @@ class CheckedStrategy(Strategy):
     def _checked(self, proposal: Proposal) -> Proposal:
         plain = replace(
             proposal,
-            number=_python_value(proposal.number),
-            parameters={name: _python_value(value) for name, value in proposal.parameters.items()},
-            budget=_python_value(proposal.budget),
-            resume_from=_python_value(proposal.resume_from),
+            number=python_value(proposal.number),
+            parameters={name: python_value(value) for name, value in proposal.parameters.items()},
+            budget=python_value(proposal.budget),
+            resume_from=python_value(proposal.resume_from),
         )
         what = f"proposed trial {plain.number}"
         if not _is_number_of_a_trial(plain.number):
@@ -102,16 +101,6 @@ class CheckedStrategy(Strategy):
 
     def _error(self, problem: str, cure: str) -> ConfigurationError:
         return ConfigurationError(f"{type(self._strategy).__name__}.ask {problem}", where="search.strategy", cure=cure)
-
-
-def _python_value(value: Any) -> Any:
-    """The Python value of a NumPy scalar; any other value as it is.
-
-    The number for ``np.float32(0.1)`` is 0.1: its exact value, 0.10000000149, could be outside of the space.
-    """
-    if isinstance(value, np.floating):
-        return float(str(value))
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _is_number_of_a_trial(value: Any) -> bool:

@@ -116,6 +116,7 @@ def test_finished_trial_holds_its_outcome_folds_and_curves(store: Store) -> None
     loss, val_loss = store.curves(study.id)
     assert (loss.name, loss.fold, loss.values[0], loss.values[2]) == ("loss", 0, 0.9, 0.5)
     assert math.isnan(loss.values[1])
+    assert store.sql("SELECT name, epoch FROM metrics WHERE value IS NULL")[1] == [("loss", 1)]  # also in PostgreSQL
     assert val_loss.values == [1.0, 0.8, 0.7]
     assert store.attempts(study.id)[0].outcome == "complete"
 
