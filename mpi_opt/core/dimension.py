@@ -267,7 +267,7 @@ def _use_python_numbers(dimension: Real | Integer) -> None:
 def python_value(value: Any) -> Any:
     """The Python value of a NumPy scalar; any other value as it is.
 
-    The number for ``np.float32(0.1)`` is 0.1, as it is printed. Its exact value, 0.10000000149, is not the 0.1 of Python.
+    The number for ``np.float32(0.1)`` is 0.1, as it is printed. Its exact value, 0.10000000149, is larger.
     """
     if isinstance(value, np.floating):
         return float(str(value))
