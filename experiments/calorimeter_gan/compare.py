@@ -27,7 +27,7 @@ from markdown_tables import markdown_table, with_deviation, write_end
 from run_ranks import run_ranks
 
 HERE = Path(__file__).parent
-SEEDS = (1, 2, 3)
+SEEDS = (1, 2, 3, 4, 5)
 N_TRAINING, N_TEST = 1000, 400
 FIGURES = {"profile_distance": "distance of the profiles", "response_distance": "distance of the energy response"}
 SIDE = 25

@@ -69,6 +69,37 @@ def test_energy_response_distance_is_the_shift_of_the_response(real):
     assert distance(x, flat, energy[:, 0]) == pytest.approx(np.abs(response - response.mean()).mean(), rel=1e-4)
 
 
+def test_downsampling_is_a_convolution_with_strides():
+    import keras
+
+    x, kernel = (
+        np.random.default_rng(1).normal(size=(2, 7, 7, 7, 3)),
+        np.random.default_rng(2).normal(size=(4,) * 3 + (3, 5)),
+    )
+    shower = keras.Input(x.shape[1:])
+    model = keras.Model(shower, function("gan:downsample")(shower, 5))
+    blocks = kernel.reshape(2, 2, 2, 2, 2, 2, 3, 5).transpose(0, 2, 4, 1, 3, 5, 6, 7).reshape(2, 2, 2, 24, 5)
+    model.set_weights([blocks, np.zeros(5)])
+    expected = keras.ops.conv(x.astype(np.float32), kernel.astype(np.float32), strides=2, padding="same")
+    np.testing.assert_allclose(model(x), expected, atol=1e-4)
+
+
+def test_upsampling_is_a_transposed_convolution_with_strides():
+    import keras
+
+    x, kernel = (
+        np.random.default_rng(1).normal(size=(2, 5, 5, 5, 3)),
+        np.random.default_rng(2).normal(size=(4,) * 3 + (4, 3)),
+    )
+    shower = keras.Input(x.shape[1:])
+    model = keras.Model(shower, function("gan:upsample")(shower, 4))
+    blocks = kernel.reshape(2, 2, 2, 2, 2, 2, 4, 3)[::-1, :, ::-1, :, ::-1]
+    blocks = blocks.transpose(0, 2, 4, 7, 1, 3, 5, 6).reshape(2, 2, 2, 3, 32)
+    model.set_weights([blocks, np.zeros(32)])
+    expected = keras.ops.conv_transpose(x.astype(np.float32), kernel.astype(np.float32), strides=2, padding="valid")
+    np.testing.assert_allclose(model(x), expected, atol=1e-4)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """A copy of the experiment with few showers."""
