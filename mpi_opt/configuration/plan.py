@@ -55,7 +55,7 @@ class Plan:
             seed=configuration.search.seed,
             n_folds=configuration.folds.number,
             timeout_s=configuration.trial.timeout_s,
-            sample=self.space.centre(),
+            example_parameters=self.space.centre(),
             figures_of_merit=configuration.figures_of_merit(),
         )
 

@@ -37,11 +37,11 @@ class SearchEnd:
     """Why a search starts no more trials.
 
     Attributes:
-        kind: No trial is left, a trial has reached the target, or a limit or a request ends the search.
+        kind: No trial is left, a trial has reached the target, or a limit or a request has stopped the search.
         why: The reason, for the user.
     """
 
-    kind: Literal["no trials left", "target", "limit"]
+    kind: Literal["no trials left", "target", "stopped"]
     why: str
 
 
@@ -231,7 +231,7 @@ class Coordinator:
         if self._end is not None or not self.pool.idle:
             return
         if not self.stop_condition.has_time_for_one():
-            self._start_no_more(SearchEnd("limit", "another trial would likely end after the time limit"))
+            self._start_no_more(SearchEnd("stopped", "another trial would likely end after the time limit"))
         elif trials := self.state.ask(len(self.pool.idle)):
             self._start(trials)
         elif not self.state.is_waiting_for_results:  # no result can change what the strategy proposes
@@ -336,7 +336,7 @@ class Coordinator:
         """Stops the search, once, on request or at its time limit."""
         if self._must_stop() and (why := self.stop_condition.reason):
             self._requeue_running(why)
-            self._start_no_more(SearchEnd("limit", why))
+            self._start_no_more(SearchEnd("stopped", why))
             self._stop_running()
             self._leave_running_at_s = self.pool.now_s + STOPPING_S
 

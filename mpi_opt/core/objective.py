@@ -25,14 +25,14 @@ class TrialSettings:
         seed: The study's seed.
         n_folds: Number of folds.
         timeout_s: Seconds that a trial may take; None for no limit.
-        sample: A point of the space, with which the objective's inputs are checked before the first trial.
+        example_parameters: A point of the space, with which the objective is checked before the first trial.
         figures_of_merit: The study's figures of merit.
     """
 
     seed: int
     n_folds: int = 1
     timeout_s: float | None = None
-    sample: Parameters = field(default_factory=dict)
+    example_parameters: Parameters = field(default_factory=dict)
     figures_of_merit: FiguresOfMerit = field(default_factory=FiguresOfMerit)
 
 

@@ -53,7 +53,7 @@ class Block:
         error = None
         try:
             with agreement.agreed_errors(self.comm):
-                self.objective.prepare(self.comm, self.settings.sample)
+                self.objective.prepare(self.comm, self.settings.example_parameters)
         except MPILearnError as mine:
             error = mine
         # the last collective call: a leader that is ready may be dismissed and end at any time

@@ -22,12 +22,12 @@ class PreparedProposals(Generic[Item]):
 
     def __init__(self) -> None:
         self._items: deque[Item] = deque()
-        self._n_taken = 0
+        self._n_requested = 0  # since the last preparation began
         self._preparation: Future[list[Item]] | None = None
 
     def pop(self) -> Item | None:
         """Removes and returns the next item; None if there is none."""
-        self._n_taken += 1
+        self._n_requested += 1
         return self._items.popleft() if self._items else None
 
     def refill(self, make_task: Callable[[Sequence[Item], int], Callable[[], list[Item]]]) -> None:
@@ -46,8 +46,8 @@ class PreparedProposals(Generic[Item]):
             if not self._preparation.done():
                 return
             self._items = deque(self._preparation.result())
-        count = min(max(MIN_PREPARED, self._n_taken + self._n_taken // 4), MAX_PREPARED)
-        self._n_taken = 0
+        count = min(max(MIN_PREPARED, self._n_requested + self._n_requested // 4), MAX_PREPARED)
+        self._n_requested = 0
         executor = ThreadPoolExecutor(1, "refit")
         self._preparation = executor.submit(make_task(tuple(self._items), count))
         executor.shutdown(wait=False)
