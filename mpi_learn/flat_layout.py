@@ -1,9 +1,10 @@
 """A model's arrays as views of one flat float32 vector, and the sums behind a gradient.
 
-A *step vector* is the result of one step of one rank: the gradient of the loss summed over the rank's samples, the
-*counts* of the arrays that have a gradient, and the rank's *sums*: the batch's weight, the loss times this weight, the
-number of samples, the states of the metrics, and two flags of the training algorithm, which are zero in the result of a
-model. Step vectors are added over ranks. One collective is therefore enough, and uneven batches have the right weights.
+A *step vector* is the result of one step of one rank: the gradient of the batch's mean loss times the weight of the
+batch, the *counts* of the arrays that have a gradient, and the rank's *sums*: the weight of the batch, the loss times
+this weight, the number of samples, the states of the metrics, and two flags of the training algorithm, which are zero
+in the result of a model. Step vectors are added over ranks. One collective is therefore enough, and uneven batches have
+the right weights.
 
 The weight of a batch is the divisor of its mean loss: usually the number of samples. With sample weights it can be
 below one, zero, or negative.

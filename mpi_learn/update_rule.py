@@ -31,7 +31,6 @@ class UpdateRule(Protocol):
         self,
         weights: np.ndarray,
         gradient: np.ndarray,
-        t: int,
         rate: np.float32,
         scale: np.float32,
         weight_factor: np.float32,
@@ -41,7 +40,6 @@ class UpdateRule(Protocol):
         Args:
             weights, gradient: (n,) float32; for an optimizer of a framework, the weights of its model. Arrays that
                 `layout.used` excludes, and their state, do not change.
-            t: Number of this step, from 1.
             rate: Learning rate η.
             scale: Factor of the gradient.
             weight_factor: Factor of the weights for decoupled weight decay, 1 − ηλ.

@@ -39,7 +39,7 @@ class AlgorithmSetup:
         weights: The model's weights, (n,) float32, changed in place. A master has no model: the weights that it serves.
         weights_layout: The layout of the weights, with or without counts.
         n_sums: Number of sums that follow the gradient in a step vector.
-        n_steps: Steps of a worker per epoch, the same on all workers.
+        n_steps: Steps of a worker per epoch, the same on all workers; with `make_deal` their mean.
         learning_rate: The configured learning rate; 0 for an optimizer of a framework.
         make_optimizer: Builds an optimizer with its learning rate schedule.
         make_deal: Begins to deal out the samples of an epoch; None: every worker has a fixed share.

@@ -17,7 +17,7 @@ from mpi_learn.optimizers.optimizer import Optimizer
 
 
 class SynchronousAllReduce(Algorithm):
-    """One collective per step adds the step vectors of all ranks: gradients, sums and the flag that a rank failed.
+    """In each step, a `Reduction` adds the step vectors of all ranks: gradients, sums and the flag that a rank failed.
 
     The gradient in a step vector is that of the mean loss of a batch, times the weight of the batch. The sum of these
     gradients, divided by the total weight, which is one of the sums, is exactly the mean gradient over the global

@@ -23,7 +23,7 @@ DRAWS_PER_SECOND = 2
 
 def print_line(report: EpochReport) -> None:
     """Prints an epoch as one line. Errors of the output are ignored, so that the training continues."""
-    metrics = "  ".join(f"{name} {value:.4f}" for name, value in report.metrics.items())
+    metrics = "  ".join(f"{name} {value:.5g}" for name, value in report.metrics.items())
     epoch = f"epoch {report.epoch + 1:{len(str(report.epochs))}}/{report.epochs}"
     with suppress(OSError):
         print(f"{epoch}  {metrics}  {report.samples_per_second:,.0f} samples/s  {report.seconds:.2f} s", flush=True)

@@ -37,18 +37,12 @@ def is_watched() -> bool:
 
 
 def console_size() -> tuple[int, int]:
-    """Columns and lines of the terminal."""
+    """Columns and lines of the terminal; those of `DEFAULT_SIZE` for a terminal that reports 0."""
     try:
-        path = _launcher_terminal()
-        if path is None:
-            return os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ is not None else 1)
-        terminal = os.open(path, os.O_RDONLY | os.O_NOCTTY)
-        try:
-            return os.get_terminal_size(terminal)
-        finally:
-            os.close(terminal)
+        columns, lines = _reported_size()
     except (OSError, ValueError):
         return DEFAULT_SIZE
+    return columns or DEFAULT_SIZE[0], lines or DEFAULT_SIZE[1]
 
 
 def make_console(stream: TextIO) -> Console:
@@ -113,6 +107,17 @@ class Trend:
 
     def __str__(self) -> str:
         return sparkline(self.values, self._length)
+
+
+def _reported_size() -> os.terminal_size:
+    path = _launcher_terminal()
+    if path is None:
+        return os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ is not None else 1)
+    terminal = os.open(path, os.O_RDONLY | os.O_NOCTTY)
+    try:
+        return os.get_terminal_size(terminal)
+    finally:
+        os.close(terminal)
 
 
 def _launcher_terminal() -> Path | None:

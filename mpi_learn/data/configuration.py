@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from mpi_learn.data.files.location import absolute
+from mpi_learn.data.files.location import absolute, absolute_pattern
 from mpi_learn.settings import keys_of_other_libraries
 from mpi_learn.settings.section import Section, as_list
 from mpi_learn.settings.user_code import absolute_specification
@@ -125,8 +125,8 @@ class DataConfiguration(Section):
         """The configuration with relative paths resolved against `directory`. URLs do not change."""
         return self.model_copy(
             update={
-                "train": [absolute(place, directory) for place in self.train],
-                "validation": self.validation and [absolute(place, directory) for place in self.validation],
+                "train": [absolute_pattern(place, directory) for place in self.train],
+                "validation": self.validation and [absolute_pattern(place, directory) for place in self.validation],
                 "cache": self.cache and absolute(self.cache, directory),
                 "features": _with_absolute_path(self.features, directory),
                 "labels": _with_absolute_path(self.labels, directory),

@@ -10,7 +10,7 @@ import numpy as np
 
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.files.data_plan import DataPlan
-from mpi_learn.data.samples.streamed import LEAST_BLOCKS_PER_WINDOW, window_samples
+from mpi_learn.data.samples.streamed import LEAST_PIECES_PER_WINDOW, window_samples
 from mpi_learn.errors import DataError
 
 HELD_FRACTION = 0.5
@@ -89,7 +89,7 @@ def check_windows(plans: Sequence[DataPlan], configuration: DataConfiguration, r
     )
     plan = plans[int(np.argmax(sizes[: len(plans)]))]
     part = max(plan.parts, key=lambda part: part.n_together)
-    if LEAST_BLOCKS_PER_WINDOW * part.n_together * plan.sample_bytes <= configuration.window_bytes:
+    if LEAST_PIECES_PER_WINDOW * part.n_together * plan.sample_bytes <= configuration.window_bytes:
         cure = "write a smaller number, or use fewer ranks per host"
         raise DataError(problem, where=f"data.window_bytes: {configuration.window_bytes}", cure=cure)
     raise DataError(

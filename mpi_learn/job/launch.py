@@ -36,6 +36,7 @@ BLOCKED_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 START_S = 600.0
 """All ranks must start within this time in seconds after the first. ``MPI_LEARN_START_S`` overrides it."""
+LONGEST_START_S = 1e9
 
 
 def without_n(arguments: list[str]) -> list[str]:
@@ -180,6 +181,18 @@ def launch_environment() -> dict[str, str]:
     return environment
 
 
+def _start_limit_s() -> float:
+    """`START_S`, or the value of the environment. Ends the process with a message unless that is a possible time."""
+    text = os.environ.get("MPI_LEARN_START_S", str(START_S))
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < LONGEST_START_S:
+            return float(text)
+    if launched_rank() == 0:
+        problem = f"expected a number of seconds above 0 and below {LONGEST_START_S:g}, found {text!r}"
+        print(f"MPI_LEARN_START_S: {problem}\n  → unset the variable, or write for example 1800", file=sys.stderr)
+    sys.exit(UserError.exit_status)
+
+
 @contextlib.contextmanager
 def start_limit() -> Iterator[None]:
     """Limits the time in which MPI starts. The start needs all ranks, and would wait forever for a dead one.
@@ -190,7 +203,7 @@ def start_limit() -> Iterator[None]:
     if not is_launched():
         yield
         return
-    limit_s = float(os.environ.get("MPI_LEARN_START_S", START_S))
+    limit_s = _start_limit_s()
     stderr = sys.__stderr__ or sys.stderr  # has a descriptor, also where a program has replaced sys.stderr
     with open(os.devnull, "w") if launched_rank() > 1 else contextlib.nullcontext(stderr) as stacks:  # noqa: PTH123
         faulthandler.dump_traceback_later(limit_s, exit=True, file=stacks)

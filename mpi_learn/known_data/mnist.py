@@ -33,7 +33,7 @@ def _idx(name: str, origin: Origin, *, n_axes: int) -> np.ndarray:
     """The array of unsigned bytes in an idx file, with the shape in its header."""
     where, content = origin.read(f"{name}.gz", name)
     header_bytes = 4 + 4 * n_axes
-    shape = tuple(np.frombuffer(content[4:header_bytes], ">u4").tolist())
+    shape = tuple(np.frombuffer(content, ">u4", n_axes, offset=4).tolist()) if len(content) >= header_bytes else ()
     if content[:4] != bytes((0, 0, 8, n_axes)) or len(content) != header_bytes + int(np.prod(shape)):
         raise DataError("not a complete idx file", where=where, cure="download it again")
     return np.frombuffer(content, np.uint8, offset=header_bytes).reshape(shape)

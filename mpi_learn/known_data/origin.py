@@ -53,7 +53,7 @@ class Origin:
         """The location and the content of the first existing file of `names`, decompressed if it is gzipped.
 
         Raises:
-            DataError: None of the files exists, or the file is damaged.
+            DataError: None of the files exists, or the file cannot be read or is damaged.
         """
         if self.place is None:
             where, content = self._downloaded(names)
@@ -69,7 +69,7 @@ class Origin:
             paths = [place] if place.name in names else []
         for path in paths:
             if is_file(path, DataError):
-                return str(path), path.read_bytes()
+                return str(path), _content(path)
         problem = f"found no {' or '.join(names)}" if place.exists() else "no such folder or file"
         raise DataError(problem, where=str(place), cure=f"--from names a folder with {self._needed(names)}")
 
@@ -105,6 +105,17 @@ class Origin:
         """A list of the original files for messages, as alternatives if `names` contains all of them."""
         every = [original.name for original in self.originals]
         return (" or " if set(every) <= set(names) else ", ").join(every)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"the file cannot be read: {error.strerror or error}",
+            where=str(path),
+            cure="get read permission" if isinstance(error, PermissionError) else "copy or download it again",
+        ) from error
 
 
 def _unpacked(content: bytes, where: str) -> bytes:

@@ -21,7 +21,7 @@ def hdf5_arrays(content: bytes, where: str, *names: str) -> NamedArrays:
     """
     try:
         with h5py.File(io.BytesIO(content), "r") as file:
-            missing = [name for name in names if name not in file]
+            missing = [name for name in names if not isinstance(file.get(name), h5py.Dataset)]
             if missing:
                 raise DataError(f"there is no dataset {missing[0]}", where=where, cure="use the published file")
             return {name: file[name][()] for name in names}

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from mpi_learn.settings import keys_of_other_libraries
 from mpi_learn.settings.component import Component
+from mpi_learn.settings.metric_direction import direction_of
 from mpi_learn.settings.section import Section, as_section
 from mpi_learn.settings.user_code import is_function
 
@@ -40,7 +41,10 @@ class Schedule(Section):
         "warm-up.",
     )
     metric: str = Field("val_loss", description="plateau: the metric of the training that should improve.")
-    mode: Literal["min", "max"] = Field("min", description="plateau: whether smaller or larger is better.")
+    mode: Literal["auto", "min", "max"] = Field(
+        "auto",
+        description="plateau: the better direction; auto: by the name of the metric, if it is a known one.",
+    )
     patience: int = Field(10, ge=1, description="plateau: epochs without improvement before a drop.")
     min_delta: float = Field(1e-4, ge=0, description="plateau: a smaller change does not count as an improvement.")
     scale: Literal["none", "linear", "sqrt"] = Field(
@@ -48,6 +52,18 @@ class Schedule(Section):
         description="Multiply the rate by the number of workers, or by its square root. The ranks of a cluster, or of "
         "a worker with several `processes`, count as one. Use `warmup_epochs` with it.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _mode_of_plateau(cls, content: Any) -> Any:
+        """Leaves `mode` out where it has no effect, so that checkpoints with an earlier default value are continued."""
+        is_other = isinstance(content, dict) and content.get("name") != "plateau"
+        return {key: value for key, value in content.items() if key != "mode"} if is_other else content
+
+    @property
+    def direction(self) -> Literal["min", "max"] | None:
+        """The better direction of the metric; None if the mode is ``auto`` and the metric is not a known one."""
+        return direction_of(self.metric) if self.mode == "auto" else self.mode
 
 
 class OptimizerOptions(Section):

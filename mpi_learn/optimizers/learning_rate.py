@@ -40,7 +40,6 @@ class LearningRate:
         self.schedule, self.epochs, self.n_workers = options.schedule, epochs, n_workers
         self.history, self.delay = history, delay
         self._steps_per_epoch = n_steps
-        self._history: Mapping[str, Sequence[float]] = {}  # on which the rate of the present epoch depends
         self.base = 0.0 if isinstance(options, NotFused) else options.learning_rate
         self.chosen: float | None = None
         self._scheduled: list[ScheduledRate] = []
@@ -56,7 +55,7 @@ class LearningRate:
             base: The rate at the beginning.
             is_settable: Whether the rate that callbacks set is used.
         """
-        scheduled = ScheduledRate(base, schedule, steps_per_epoch, self.epochs, self.n_workers, lambda: self._history)
+        scheduled = ScheduledRate(base, schedule, steps_per_epoch, self.epochs, self.n_workers)
         self._scheduled.append(scheduled)
         if not is_settable:
             return scheduled
@@ -65,17 +64,16 @@ class LearningRate:
 
     def begin_epoch(self, epoch: int) -> None:
         """Determines the history on which the rate of an epoch depends. Called before its first step."""
-        self._history = self._history_before(epoch)
+        history = self._history_before(epoch)
         for scheduled in self._scheduled:
-            scheduled.begin_epoch(epoch)
+            scheduled.begin_epoch(epoch, history)
 
     def at_start_of(self, epoch: int) -> float:
         """The rate at the beginning of an epoch, as callbacks read it."""
         if self.chosen is not None:
             return self.chosen
-        history, n_steps = self._history_before(epoch), self._steps_per_epoch
-        scheduled = ScheduledRate(self.base, self.schedule, n_steps, self.epochs, self.n_workers, lambda: history)
-        scheduled.begin_epoch(epoch)
+        scheduled = ScheduledRate(self.base, self.schedule, self._steps_per_epoch, self.epochs, self.n_workers)
+        scheduled.begin_epoch(epoch, self._history_before(epoch))
         return scheduled(0)
 
     def take_base_from(self, rule: UpdateRule, schedule: Schedule) -> None:

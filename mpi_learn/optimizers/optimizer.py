@@ -74,4 +74,4 @@ class RuleOptimizer(Optimizer):
         rate = self.rate(self.n_steps)
         self._n_steps += 1
         weight_factor = Float(1 - rate * self.weight_decay)
-        self.rule.apply(weights, gradient, self.n_steps, Float(rate), Float(scale), weight_factor)
+        self.rule.apply(weights, gradient, Float(rate), Float(scale), weight_factor)

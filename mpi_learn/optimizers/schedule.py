@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -19,7 +19,7 @@ class ScheduledRate:
 
     Attributes:
         n_workers: Number of workers, for ``scale``.
-        history: Returns the history so far, metric -> one value per epoch; for ``plateau``.
+        history: Metric -> one value for each epoch before this one; for ``plateau``.
     """
 
     base: float
@@ -27,13 +27,13 @@ class ScheduledRate:
     steps_per_epoch: float = 1
     epochs: int = 1
     n_workers: int = 1
-    history: Callable[[], Mapping[str, Sequence[float]]] = dict
+    history: Mapping[str, Sequence[float]] = field(default_factory=dict)
     _epoch: int = 0
     _first_step: int | None = 0  # of this epoch
 
-    def begin_epoch(self, epoch: int) -> None:
+    def begin_epoch(self, epoch: int, history: Mapping[str, Sequence[float]]) -> None:
         """The next step is the first one of `epoch`, counted from 0."""
-        self._epoch, self._first_step = epoch, None
+        self._epoch, self._first_step, self.history = epoch, None, history
 
     def __call__(self, step: int) -> float:
         """The learning rate of `step`, counted from 0."""
@@ -54,7 +54,7 @@ class ScheduledRate:
         if self.schedule.name == "exponential":
             return math.pow(self.schedule.factor, epoch / self.schedule.every)
         if self.schedule.name == "plateau":
-            return plateau_factor(self.schedule, tuple(self.history().get(self.schedule.metric, ())))
+            return plateau_factor(self.schedule, tuple(self.history.get(self.schedule.metric, ())))
         if self.schedule.name == "cosine":
             floor = self.schedule.floor
             return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(epoch / epochs, 1.0)))
@@ -69,7 +69,7 @@ def plateau_factor(schedule: Schedule, values: tuple[float, ...]) -> float:
     """
     best, n_waited, factor = math.inf, 0, 1.0
     for value in values:
-        signed = value if schedule.mode == "min" else -value
+        signed = -value if schedule.direction == "max" else value
         if math.isnan(signed):
             continue
         if signed < best - schedule.min_delta:

@@ -32,9 +32,7 @@ class UsedArraysRule:
         arrays = {**self.rule.state, "n_steps_of_arrays": self._n_steps}
         return {f"{type(self.rule).__name__}.{name}": array for name, array in arrays.items()}
 
-    def apply(
-        self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, weight_factor: Float
-    ) -> None:
+    def apply(self, weights: np.ndarray, gradient: np.ndarray, rate: Float, scale: Float, weight_factor: Float) -> None:
         used = self.layout.used(gradient)
         self._n_steps += used
         if used.tobytes() != self._used:  # otherwise the runs are those of the last step

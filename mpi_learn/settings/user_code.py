@@ -27,6 +27,7 @@ class FunctionSignature:
 
     Attributes:
         names: Parameters that can be passed by name, in order; for a class those of ``__init__`` without ``self``.
+            Positional-only parameters are left out.
         accepts_any: Whether it has ``**kwargs``, or its parameters are unknown.
         required: Those of `names` without a default.
         is_decorated: Whether a decorator may supply arguments, or accept others.
@@ -102,13 +103,13 @@ def signature_of(specification: str, directory: Path | None = None) -> FunctionS
     if path.suffix != ".py":  # a compiled module
         return FunctionSignature((), True)
     try:
-        text = path.read_text(encoding="utf-8")
-        tree = ast.parse(text, filename=str(path))
-        symbols = symtable.symtable(text, str(path), "exec")
-    except (SyntaxError, UnicodeDecodeError) as error:
+        content = path.read_bytes()  # decoded by Python, which knows byte order marks and declared encodings
+        tree = ast.parse(content, filename=str(path))
+        symbols = symtable.symtable(content, str(path), "exec")  # type: ignore[arg-type]
+    except SyntaxError as error:
         raise ConfigurationError(f"the file is not valid Python: {error}", where=str(path)) from error
     found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    if name in found:
+    if name in found and not _is_rebound(tree, name):
         return _signature(found[name])
     if _may_define(tree, symbols, name):
         return FunctionSignature((), True)
@@ -219,10 +220,10 @@ def _signature(node: ast.FunctionDef | ast.ClassDef) -> FunctionSignature:
 
 def _signature_of_arguments(arguments: ast.arguments, skip: int = 0) -> FunctionSignature:
     positional = [*arguments.posonlyargs, *arguments.args]
-    n_required = len(positional) - len(arguments.defaults)
+    n_required, first = len(positional) - len(arguments.defaults), max(skip, len(arguments.posonlyargs))
     by_name = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    required = positional[skip:n_required] + [parameter for parameter, default in by_name if default is None]
-    names = positional[skip:] + arguments.kwonlyargs
+    required = positional[first:n_required] + [parameter for parameter, default in by_name if default is None]
+    names = positional[first:] + arguments.kwonlyargs
     return FunctionSignature(_names(names), arguments.kwarg is not None, _names(required))
 
 
@@ -238,6 +239,23 @@ def _may_define(tree: ast.Module, symbols: symtable.SymbolTable, name: str) -> b
         return True
     symbol = symbols.lookup(name) if name in known else None
     return symbol is not None and (symbol.is_assigned() or symbol.is_imported() or symbol.is_declared_global())
+
+
+def _is_rebound(tree: ast.Module, name: str) -> bool:
+    """Whether a module also assigns or imports the name of a function or class that it defines."""
+    return any(
+        (isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store))
+        or (isinstance(node, ast.alias) and (node.asname or node.name.partition(".")[0]) == name)
+        for node in _nodes_of_scope(tree)
+    )
+
+
+def _nodes_of_scope(outer: ast.AST) -> Iterator[ast.AST]:
+    """The nodes inside `outer`, without those inside functions and classes."""
+    for node in ast.iter_child_nodes(outer):
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            yield from _nodes_of_scope(node)
 
 
 def _no_such_function(source: str, name: str, known: list[str]) -> ConfigurationError:

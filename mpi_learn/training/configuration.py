@@ -13,7 +13,7 @@ from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.configuration import Framework, Losses, LossWeights, Metrics
 from mpi_learn.models.outputs import possible_names
-from mpi_learn.optimizers.configuration import Adam, NotFused, OptimizerConfiguration
+from mpi_learn.optimizers.configuration import Adam, AnyOptimizer, NotFused, OptimizerConfiguration, Schedule
 from mpi_learn.settings import keys_of_other_libraries
 from mpi_learn.settings.component import Named, component, with_absolute_paths
 from mpi_learn.settings.paths import expanded
@@ -26,6 +26,8 @@ from mpi_learn.training.sections import Checkpoint, EarlyStopping, GanSection, T
 
 NAMED = ("loss", "metrics", "weighted_metrics", "callbacks", "optimizer")
 """Keys that name functions."""
+OF_GAN = ("discriminator_optimizer", "generator_optimizer")
+"""The keys of ``gan:`` for the optimizers of the two models."""
 
 
 def _listed(value: Any) -> Any:
@@ -153,8 +155,7 @@ class TrainingConfiguration(Section):
         """The optimizers of all models."""
         if self.gan is None:
             return [self.optimizer]
-        own = (self.gan.discriminator_optimizer, self.gan.generator_optimizer)
-        return [one or self.optimizer for one in own]
+        return [getattr(self.gan, key) or self.optimizer for key in OF_GAN]
 
     def _problem_with(self, gan: GanSection) -> str:
         """Why this is not a training of two models; empty if it is."""
@@ -184,7 +185,7 @@ class TrainingConfiguration(Section):
             },
         }
         if self.gan is not None:
-            own = {key: getattr(self.gan, key) for key in ("discriminator_optimizer", "generator_optimizer")}
+            own = {key: getattr(self.gan, key) for key in OF_GAN}
             changes["gan"] = self.gan.model_copy(update=with_absolute_paths(own, directory))
         if self.data is not None:
             changes["data"] = self.data.with_absolute_paths(directory)
@@ -216,10 +217,23 @@ class TrainingConfiguration(Section):
 
     def watched_metrics(self) -> dict[str, str]:
         """Key of the configuration -> the metric that it names."""
-        schedule = self.optimizer.schedule
-        sections = {"early_stopping": self.early_stopping, "target": self.target}
-        found = {f"{key}.metric": section.metric for key, section in sections.items() if section is not None}
-        return found | ({"optimizer.schedule.metric": schedule.metric} if schedule.name == "plateau" else {})
+        watched = {f"{key}.metric": section.metric for key, section in self.sections_with_direction().items()}
+        return watched | ({} if self.target is None else {"target.metric": self.target.metric})
+
+    def sections_with_direction(self) -> dict[str, EarlyStopping | Schedule]:
+        """Key of the configuration -> a section that watches whether a metric improves."""
+        optimizers: dict[str, AnyOptimizer] = {"optimizer": self.optimizer}
+        if isinstance(self.algorithm, Downpour) and self.algorithm.worker_optimizer is not None:
+            optimizers["algorithm.worker_optimizer"] = self.algorithm.worker_optimizer
+        if self.gan is not None:
+            pair = {key: getattr(self.gan, key) for key in OF_GAN}
+            own = {f"gan.{key}": optimizer for key, optimizer in pair.items() if optimizer is not None}
+            optimizers = own if len(own) == len(pair) else optimizers | own
+        schedules = {f"{key}.schedule": optimizer.schedule for key, optimizer in optimizers.items()}
+        found: dict[str, EarlyStopping | Schedule] = {
+            key: schedule for key, schedule in schedules.items() if schedule.name == "plateau"
+        }
+        return found | ({} if self.early_stopping is None else {"early_stopping": self.early_stopping})
 
     def check_metric(self, name: str, where: str) -> None:
         """Raises ConfigurationError unless `name` is one of `metric_names`, or may be one.
@@ -271,11 +285,11 @@ def read_configuration(
     checked = configuration.model_copy(update={"data": None}) if is_fold else configuration
     for key, metric in configuration.watched_metrics().items():
         checked.check_metric(metric, key_in_file(where, key))
-    stopping = configuration.early_stopping
-    if stopping is not None and stopping.direction is None:
-        raise ConfigurationError(
-            f"it is not known whether a small or a large {stopping.metric} is better",
-            where=key_in_file(where, "early_stopping.mode"),
-            cure="write `mode: min` or `mode: max`",
-        )
+    for key, section in configuration.sections_with_direction().items():
+        if section.direction is None:
+            raise ConfigurationError(
+                f"it is not known whether a small or a large {section.metric} is better",
+                where=key_in_file(where, f"{key}.mode"),
+                cure="write `mode: min` or `mode: max`",
+            )
     return configuration.with_absolute_paths(directory.resolve())

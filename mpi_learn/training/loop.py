@@ -66,12 +66,12 @@ class Training:
                 batches = make_training_batches(configuration, dataset, len(workers), self.worker or 0)
                 self.batches = opened.enter_context(closing(batches))
                 check_settings(configuration, model, self.batches)
-                self.state = State(Stopping(configuration.early_stopping, configuration.target))
+                self.state = state = State(Stopping(configuration.early_stopping, configuration.target))
                 self.rate = LearningRate(
                     configuration.optimizer,
                     configuration.epochs,
                     n_workers=len(self.layout.groups),
-                    history=lambda: self.state.history.columns,
+                    history=lambda: state.history.columns,  # no reference to `self`, which could not be freed then
                     # the same for any `checkpoint.every`, which may change when a training continues
                     delay=1 if configuration.validation.mode == "thread" else 0,
                     also_fixed_by="a GAN has two optimizers" if configuration.gan is not None else "",
@@ -81,9 +81,14 @@ class Training:
             self.callbacks = Callbacks(
                 configuration.callbacks, comm, workers[0], model, configuration.epochs, self.rate
             )
-            with agreed_errors(comm):  # the collectives of `make_algorithm` come before code that may raise
+            with agreed_errors(comm):
                 self.algorithm = make_algorithm(configuration.algorithm, setup)
-                self.callbacks.check_rate()
+            try:
+                with agreed_errors(comm):
+                    self.callbacks.check_rate()
+            except MPILearnError:
+                self.algorithm.close()
+                raise
             self.checkpointing = Checkpointing(configuration, comm, model, self.algorithm, self.state, self.rate)
             self.stopped_by = "epochs"
             self.monitor = Monitor(model.framework) if configuration.monitor else None
@@ -146,7 +151,7 @@ class Training:
             parameters=self.configuration.parameters,
             seconds=state.seconds,
             samples_per_second=state.n_samples / max(state.steps_s, 1e-9),
-            epochs=len(state.history),
+            epochs=state.epoch,
             epochs_before=state.epochs_before,
             stopped_by=self.stopped_by,
             best_epoch=stopping.best_epoch if stopping.best_weights is not None else None,
@@ -211,7 +216,8 @@ class Training:
             metrics |= combined(self.comm.allgather(usage))
         self.state.steps_s += steps_s
         self.state.n_samples += self.batches.n_samples
-        return Epoch(number, metrics, started_s, steps_s, finish_validation, weights, statistics)
+        seconds = time.perf_counter() - started_s
+        return Epoch(number, metrics, steps_s, seconds, finish_validation, weights, statistics)
 
     def _steps(self, epoch: int, sums: np.ndarray) -> Iterator[np.ndarray]:
         """This rank's step vectors of an epoch, each computed from the current weights.
@@ -248,6 +254,7 @@ class Training:
 
     def _finish_epoch(self, epoch: Epoch, on_epoch: OnEpoch | None, progress: Progress | None) -> str | None:
         """The end of the validation, early stopping and callbacks; returns the reason to stop, if any. Collective."""
+        started_s = time.perf_counter()
         with self.timeline.span("validation", COMPUTE):
             metrics = epoch.metrics | epoch.finish_validation()
         metrics = self.comm.bcast(metrics, root=self.layout.workers[0])  # so that all ranks decide alike
@@ -263,8 +270,9 @@ class Training:
             if on_epoch is not None and on_epoch(epoch.number, dict(metrics)):
                 reason = reason or "callback"
             if progress is not None and self.comm.rank == 0:
-                seconds, speed = time.perf_counter() - epoch.started_s, self.batches.n_samples / epoch.steps_s
-                progress(EpochReport(epoch.number, self.configuration.epochs, metrics, seconds, speed))
+                seconds, speed = time.perf_counter() - started_s, self.batches.n_samples / epoch.steps_s
+                report = EpochReport(epoch.number, self.configuration.epochs, metrics, epoch.seconds + seconds, speed)
+                progress(report)
             self.timeline.write()
         return reason
 

@@ -164,22 +164,36 @@ def save_result(folder: Path, configuration: TrainingConfiguration, result: Resu
         is_whole: Whether the model could be saved before the training; if not, only its weights are written.
 
     Raises:
-        SavingError: The model cannot be written now. History and, if possible, weights are written.
+        SavingError: A file cannot be written now. The message says what is written instead of the whole model.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    content = configuration.model_dump(mode="json", exclude_unset=True)
-    write_whole(folder / "training.yaml", dumped(content))
-    columns = {
-        name: [value if math.isfinite(value) else None for value in values] for name, values in result.history.items()
-    }
-    write_whole(folder / "history.json", json.dumps(columns, indent=1))
-    if not is_whole:
-        return Saved(*result.save_weights(folder / "model"))
+    problem = saved = None
     try:
-        return Saved(result.save_model(folder / "model"))
+        folder.mkdir(parents=True, exist_ok=True)
+        saved, problem = _save_model(folder / "model", result, is_whole=is_whole)
+        content = configuration.model_dump(mode="json", exclude_unset=True)
+        write_whole(folder / "training.yaml", dumped(content))
+        columns = {
+            name: [value if math.isfinite(value) else None for value in values]
+            for name, values in result.history.items()
+        }
+        write_whole(folder / "history.json", json.dumps(columns, indent=1))
     except Exception as error:
-        weights = Saved(*result.save_weights(folder / "model"))
-        raise SavingError(f"the model could not be saved: {_first_line(error)}\nsaved {weights}") from error
+        message = f"the result cannot be written to {folder}: {_first_line(error)}"
+        raise SavingError(message if saved is None else f"{message}\nsaved {saved}") from error
+    if problem is not None:
+        raise SavingError(f"the model could not be saved: {_first_line(problem)}\nsaved {saved}") from problem
+    return saved
+
+
+def _save_model(path: Path, result: Result, *, is_whole: bool) -> tuple[Saved, Exception | None]:
+    """Saves the model, or its weights alone; returns also the error of saving the whole model."""
+    problem = None
+    if is_whole:
+        try:
+            return Saved(result.save_model(path)), None
+        except Exception as error:  # noqa: BLE001 - whatever the framework raises
+            problem = error
+    return Saved(*result.save_weights(path)), problem
 
 
 def indented(lines: str) -> str:

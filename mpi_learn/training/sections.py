@@ -27,7 +27,9 @@ class EarlyStopping(Section):
         "auto", description="The better direction; auto: by the name of the metric, if it is a known one."
     )
     min_delta: float = Field(0.0, ge=0, description="A smaller change does not count as an improvement.")
-    restore_best: bool = Field(True, description="End with the weights of the best epoch.")
+    restore_best: bool = Field(
+        True, description="End with the weights of the best epoch, also if `target` or a callback ends the training."
+    )
 
     @property
     def direction(self) -> Literal["min", "max"] | None:

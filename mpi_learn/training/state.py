@@ -111,7 +111,7 @@ class EpochReport:
 
     Attributes:
         epoch: Number of the epoch, from 0.
-        seconds: Wall time, validation included.
+        seconds: Wall time, with that of the validation or, if it runs during the next epoch, of waiting for its end.
         samples_per_second: Training samples over the wall time of the steps.
     """
 
@@ -129,8 +129,8 @@ class Epoch:
     Attributes:
         number: From 0.
         metrics: Metrics of the training over all ranks.
-        started_s: Start on the clock of `time.perf_counter`.
         steps_s: Wall time of its steps, in seconds.
+        seconds: The same, with the start of its validation.
         finish_validation: Waits for the validation and returns its metrics. Collective.
         weights: The model's weights after it, (n,) float32; a copy only if a thread validates.
         statistics: The model's batch statistics after it, (k,) float32.
@@ -138,8 +138,8 @@ class Epoch:
 
     number: int
     metrics: dict[str, float]
-    started_s: float
     steps_s: float
+    seconds: float
     finish_validation: Callable[[], dict[str, float]]
     weights: np.ndarray
     statistics: np.ndarray

@@ -19,7 +19,7 @@ from mpi_learn.training.xla_choice import choose_compiler
 
 
 def train(
-    configuration: dict[str, Any] | TrainingConfiguration,
+    configuration: TrainingConfiguration | dict[str, Any] | Path | str,
     comm: Communicator,
     *,
     data: Dataset | None = None,
@@ -34,7 +34,8 @@ def train(
     All messages travel over a duplicate of `comm`: they do not mix with messages of the caller.
 
     Args:
-        configuration: A validated one, or a training.yaml as a dict, whose paths are relative to the current folder.
+        configuration: A validated one, a file, or its content as a dict, whose paths are relative to the current
+            folder.
         comm: All its ranks call this function with the same configuration.
         data: Samples in memory, used instead of ``configuration.data``; the same on all ranks.
         on_begin: Called on every rank before the first epoch, when data, model and checkpoint are loaded.
@@ -56,7 +57,7 @@ def train(
     choose_gpu()
     with private(comm) as own:
         with agreed_errors(own):
-            if isinstance(configuration, dict):
+            if not isinstance(configuration, TrainingConfiguration):
                 configuration = read_configuration(configuration)
             if data is not None and not isinstance(data, Dataset):
                 raise ConfigurationError(

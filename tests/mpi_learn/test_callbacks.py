@@ -125,6 +125,7 @@ def test_callback_sees_the_model_of_its_epoch_during_validation_by_a_thread():
 REFUSED = {
     "early stopping": (KERAS, "EarlyStopping", "write `early_stopping: {metric"),
     "of a factory": (KERAS, "keras.callbacks:TerminateOnNaN", "TerminateOnNaN is not available as a callback"),
+    "of steps": (KERAS, "TensorBoard", "TensorBoard is not available.*\n.*CSVLogger"),
     "unknown": (KERAS, "CSVLoger", "did you mean CSVLogger"),
     "arguments": (KERAS, "CSVLogger", "CSVLogger with \\(\\)"),
     "batches": (KERAS, f"{FILE}:of_batches", "acts on batches"),

@@ -65,6 +65,20 @@ def test_an_unreadable_part_of_a_checkpoint_blocks_no_rank():
     assert done.stdout.split() == ["0"] * 3, done.stderr
 
 
+def test_rank_0_without_memory_for_the_arrays_of_a_rank_blocks_no_rank():
+    program = (
+        "import numpy as np\n"
+        "def allocate(kinds): raise MemoryError('too large')\n"
+        "resume._uninitialised = allocate\n"
+        "try:\n"
+        "    with agreement.agreed_errors(world), resume.gather_arrays(world, {'a': np.zeros(10**6)}) as parts:\n"
+        "        list(parts)\n"
+        "except TrainingError as error: print(error.rank, error.reason, flush=True)\n"
+    )
+    done = in_world(3, "-c", IMPORTS + program, timeout=TIMEOUT_S)
+    assert done.stdout.splitlines() == ["0 MemoryError: too large"] * 3, done.stderr
+
+
 def test_communicators_of_some_ranks_and_private_ones_keep_their_messages_apart():
     done = in_world(3, "-m", "tests.mpi_learn.programs.communicators", timeout=TIMEOUT_S)
     assert done.returncode == 0, done.stderr

@@ -52,6 +52,28 @@ WRONG = {
         {"optimizer": {"name": "sgd", "schedule": {"name": "plateau", "metric": "los"}}}, "optimizer.schedule.metric",
         "did you mean loss",
     ),
+    "metric of a schedule of which it is not known what is better": (
+        {
+            "metrics": ["m.py:significance"],
+            "optimizer": {"name": "sgd", "schedule": {"name": "plateau", "metric": "significance"}},
+        },
+        "optimizer.schedule.mode: it is not known whether a small or a large significance is better",
+        "write `mode: min` or `mode: max`",
+    ),
+    "metric of the schedule of one of two models": (
+        {
+            "model": "m.py:both", "metrics": [],
+            "gan": {"generator_optimizer": {"name": "adam", "schedule": {"name": "plateau", "metric": "los"}}},
+        }, "gan.generator_optimizer.schedule.metric", "did you mean loss",
+    ),
+    "metric of the schedule of workers": (
+        {
+            "algorithm": {
+                "name": "downpour", "sync_every": 2,
+                "worker_optimizer": {"name": "sgd", "schedule": {"name": "plateau", "metric": "los"}},
+            },
+        }, "algorithm.worker_optimizer.schedule.metric", "did you mean loss",
+    ),
     "validation metric without validation data": (
         {"target": {"metric": "val_loss", "below": 1}}, "target.metric", "→ give data.validation",
     ),

@@ -14,6 +14,7 @@ from mpi4py import MPI
 
 from mpi_learn import train
 from mpi_learn.errors import ConfigurationError, TrainingError
+from mpi_learn.training.checkpoints.checkpoint_file import load_checkpoint
 from tests.mpi_learn.configurations_for_tests import gan_configuration, unlabelled
 from tests.mpi_learn.models_for_tests import line
 from tests.world import in_world
@@ -56,6 +57,25 @@ def test_clipping_decay_and_schedule_are_those_of_the_fused_optimizers(framework
     found, expected = trained(common, optimizer), trained(common, {"learning_rate": 0.1} | same)
     np.testing.assert_allclose(weights(found), weights(expected), atol=1e-5)
     np.testing.assert_allclose(found.history["val_loss"], expected.history["val_loss"], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("framework", "name", "only_of_amsgrad"),
+    [("keras", "keras.optimizers:Adam", "velocity_hat"), ("torch", "torch.optim:Adam", "max_exp_avg_sq")],
+)
+def test_state_in_a_checkpoint_is_named_by_what_it_is(framework, name, only_of_amsgrad, tmp_path):
+    """``start_from`` uses the arrays of an optimizer with other options."""
+    kept = {}
+    for amsgrad in (False, True):
+        folder = tmp_path / str(amsgrad)
+        trained(BY_FRAMEWORK[framework], {"name": name, "amsgrad": amsgrad}, checkpoint={"path": str(folder)})
+        arrays = load_checkpoint(folder).arrays
+        kept[amsgrad] = {key: array.shape for key, array in arrays.items() if key.startswith("algorithm.Adam.")}
+    assert kept[False]
+    assert kept[False].items() <= kept[True].items()
+    added = kept[True].keys() - kept[False].keys()
+    assert added
+    assert all(key.endswith(f".{only_of_amsgrad}") for key in added)
 
 
 MATRIX = {"model": "torch.nn:Linear", "parameters": {"in_features": 3, "out_features": 1, "bias": False}}

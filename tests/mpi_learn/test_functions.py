@@ -80,6 +80,71 @@ def test_function_that_may_be_defined_in_any_way_has_an_unknown_signature(folder
     assert signature_of("models.py:build", folder).accepts_any
 
 
+FILE_ENCODINGS = {
+    "byte order mark": "def build(units): return 'µ'\n".encode("utf-8-sig"),
+    "declared encoding": "# -*- coding: latin-1 -*-\ndef build(units): return 'µ'\n".encode("latin-1"),
+}
+
+
+@pytest.mark.parametrize("content", FILE_ENCODINGS.values(), ids=FILE_ENCODINGS)
+def test_file_is_decoded_as_python_decodes_it(folder, content):
+    (folder / "models.py").write_bytes(content)
+    assert load_function("models.py:build", folder)(1) == "µ"
+    assert signature_of("models.py:build", folder).names == ("units",)
+
+
+def test_file_in_another_encoding_than_declared_is_not_python(folder):
+    (folder / "models.py").write_bytes("def build(units): return 'µ'\n".encode("latin-1"))
+    with pytest.raises(ConfigurationError, match="the file is not valid Python"):
+        signature_of("models.py:build", folder)
+
+
+REBINDINGS = {
+    "assignment": "from functools import partial\nbuild = partial(build, scale=2)",
+    "assignment in a block": "from functools import partial\nif True:\n    build = partial(build, scale=2)",
+    "import": "from doubled_units import build",
+    "import under this name": "import doubled_units\nfrom doubled_units import other as build",
+}
+
+
+@pytest.mark.parametrize("rebinding", REBINDINGS.values(), ids=REBINDINGS)
+def test_function_that_is_also_assigned_or_imported_has_an_unknown_signature(folder, rebinding):
+    (folder / "doubled_units.py").write_text("def build(units): return 2 * units\nother = build")
+    (folder / "models.py").write_text(f"def build(units, scale): return units * scale\n{rebinding}\n")
+    assert load_function("models.py:build", folder)(3) == 6
+    signature_of("models.py:build", folder).check({"units": 3}, "models.py:build")
+
+
+NOT_REBINDINGS = {
+    "local variable": "def outer():\n    build = 7",
+    "attribute of a class": "class Outer:\n    build = 7",
+    "another name": "model = build",
+    "argument": "model = dict(build=build)",
+    "import under another name": "from all_of_it import build as other",
+}
+
+
+@pytest.mark.parametrize("source", NOT_REBINDINGS.values(), ids=NOT_REBINDINGS)
+def test_name_of_a_function_in_another_scope_does_not_change_its_signature(folder, source):
+    (folder / "models.py").write_text(f"def build(units, scale): return units * scale\n{source}\n")
+    assert signature_of("models.py:build", folder).required == ("units", "scale")
+
+
+def test_positional_only_parameters_are_not_passed_by_name(folder):
+    (folder / "models.py").write_text(
+        "def build(first, second=2, /, units=3, *, rate): ...\n"
+        "class Model:\n    def __init__(self, first, /, units): ...\n"
+        "class Other:\n    def __init__(self, /, units): ...\n"
+    )
+    signature = signature_of("models.py:build", folder)
+    assert (signature.names, signature.required) == (("units", "rate"), ("rate",))
+    with pytest.raises(ConfigurationError, match="has no parameter first"):
+        signature.check({"first": 1, "rate": 2}, "models.py:build")
+    for name in ("Model", "Other"):
+        signature = signature_of(f"models.py:{name}", folder)
+        assert (signature.names, signature.required) == (("units",), ("units",))
+
+
 ELSEWHERE = {
     "local": "def outer():\n    build = 7",
     "of a class": "class Outer:\n    def build(self): ...",

@@ -299,3 +299,15 @@ def test_only_a_finished_rank_0_confirms():
     for mode in LaunchMode:
         expected = CONFIRMED if mode is LaunchMode.CONFIRMED else 0
         assert [mode.report(0, 0), mode.report(0, 1), mode.report(75, 0)] == [expected, 0, 75]
+
+
+@pytest.mark.parametrize("text", ["10m", "0", "-5", "nan", "1e12", ""])
+def test_a_time_limit_of_the_start_that_is_no_time_is_a_message(monkeypatch, capsys, text):
+    monkeypatch.setenv("MPI_LEARN_START_S", text)
+    monkeypatch.setattr(launching, "is_launched", lambda: True)
+    with pytest.raises(SystemExit) as ended, launching.start_limit():
+        pass
+    assert ended.value.code == UserError.exit_status
+    message = capsys.readouterr().err
+    assert f"MPI_LEARN_START_S: expected a number of seconds above 0 and below 1e+09, found {text!r}" in message
+    assert "→ unset the variable" in message

@@ -6,12 +6,14 @@ import errno
 import io
 import os
 import pty
+import termios
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from mpi_learn.cli.epoch_view import LiveView, make_view
-from mpi_learn.cli.terminal import Trend, duration, is_watched, sparkline
+from mpi_learn.cli.epoch_view import LiveView, make_view, print_line
+from mpi_learn.cli.terminal import DEFAULT_SIZE, Trend, console_size, duration, is_watched, sparkline
 from mpi_learn.training.state import EpochReport
 
 
@@ -77,7 +79,26 @@ def test_view_is_put_away_when_the_training_fails(monkeypatch):
 def test_without_a_panel_each_epoch_is_one_line(capsys):
     with make_view(10, is_first=False) as view:
         view(report(0, 0.5))
-    assert capsys.readouterr().out == "epoch  1/10  loss 0.5000  val_accuracy 0.5000  12,346 samples/s  4.00 s\n"
+    assert capsys.readouterr().out == "epoch  1/10  loss 0.5  val_accuracy 0.5  12,346 samples/s  4.00 s\n"
+
+
+def test_small_metrics_keep_their_digits_in_a_line(capsys):
+    print_line(report(0, 3.21234e-6))
+    assert "loss 3.2123e-06  val_accuracy 1  " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("size", "expected"), [((0, 0), DEFAULT_SIZE), ((100, 0), (100, 25)), ((100, 40), (100, 40))])
+@pytest.mark.parametrize("is_launcher", [False, True])
+def test_terminal_that_does_not_know_its_size_has_the_default_size(size, expected, is_launcher, monkeypatch):
+    controller, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, size[::-1])
+    launcher_terminal = Path(os.ttyname(terminal)) if is_launcher else None
+    monkeypatch.setattr("mpi_learn.cli.terminal._launcher_terminal", lambda: launcher_terminal)
+    with os.fdopen(terminal, "w") as stream:
+        if not is_launcher:
+            monkeypatch.setattr("sys.__stdout__", stream)
+        assert console_size() == expected
+    os.close(controller)
 
 
 def test_only_the_first_rank_draws_and_only_on_a_terminal(monkeypatch):

@@ -471,3 +471,33 @@ def test_the_model_that_a_master_builds_for_a_prediction_is_closed():
     master.weights[:] = 1, 2, 3
     assert master.predict((np.ones(3),))[0].tolist() == [1, 2, 3]
     assert built.is_closed
+
+
+MODULE_WITH_STATE = """
+import torch
+
+class Timed(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(3, 1)
+        self.register_buffer("start_s", torch.tensor(1700000001.25, dtype=torch.float64))
+
+    def get_extra_state(self):
+        return {"version": 2}
+
+    def set_extra_state(self, state):
+        self.version = state["version"]
+"""
+
+
+def test_buffers_of_double_precision_and_extra_state_of_a_module_are_kept(tmp_path):
+    import torch
+
+    (tmp_path / "model.py").write_text(MODULE_WITH_STATE)
+    x = np.ones((4, 3), np.float32)
+    model = make_model(ModelSettings(f"{tmp_path}/model.py:Timed", loss="mse"), Example((x,), (x[:, :1],)))
+    model.state.set_floats(model.state.floats())
+    state = torch.load(model.save(tmp_path / "saved"))
+    assert state["start_s"].item() == 1700000001.25
+    assert state["_extra_state"] == {"version": 2}
+    model.state.set_floats(model.state.floats() + 256)
+    assert model.current().start_s.item() == pytest.approx(1700000256, abs=128)

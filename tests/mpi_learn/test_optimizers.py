@@ -316,23 +316,26 @@ class FakeModel:
         self.optimizer = keras.optimizers.SGD(rate)
 
 
-@pytest.mark.parametrize("mode", ["min", "max"])
-def test_plateau_schedule_is_that_of_keras(mode):
+@pytest.mark.parametrize(
+    ("mode", "metric", "better"),
+    [("min", "val_auc", "min"), ("max", "val_loss", "max"), ("auto", "val_loss", "min"), ("auto", "val_auc", "max")],
+)
+def test_plateau_schedule_is_that_of_keras(mode, metric, better):
     import keras
 
     losses = np.concatenate([1 / np.arange(1, 12), np.full(9, 0.1), 0.1 - 5e-5 * np.arange(9), [0.05, np.nan, 0.06]])
-    values = losses if mode == "min" else -losses
-    schedule = Schedule(name="plateau", metric="val_loss", mode=mode, patience=3, factor=0.3, floor=0.01)
-    history = {"val_loss": []}
-    rate = ScheduledRate(2.0, schedule, history=lambda: history)
+    values = losses if better == "min" else -losses
+    schedule = Schedule(name="plateau", metric=metric, mode=mode, patience=3, factor=0.3, floor=0.01)
+    history = {metric: []}
+    rate = ScheduledRate(2.0, schedule, history=history)
     callback = keras.callbacks.ReduceLROnPlateau(
-        "val_loss", factor=0.3, patience=3, mode=mode, min_delta=1e-4, min_lr=0.02
+        metric, factor=0.3, patience=3, mode=better, min_delta=1e-4, min_lr=0.02
     )
     callback.set_model(FakeModel(keras, 2.0))
     callback.on_train_begin()
     for epoch, value in enumerate(values):
-        history["val_loss"].append(float(value))
+        history[metric].append(float(value))
         if np.isfinite(value):
-            callback.on_epoch_end(epoch, {"val_loss": float(value)})
+            callback.on_epoch_end(epoch, {metric: float(value)})
         assert rate(epoch) == pytest.approx(float(callback.model.optimizer.learning_rate), rel=1e-5)
     assert rate(0) == pytest.approx(0.02)

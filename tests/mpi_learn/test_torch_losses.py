@@ -146,6 +146,7 @@ def test_metric_refuses_labels_of_which_each_would_be_compared_with_several_outp
 MULTILABEL = {
     "logits": ("binary_cross_entropy_with_logits", "accuracy", 0.0),
     "logits of another loss": ("multilabel_soft_margin_loss", "accuracy", 0.0),
+    "scores": ("soft_margin_loss", "accuracy", 0.0),
     "probabilities": ("binary_cross_entropy", "accuracy", 0.5),
     "own loss": (f"{TORCH}:mean_entropy", {"name": "accuracy", "threshold": -0.1}, -0.1),
 }
@@ -154,12 +155,26 @@ MULTILABEL = {
 @pytest.mark.parametrize(("loss", "metric", "edge"), MULTILABEL.values(), ids=MULTILABEL)
 def test_accuracy_of_a_model_with_several_labels_per_sample_is_that_of_all_labels(loss, metric, edge):
     y = rng.integers(0, 2, (20, 10)).astype("f")
+    if loss == "soft_margin_loss":
+        y = 2 * y - 1
     metrics = [Component.model_validate({"name": metric} if isinstance(metric, str) else metric)]
     build = "build_probabilities" if loss == "binary_cross_entropy" else "build_classes"
     model = make_model(ModelSettings(f"{TORCH}:{build}", loss=loss, metrics=metrics, seed=1), Example((X,), (y,)))
     (output,) = model.predict((X,))
     found = model.metrics(model.evaluate((X,), (y,)))
     assert found["accuracy"] == pytest.approx(np.mean((output > edge) == (y > 0.5)))
+
+
+@pytest.mark.parametrize("n_kept", [10, 0])
+def test_accuracy_is_that_of_the_labels_that_the_loss_does_not_ignore(n_kept):
+    labels = np.where(np.arange(20) < n_kept, CLASSES, -100)
+    settings = ModelSettings(f"{TORCH}:build_classes", loss="cross_entropy", metrics=["accuracy"], seed=1)
+    model = make_model(settings, Example((X,), (CLASSES,)))
+    (output,) = model.predict((X,))
+    is_correct = output.argmax(1) == CLASSES
+    sums = model.evaluate((X[:8],), (labels[:8],)) + model.evaluate((X[8:],), (labels[8:],))
+    expected = is_correct[:n_kept].mean() if n_kept else np.nan
+    assert model.metrics(sums)["accuracy"] == pytest.approx(expected, nan_ok=True)
 
 
 def test_metric_of_torchmetrics_for_several_labels_per_sample_needs_no_arguments():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import math
@@ -9,6 +10,8 @@ import os
 import pickle
 import resource
 import time
+import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +19,17 @@ import pytest
 from mpi4py import MPI
 
 from mpi_learn import train
+from mpi_learn.algorithms.allreduce import SynchronousAllReduce
 from mpi_learn.algorithms.reduction import TopFraction
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ConfigurationError, DataError, ModelError, SavingError, TrainingError, UserError
+from mpi_learn.training.callbacks import Callbacks
 from mpi_learn.training.checkpoints.checkpoint_file import SavedTraining, load_checkpoint, save_checkpoint
 from mpi_learn.training.checkpoints.resume import check_same
 from mpi_learn.training.configuration import read_configuration
+from mpi_learn.training.loop import Training
+from mpi_learn.training.result import save_result
 from tests.mpi_learn.configurations_for_tests import CLASSES, KERAS, NUMBERS
 from tests.mpi_learn.killed_writer import killed_while_writing
 from tests.mpi_learn.models_for_tests import digits, line
@@ -265,6 +272,14 @@ def test_changed_key_of_a_checkpoints_training_is_named_with_its_values(changes,
     one, other = (read_configuration(each).model_dump(mode="json") for each in (then, then | changes))
     with pytest.raises(ConfigurationError, match=said):
         check_same(one, other, "checkpoint")
+
+
+def test_what_changes_no_result_may_change_when_a_training_continues():
+    one, other = (
+        read_configuration(NUMBERS | changes).model_dump(mode="json")
+        for changes in ({}, {"gradient_checkpointing": True, "framework": "keras", "xla": True})
+    )
+    check_same(one, other, "checkpoint")
 
 
 @pytest.mark.parametrize("before", ["sgd", "adagrad", "rmsprop"])
@@ -569,6 +584,57 @@ def test_schedule_continues_at_its_epoch_with_other_batches(comm, tmp_path):
     assert changes.tolist() == [True] * 5 + [False] * 2
 
 
+def test_reported_times_of_epochs_do_not_overlap_with_validation_in_a_thread(comm):
+    reports = []
+    configuration = NUMBERS | {"epochs": 5, "batch_size": 4, "validation": {"mode": "thread"}}
+    result = train(configuration, comm, data=line(), progress=reports.append)
+    assert len(reports) == 5
+    assert 0 < sum(report.seconds for report in reports) <= result.seconds
+
+
+def test_a_training_is_freed_at_its_end_without_garbage_collection(comm, monkeypatch):
+    """Otherwise the trainings of a search would share the memory with those before."""
+    trainings = []
+
+    class Observed(Training):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            trainings.append(weakref.ref(self))
+
+    monkeypatch.setattr("mpi_learn.training.train.Training", Observed)
+    schedule = {"name": "adam", "schedule": {"name": "cosine"}}
+    gc.disable()
+    try:
+        train(NUMBERS | {"epochs": 1, "optimizer": schedule}, comm, data=line())
+        (training,) = trainings
+        assert training() is None
+    finally:
+        gc.enable()
+
+
+def test_a_training_that_cannot_begin_closes_its_algorithm(comm, monkeypatch):
+    closed = []
+
+    def refuse(self):
+        raise ConfigurationError("the rate is fixed", where="callbacks", cure="leave it out")
+
+    monkeypatch.setattr(SynchronousAllReduce, "close", lambda algorithm: closed.append(algorithm))
+    monkeypatch.setattr(Callbacks, "check_rate", refuse)
+    with pytest.raises(ConfigurationError, match="the rate is fixed"):
+        train(NUMBERS | {"epochs": 1}, comm, data=line())
+    assert len(closed) == 1
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_train_reads_a_file(comm, tmp_path, kind):
+    path = tmp_path / "training.yaml"
+    path.write_text(json.dumps(NUMBERS | {"epochs": 1}))
+    assert train(kind(path), comm, data=line()).epochs == 1
+    path.write_text(json.dumps(NUMBERS | {"epoch": 1}))
+    with pytest.raises(ConfigurationError, match=r"training\.yaml: epoch: unknown key"):
+        train(kind(path), comm, data=line())
+
+
 def test_seconds_and_speed_include_the_runs_before(comm, tmp_path):
     configuration = NUMBERS | {"epochs": 3, "checkpoint": {"path": str(tmp_path)}}
     first, again = (train(configuration, comm, data=line()) for _ in range(2))
@@ -633,6 +699,7 @@ def test_checkpoint_from_before_an_option_and_a_counter_existed_is_continued(com
     first = train(configuration | {"epochs": 2}, comm, data=line())
     checkpoint = load_checkpoint(tmp_path)
     del checkpoint.metadata["training"]["algorithm"]["matrix_rank"]
+    checkpoint.metadata["training"]["optimizer"]["schedule"]["mode"] = "min"  # an earlier default value
     checkpoint.arrays["counters"] = checkpoint.arrays["counters"][:, 1:]
     save_checkpoint(tmp_path, checkpoint, [])
     longer = train(configuration | {"epochs": 4}, comm, data=line())
@@ -652,6 +719,28 @@ def test_checkpoint_that_cannot_be_written_leaves_the_last_one(comm, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert [file.name for file in tmp_path.iterdir()] == ["checkpoint.npz"]
     assert load_checkpoint(tmp_path).metadata["epoch"] == 1
+
+
+@pytest.mark.parametrize("blocked", ["training.yaml", "history.json"])
+def test_a_model_is_saved_although_another_file_of_the_result_cannot_be_written(comm, tmp_path, blocked):
+    configuration = read_configuration(NUMBERS | {"epochs": 1})
+    result = train(configuration, comm, data=line())
+    (tmp_path / blocked).mkdir()
+    with pytest.raises(SavingError, match=f"the result cannot be written to {tmp_path}: .*{blocked}") as caught:
+        save_result(tmp_path, configuration, result)
+    assert f"saved {tmp_path / 'model.keras'}" in str(caught.value)
+    assert (tmp_path / "model.keras").stat().st_size > 0
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_result_that_a_full_disk_cannot_take_is_reported_as_such(comm, tmp_path, is_whole):
+    def fail(path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    configuration = read_configuration(NUMBERS | {"epochs": 1})
+    result = replace(train(configuration, comm, data=line()), save_model=fail, save_weights=fail)
+    with pytest.raises(SavingError, match=f"cannot be written to {tmp_path}: OSError: .*No space left on device"):
+        save_result(tmp_path, configuration, result, is_whole=is_whole)
 
 
 def test_what_a_killed_job_has_begun_to_write_is_removed_but_not_what_another_one_writes(tmp_path):
@@ -676,6 +765,21 @@ def test_checkpoint_without_an_array_of_the_optimizer_is_refused(comm, tmp_path)
     assert "checkpoint.start_from" in str(caught.value)
     start = {"path": str(tmp_path / "b"), "start_from": str(tmp_path / "a")}
     assert train(configuration | {"epochs": 2, "checkpoint": start}, comm, data=line()).epochs == 2
+
+
+def test_start_from_leaves_out_state_of_another_shape(comm, tmp_path):
+    configuration = NUMBERS | {"checkpoint": {"path": str(tmp_path / "a")}}
+    train(configuration | {"epochs": 1}, comm, data=line())
+    losses = []
+    for number, changed in enumerate([None, np.ones(1, np.float32)]):
+        checkpoint = load_checkpoint(tmp_path / "a")
+        del checkpoint.arrays["algorithm.AdaptiveMoments.mean"]
+        if changed is not None:
+            checkpoint.arrays["algorithm.AdaptiveMoments.mean"] = changed
+        save_checkpoint(tmp_path / "changed", checkpoint, [])
+        start = {"path": str(tmp_path / str(number)), "start_from": str(tmp_path / "changed")}
+        losses.append(train(configuration | {"epochs": 2, "checkpoint": start}, comm, data=line()).history["loss"])
+    assert losses[0] == losses[1]
 
 
 def drop_first_element(reduction, comm, step) -> None:

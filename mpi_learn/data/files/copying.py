@@ -25,7 +25,7 @@ def copy_samples(reader: Reader, targets: Sequence[np.ndarray], start: int, stop
 
     Raises:
         DataError: The file cannot be read, shapes or dtypes differ from those of the reader, or a value is not finite
-            or cannot be represented in the configured integer dtype.
+            or cannot be represented in the configured dtype of integers or booleans.
     """
     for first, end in pairwise(_bounds(reader, start, stop) if targets else []):
         for target, array, kind in zip(targets, reader.read(first, end), reader.kinds, strict=True):
@@ -60,8 +60,8 @@ def _check_dtype(reader: Reader, kind: ArrayKind, array: np.ndarray, start: int)
 
 
 def _check_integers(reader: Reader, kind: ArrayKind, stored: np.ndarray, held: np.ndarray, start: int) -> None:
-    """Raises `DataError` unless a configured integer dtype can represent the stored values."""
-    if held.dtype == stored.dtype or held.dtype.kind not in "iu":
+    """Raises `DataError` unless a configured dtype of integers or booleans can represent the stored values."""
+    if held.dtype == stored.dtype or held.dtype.kind not in "biu":
         return
     if (wrong := np.argwhere(held != stored)).size:
         raise reader.error(

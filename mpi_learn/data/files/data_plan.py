@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -108,9 +109,25 @@ def make_plans(configuration: DataConfiguration, opened: OpenSource) -> tuple[Da
     if configuration.validation is None:
         return training, None
     validation, _ = _make_plan(configuration, "validation", opened, first)
+    _check_npy_folders(training, validation)
     x, y = _promote_kinds([training.x, validation.x]), _promote_kinds([training.y, validation.y])
     weights = _promote_kinds([training.weights, validation.weights])
     return replace(training, x=x, y=y, weights=weights), replace(validation, x=x, y=y, weights=weights)
+
+
+def _check_npy_folders(training: DataPlan, validation: DataPlan) -> None:
+    """Raises `DataError` if both read NPY files of the same folder: the names would match the same arrays."""
+    of_training, of_validation = (
+        {os.path.realpath(Path(part.place).parent): part.place for part in plan.parts if part.place.endswith(".npy")}
+        for plan in (training, validation)
+    )
+    for folder, place in of_validation.items():
+        if folder in of_training:
+            raise DataError(
+                "all NPY files of a folder belong together, and the folder of this one is also in data.train",
+                where=f"data.validation: {place}",
+                cure="put the validation arrays in a folder of their own, with the same names",
+            )
 
 
 def count_samples(configuration: DataConfiguration) -> tuple[int, int]:
@@ -249,10 +266,15 @@ def n_validation(n: int, fraction: float) -> int:
 
 
 def _promote_kinds(kinds: Sequence[tuple[ArrayKind, ...]]) -> tuple[ArrayKind, ...]:
-    """The common kind of the arrays of all files: the dtype is the promoted dtype of all."""
-    return tuple(
-        replace(same[0], dtype=np.result_type(*(kind.dtype for kind in same))) for same in zip(*kinds, strict=True)
-    )
+    """The common kind of the arrays of all files, with the common dtype."""
+    return tuple(replace(same[0], dtype=_promoted(same)) for same in zip(*kinds, strict=True))
+
+
+def _promoted(kinds: Sequence[ArrayKind]) -> np.dtype:
+    """The promoted dtype; int64 for integer labels that NumPy promotes to real numbers (int64 and uint64)."""
+    promoted = np.result_type(*(kind.dtype for kind in kinds))
+    is_integer = kinds[0].role == "labels" and all(kind.dtype.kind in "biu" for kind in kinds)
+    return np.dtype(np.int64) if is_integer and promoted.kind == "f" else promoted
 
 
 def _check_same(reader: Reader, first: Reader) -> None:

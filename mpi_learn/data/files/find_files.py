@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from pathlib import Path
 
 from mpi_learn.data.files.location import is_url
@@ -19,7 +20,7 @@ def find_files(places: list[str], key: str) -> list[str]:
         DataError: One of the places has no file, or is an NPY file at a URL.
         UserError: As for `find_urls`.
     """
-    found: dict[str, None] = {}
+    found: dict[str, str] = {}
     for place in places:
         files = find_urls(place) if is_url(place) else _matching(place)
         if not files:
@@ -28,8 +29,9 @@ def find_files(places: list[str], key: str) -> list[str]:
             raise DataError(
                 "NPY files cannot be read from a URL", where=f"{key}: {npy[0]}", cure="pack them into one .npz file"
             )
-        found |= dict.fromkeys(files)
-    return _once_a_folder(list(found))
+        for file in files:
+            found.setdefault(_source_of(file), file)
+    return list(found.values())
 
 
 def _matching(place: str) -> list[str]:
@@ -37,12 +39,13 @@ def _matching(place: str) -> list[str]:
     return [match for match in matches if is_file(Path(match), DataError)]
 
 
-def _once_a_folder(files: list[str]) -> list[str]:
-    """Keeps only the first NPY file of each folder: the files of a folder are one source."""
-    kept: dict[str, str] = {}
-    for file in files:
-        kept.setdefault(str(Path(file).with_name("*.npy")) if file.endswith(".npy") else file, file)
-    return list(kept.values())
+def _source_of(file: str) -> str:
+    """The same text for all paths of one file, and for all NPY files of one folder, which are one source."""
+    if is_url(file):
+        return file
+    if file.endswith(".npy"):
+        return str(Path(os.path.realpath(Path(file).parent), "*.npy"))
+    return os.path.realpath(file)
 
 
 def _no_file(place: str, key: str) -> DataError:

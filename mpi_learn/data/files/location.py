@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import os
 from pathlib import Path
 
 from mpi_learn.settings.paths import expanded
@@ -21,3 +23,11 @@ def absolute(place: str, directory: Path) -> str:
     if is_url(place):
         return place
     return str((directory / expanded(place)).absolute())
+
+
+def absolute_pattern(place: str, directory: Path) -> str:
+    """`absolute` for a path or glob of files. A glob matches in `directory` whatever characters its name has."""
+    path = absolute(place, directory)
+    if is_url(place) or not glob.has_magic(place) or os.path.isfile(path):  # noqa: PTH113 - False for any error
+        return path
+    return absolute(place, Path(glob.escape(str(directory.absolute()))))

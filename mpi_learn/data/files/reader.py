@@ -107,12 +107,25 @@ class Reader:
                 )
             if column.width is not None and not description.is_jagged:
                 raise self.error("all samples have the same shape", str(column), cure=f"write {column.name}")
+            if column.width == 0:
+                raise self.error(
+                    "expected at least 1 value of each row, found 0",
+                    str(column),
+                    cure=f"write a larger number; {column.name}[1] is the first value of each row",
+                )
             if request.is_stacked and len(description.shape) > 1 and not self._is_record(request):
                 raise self.error(
                     f"a column has one number or one row per sample, this one has shape {description.shape}",
                     column.name,
                     cure="name it alone, as a separate input",
                 )
+        shapes = dict.fromkeys(self._shape(column) for column in request.columns)
+        if self._is_record(request) and len(shapes) > 1:
+            raise self.error(
+                f"fields that form one input need the same shape, these have the shapes {', '.join(map(str, shapes))}",
+                str(request),
+                cure="name fields of another shape alone, as a separate input",
+            )
 
     def _kind(self, request: Request) -> ArrayKind:
         shapes, dtypes = [], []
@@ -172,7 +185,7 @@ class Reader:
         arrays, n = self._requested(start, stop), stop - start
         where = f"{self.config_key}: {self.source.place}: {name_of(function)}"
         with errors_of_user_code("the function", where, DataError, "correct the function or the data that it receives"):
-            made = function(*arrays)
+            made = function(*map(np.array, arrays))  # a copy: the function may change it, and the source may keep it
         keys, made = (tuple(made), tuple(made.values())) if isinstance(made, dict) else ((), made)
         made = tuple(np.asarray(array) for array in (made if isinstance(made, tuple) else (made,)))
         for array in made:

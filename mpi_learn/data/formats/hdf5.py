@@ -67,12 +67,17 @@ class HDF5(Source):
         return h5py.File(self.path, locking=LOCKING)
 
 
-def _datasets(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, h5py.Dataset]]:
+def _datasets(
+    group: h5py.Group, prefix: str = "", outer: tuple[h5py.Group, ...] = ()
+) -> Iterator[tuple[str, h5py.Dataset]]:
+    """The datasets in a group with their names. Links to the group itself or to `outer` groups are not followed."""
     import h5py
 
+    outer = (*outer, group)
     for name, item in group.items():
         if isinstance(item, h5py.Group):
-            yield from _datasets(item, f"{prefix}{name}/")
+            if item not in outer:
+                yield from _datasets(item, f"{prefix}{name}/", outer)
         elif isinstance(item, h5py.Dataset):
             yield prefix + name, item
 

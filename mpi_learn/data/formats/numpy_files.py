@@ -49,7 +49,8 @@ class NPZ(Source):
     @cached_property
     def _members(self) -> dict[str, zipfile.ZipInfo]:
         with zipfile.ZipFile(self.path) as archive:
-            return {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+            members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
+        return {member.filename.removesuffix(".npy"): member for member in members}
 
     @property
     def _compressed(self) -> set[str]:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mpi_learn.data.formats.source import Description, Jagged, Source
+from mpi_learn.errors import DataError
 from mpi_learn.settings.optional_packages import imported
 
 
@@ -23,7 +24,11 @@ class Parquet(Source):
         return list(self._schema.names)
 
     def describe(self, names: Sequence[str]) -> dict[str, Description]:
-        return {name: _described(self._schema.field(name).type, self._first_rows[-1]) for name in names}
+        found = {name: _described(self._schema.field(name).type, self._first_rows[-1]) for name in names}
+        for name, description in found.items():
+            if description.shape:  # lists of fixed length
+                self._check_rows(name, description.shape[0])
+        return found
 
     def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray | Jagged]:
         first_rows = self._first_rows
@@ -35,6 +40,23 @@ class Parquet(Source):
 
     def n_together(self, names: Sequence[str]) -> int:
         return max((stop - start for start, stop in pairwise(self._first_rows)), default=1)
+
+    def _check_rows(self, name: str, length: int) -> None:
+        """Raises `DataError` if a column of lists of fixed `length` has null rows, which pyarrow cannot read.
+
+        The metadata count a null row as one value. Therefore, null rows of lists of length 1 are not found.
+        """
+        with self._opened() as file:
+            metadata = file.metadata
+        for i, (start, stop) in enumerate(pairwise(self._first_rows)):
+            columns = map(metadata.row_group(i).column, range(metadata.num_columns))
+            n_values = sum(one.num_values for one in columns if one.path_in_schema.rpartition(".list.")[0] == name)
+            if 0 < n_values < (stop - start) * length:
+                raise DataError(
+                    f"one of the samples {start} to {stop - 1} has no row (null)",
+                    where=f"{self.place}: {name}",
+                    cure=f"remove such samples, or write a row of {length} numbers for each sample",
+                )
 
     @cached_property
     def _schema(self) -> Any:

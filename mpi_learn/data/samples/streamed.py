@@ -17,14 +17,15 @@ from mpi_learn.data.samples.in_memory import SampleFormat, Samples, Selection, s
 from mpi_learn.errors import MPILearnError
 
 BLOCKS_PER_WINDOW = 64
-LEAST_BLOCKS_PER_WINDOW = 4
+"""A window consists of this number of blocks, or of fewer if a piece in which a file stores its samples is larger."""
+LEAST_PIECES_PER_WINDOW = 4
 """A window contains at least this number of the pieces in which a file stores its samples."""
 
 
 def window_samples(plan: DataPlan, window_bytes: int) -> int:
     """The number of samples that a worker reads and shuffles at once."""
     most_together = max(part.n_together for part in plan.parts)
-    return max(1, window_bytes // _bytes_in_window(plan), LEAST_BLOCKS_PER_WINDOW * most_together)
+    return max(1, window_bytes // _bytes_in_window(plan), LEAST_PIECES_PER_WINDOW * most_together)
 
 
 class StreamedSamples:

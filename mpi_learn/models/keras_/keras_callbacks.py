@@ -15,9 +15,10 @@ INSTEAD = {
     "EarlyStopping": "write `early_stopping: {metric: val_loss, patience: 3}`",
     "ModelCheckpoint": "write `checkpoint: {path: FOLDER}`, and train with --output FOLDER",
     "SwapEMAWeights": "it changes the weights of one rank alone",
+    "TensorBoard": "write `callbacks: [{name: CSVLogger, filename: log.csv}]`",
     "TerminateOnNaN": "write `early_stopping: …`: NaN is no improvement",
 }
-"""Callbacks of Keras that change the training of one rank alone, or save its model, and what to write instead."""
+"""Callbacks of Keras that act on one rank alone, save its model or need batches, and what to write instead."""
 SETTING_THE_RATE = ("LearningRateScheduler", "ReduceLROnPlateau")
 PROGRESS = ("best", "wait", "cooldown_counter")
 """Attributes in which `ReduceLROnPlateau`, or a similar callback of the user, stores its view of earlier epochs."""

@@ -101,8 +101,8 @@ def restored(variables: Sequence[Any]) -> Iterator[None]:
             variable.assign(value)
 
 
-MEANS = {None: "mean", "sum_over_batch_size": "mean"}
-"""Reductions of Keras with the same divisor; a plain function has none."""
+SAME_DIVISOR = {None: "mean", "sum_over_batch_size": "mean"}
+"""Reduction of Keras -> another one with the same divisor. None: a plain function, which has no reduction."""
 
 
 class CompiledModel:
@@ -175,7 +175,7 @@ class CompiledModel:
         """
         losses = [loss for loss in keras.tree.flatten(self.model.loss) if loss is not None]
         ignored = next((value for value in map(ignored_class, losses) if value is not None), None)
-        reductions = {MEANS.get(name, name) for name in (getattr(loss, "reduction", None) for loss in losses)}
+        reductions = {SAME_DIVISOR.get(name, name) for name in (getattr(loss, "reduction", None) for loss in losses)}
         output, *other_outputs = flat_outputs(outputs)
         mask = getattr(output, "_keras_mask", None)
         is_only_mask = all(getattr(other, "_keras_mask", None) is mask for other in other_outputs)

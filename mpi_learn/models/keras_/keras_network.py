@@ -257,7 +257,7 @@ class KerasNetwork:
         gc.collect()
 
     def _restore_users_compile(self) -> None:
-        """Gives the model the optimizer and the state of `compile` from the user's function."""
+        """Gives the model back the optimizer of the user; it counts as compiled only if the user's losses were used."""
         self.model.optimizer, self.model.compiled = self.users_optimizer, self.uses_users_compile
 
 

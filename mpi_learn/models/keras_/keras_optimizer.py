@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -51,7 +52,7 @@ class KerasRule:
         with errors_of_user_code("a step", where):
             all_used = (True,) * len(variables)
             self._steps = {all_used: self._traced(all_used)}
-        names = (f"{type(self._optimizer).__name__}.{number}" for number in range(len(self._optimizer.variables)))
+        names = names_of_state(self._optimizer, self._variables)
         self._arrays = dict(zip(names, map(np.array, self._optimizer.variables), strict=True))
         self._may_be_changed = False
 
@@ -67,7 +68,6 @@ class KerasRule:
         self,
         weights: np.ndarray,
         gradient: np.ndarray,
-        t: int,
         rate: np.float32,
         scale: np.float32,
         weight_factor: np.float32,
@@ -101,6 +101,26 @@ class KerasRule:
         gradients = zip(used, self._split(gradient * scale), strict=True)
         self._optimizer.apply([part if is_used else None for is_used, part in gradients], self._variables)
         return tf.concat([tf.reshape(tf.cast(variable.value, tf.float32), [-1]) for variable in self._variables], 0)
+
+
+def names_of_state(optimizer: Any, variables: Sequence[Any]) -> list[str]:
+    """A name for each variable of an optimizer of Keras, such as ``Adam.3.momentum`` for the fourth weight of a model.
+
+    Keras' own names contain those of layers, which differ from program to program.
+
+    Args:
+        variables: The model's variables, for which the optimizer is built.
+    """
+    weights = {variable.path.replace("/", "_"): str(number) for number, variable in enumerate(variables)}
+    names: list[str] = []
+    n_of_name: Counter[str] = Counter()  # above 1 for an optimizer that consists of several
+    for variable in optimizer.variables:
+        weight = max((one for one in weights if variable.name.startswith(f"{one}_")), key=len, default="")
+        kind = variable.name[len(weight) + 1 :] if weight else variable.name
+        name = ".".join([type(optimizer).__name__, *([weights[weight]] if weight else []), kind])
+        names.append(f"{name}, {n_of_name[name]}" if n_of_name[name] else name)
+        n_of_name[name] += 1
+    return names
 
 
 def _check(optimizer: Any, where: str) -> None:

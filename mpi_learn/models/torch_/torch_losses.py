@@ -50,8 +50,10 @@ LOSSES: dict[str, type[nn.Module]] = {
 }
 """Names of functions of PyTorch and of losses of Keras. The targets of all but `OF_CLASSES` have the output's shape.
 
-Cross entropies take logits. ``poisson`` takes rates, as in Keras. There is no ``kl_divergence``, because PyTorch's
-``kl_div`` takes logarithms of probabilities.
+``cross_entropy``, its names in Keras, ``binary_cross_entropy_with_logits`` and ``multilabel_soft_margin_loss`` take
+logits, ``binary_cross_entropy`` and ``binary_crossentropy`` probabilities, and ``nll_loss`` logarithms of
+probabilities. ``poisson`` takes rates, as in Keras. There is no ``kl_divergence``, because PyTorch's ``kl_div`` takes
+logarithms of probabilities.
 """
 
 

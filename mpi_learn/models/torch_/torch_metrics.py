@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -30,9 +31,10 @@ ACTIVATIONS: dict[type, Callable[[Any], Any]] = {
     nn.NLLLoss: torch.exp,
     nn.BCEWithLogitsLoss: torch.sigmoid,
     nn.MultiLabelSoftMarginLoss: torch.sigmoid,
+    nn.SoftMarginLoss: torch.sigmoid,
 }
 """Functions that convert the outputs for a loss to probabilities."""
-OF_MANY_LABELS = (nn.BCELoss, nn.BCEWithLogitsLoss, nn.MultiLabelSoftMarginLoss)
+OF_MANY_LABELS = (nn.BCELoss, nn.BCEWithLogitsLoss, nn.MultiLabelSoftMarginLoss, nn.SoftMarginLoss)
 """Losses with which each column of an output is a binary label; with the others, it is a class."""
 
 
@@ -59,6 +61,28 @@ class Mean:
             ConfigurationError: It cannot be computed from these samples, or is not one number.
         """
         return float(state[0]) / n
+
+
+class ClassAccuracy:
+    """The fraction of correct classes among the labels that the loss does not ignore.
+
+    Args:
+        ignored: The label that the loss ignores; None if there is none.
+    """
+
+    size = 2
+
+    def __init__(self, ignored: int | None) -> None:
+        self.ignored = ignored
+
+    def state(self, outputs: Any, targets: Any, n: int) -> Any:
+        labels = _classes(targets, outputs)
+        is_kept = labels != self.ignored if self.ignored is not None else torch.ones_like(labels, dtype=torch.bool)
+        is_correct = (outputs.argmax(1) == labels) & is_kept
+        return n * torch.stack([is_correct, is_kept]).flatten(1).mean(1, dtype=torch.float32).numpy(force=True)
+
+    def result(self, state: np.ndarray, n: float) -> float:
+        return float(state[0] / state[1]) if state[1] else math.nan
 
 
 class TorchmetricsMetric:
@@ -119,7 +143,7 @@ class TorchmetricsMetric:
             ) from error
 
 
-Metric = Mean | TorchmetricsMetric
+Metric = Mean | ClassAccuracy | TorchmetricsMetric
 """A metric whose state is a sum over samples."""
 
 
@@ -144,14 +168,14 @@ def make_metric(wanted: Component, loss: Loss | None, output: Shape) -> Metric:
     if name in functions and not wanted.arguments:
         return Mean(functions[name])
     if name == "accuracy":
-        return Mean(_accuracy(wanted, loss, output))
+        return _accuracy(wanted, loss, output)
     return _of_torchmetrics(name, wanted, output, loss, [*functions, "accuracy"])
 
 
-def _accuracy(wanted: Component, loss: Loss | None, output: Shape) -> Function:
+def _accuracy(wanted: Component, loss: Loss | None, output: Shape) -> Metric:
     has_classes = len(output) > 1 and output[1] != 1 and not _has_many_labels(loss)
     if has_classes and "threshold" not in wanted.arguments:
-        return lambda out, labels: out.argmax(1) == _classes(labels, out)
+        return ClassAccuracy(loss.rule.ignored if loss is not None and loss.rule is not None else None)
     if loss is not None and loss.is_custom and "threshold" not in wanted.arguments:
         raise ConfigurationError(
             "with one column and a loss of your own it is unknown whether outputs are logits or probabilities",
@@ -160,7 +184,7 @@ def _accuracy(wanted: Component, loss: Loss | None, output: Shape) -> Function:
         )
     is_logit = loss is not None and ACTIVATIONS.get(type(loss.module)) is torch.sigmoid
     edge = wanted.arguments.get("threshold", 0.0 if is_logit else 0.5)
-    return lambda out, labels: (out > edge) == (matched(labels, out) > 0.5)
+    return Mean(lambda out, labels: (out > edge) == (matched(labels, out) > 0.5))
 
 
 def _has_many_labels(loss: Loss | None) -> bool:

@@ -164,10 +164,11 @@ class TorchModel(Model):
             except Exception as error:  # noqa: BLE001 - of the user's module
                 errors.append(error)
         shapes = " and ".join(f"{array.shape[1:]} ({array.dtype})" for array in example.x)
+        are_mixed = has_integers and len(example.x) > 1
         raise ModelError(
             f"the model does not take samples of shape {shapes}: {errors[0]}",
             where="data.features",
-            cure=cure_on_gpu(errors[0]),
+            cure=cure_on_gpu(errors[0]) or ("write `data: {dtype: {NAME: float32}}` for an array" if are_mixed else ""),
         ) from errors[0]
 
     def _made_metrics(self, outputs: Outputs, example: Example) -> list[tuple[str, tuple[int, int] | None, Metric]]:

@@ -125,7 +125,10 @@ class TorchNetwork:
         file = path.with_name(f"{path.name}.pt")
         with replacing(file) as temporary:
             self.refresh()
-            state = {name: value.to("cpu", copy=True) for name, value in self.module.state_dict().items()}
+            state = {
+                name: value.to("cpu", copy=True) if isinstance(value, torch.Tensor) else value  # get_extra_state
+                for name, value in self.module.state_dict().items()
+            }
             torch.save(state, temporary)  # copies: a view would be saved with the whole vector
         return file
 
@@ -306,9 +309,14 @@ def _span(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _fill(buffers: list[torch.Tensor], values: np.ndarray) -> int:
-    """Copies the first elements of `values` into the buffers; returns their number."""
+    """Copies the first elements of `values` into the buffers; returns their number.
+
+    A buffer of higher precision whose value has not changed keeps it.
+    """
     layout = FlatLayout.of(buffers)
     with torch.no_grad():
         for buffer, part in zip(buffers, layout.views(values), strict=True):
-            buffer.copy_(torch.from_numpy(part.copy()))
+            value = torch.from_numpy(part.copy())
+            if buffer.dtype != torch.float64 or not torch.equal(buffer.to("cpu", value.dtype), value):
+                buffer.copy_(value)
     return layout.size

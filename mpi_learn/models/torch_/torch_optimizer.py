@@ -48,8 +48,10 @@ class TorchRule:
         self._shares = [rate / (self.learning_rate or 1.0) for rate in rates]
         self._first_state = _state_after_a_step(wanted, parameters)
         name = type(self._optimizer).__name__
-        arrays = [np.array(torch.as_tensor(value)) for value in self._first_state.values()]
-        self._arrays = {f"{name}.{index}": array for index, array in enumerate(arrays)}
+        self._arrays = {
+            f"{name}.{index}.{key}": np.array(torch.as_tensor(value))
+            for (index, key), value in self._first_state.items()
+        }
         self._has_state = np.zeros(len(parameters), np.int64)  # of each parameter; a checkpoint can fill an array
         self._may_be_changed = False
         self._gradient = aligned_empty(layout.size)
@@ -67,7 +69,6 @@ class TorchRule:
         self,
         weights: np.ndarray,
         gradient: np.ndarray,
-        t: int,
         rate: np.float32,
         scale: np.float32,
         weight_factor: np.float32,

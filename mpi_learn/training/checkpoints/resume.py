@@ -30,7 +30,10 @@ from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.sections import Checkpoint
 from mpi_learn.training.state import State
 
-MAY_DIFFER = ("epochs", "checkpoint", "early_stopping", "target", "validation", "trace", "monitor", "xla", "callbacks")
+MAY_DIFFER = (
+    *("epochs", "checkpoint", "early_stopping", "target", "validation", "trace", "monitor", "xla", "callbacks"),
+    *("framework", "gradient_checkpointing"),
+)
 """Keys of the configuration that may change between an interruption and its continuation."""
 LASTING_ENDS = ("early_stopping", "target")
 """Sections of the configuration that end a training for good: the same command trains no further epoch."""
@@ -147,8 +150,9 @@ class Checkpointing:
         self.model.state.set_floats(arrays["batch_statistics"])
         self._restore_integers(arrays["counters"], checkpoint.metadata.get("first_worker", self.first_worker))
         for name, array in self.algorithm.state().items():
-            if f"algorithm.{name}" in arrays:
-                array[...] = arrays[f"algorithm.{name}"]
+            saved = arrays.get(f"algorithm.{name}")
+            if saved is not None and (saved.shape, saved.dtype) == (array.shape, array.dtype):
+                array[...] = saved
         self.state.epoch = self.state.epochs_before = int(checkpoint.metadata["epoch"])
         self.state.seconds = checkpoint.metadata.get("seconds", 0.0)
         self.state.steps_s = checkpoint.metadata.get("steps_s", 0.0)
@@ -229,15 +233,23 @@ def broadcast_checkpoint(comm: Communicator, checkpoint: SavedTraining | None) -
 
 
 def send_arrays(comm: Communicator, arrays: NamedArrays, to: int) -> None:
-    """Sends the arrays of one rank, each as a message: see `broadcast_checkpoint`."""
+    """Sends the arrays of one rank, each as a message, unless `to` answers that it cannot take them.
+
+    See `broadcast_checkpoint`.
+    """
     comm.send(_kinds(arrays), to, RANK_ARRAYS)
-    for array in arrays.values():
-        send_from(comm, np.ascontiguousarray(array).reshape(-1), to, RANK_ARRAYS)
+    if comm.recv(source=to, tag=RANK_ARRAYS):
+        for array in arrays.values():
+            send_from(comm, np.ascontiguousarray(array).reshape(-1), to, RANK_ARRAYS)
 
 
 def receive_arrays(comm: Communicator, source: int) -> NamedArrays:
     """Receives what `source` sends with `send_arrays`."""
-    arrays = _uninitialised(comm.recv(source=source, tag=RANK_ARRAYS))
+    kinds, arrays = comm.recv(source=source, tag=RANK_ARRAYS), None
+    try:
+        arrays = _uninitialised(kinds)
+    finally:  # there may be too little memory
+        comm.send(arrays is not None, source, RANK_ARRAYS)
     for array in arrays.values():
         receive_into(comm, array.reshape(-1), source)
     return arrays
@@ -257,18 +269,26 @@ def gather_arrays(comm: Communicator, own: NamedArrays) -> Iterator[Iterator[tup
 
     Collective over `comm`.
 
-    At the end rank 0 receives the remaining messages, so that no rank waits in a send.
+    At the end rank 0 declines the arrays that it has not received, so that no rank waits for it.
     """
     if comm.rank != 0:
         send_arrays(comm, own, 0)
         yield iter(())
         return
-    parts = ((rank, own if rank == 0 else receive_arrays(comm, rank)) for rank in range(comm.size))
+    waiting = deque(range(1, comm.size))
+
+    def parts() -> Iterator[tuple[int, NamedArrays]]:
+        yield 0, own
+        while waiting:
+            rank = waiting.popleft()
+            yield rank, receive_arrays(comm, rank)
+
     try:
-        yield parts
+        yield parts()
     finally:
-        for _ in parts:
-            pass
+        for rank in waiting:
+            comm.recv(source=rank, tag=RANK_ARRAYS)
+            comm.send(False, rank, RANK_ARRAYS)
 
 
 def scatter_arrays(comm: Communicator, folder: Path, n_ranks: int) -> NamedArrays:

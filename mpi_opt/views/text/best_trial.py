@@ -53,7 +53,7 @@ def _training(template: dict[str, Any], trial: TrialRecord, directory: str | Non
 
 def _with_absolute_paths(content: dict[str, Any], directory: Path) -> dict[str, Any]:
     """`content` with absolute paths of the files that it reads; the paths of files that it writes stay relative."""
-    from mpi_learn.data.files.location import absolute
+    from mpi_learn.data.files.location import absolute_pattern
     from mpi_learn.settings.paths import expanded
     from mpi_learn.settings.user_code import absolute_specification
 
@@ -71,5 +71,5 @@ def _with_absolute_paths(content: dict[str, Any], directory: Path) -> dict[str, 
     data = found.get("data")
     if isinstance(data, dict):
         files = ("train", "validation")
-        found["data"] = {k: each(v, absolute if k in files else absolute_specification) for k, v in data.items()}
+        found["data"] = {k: each(v, absolute_pattern if k in files else absolute_specification) for k, v in data.items()}
     return found

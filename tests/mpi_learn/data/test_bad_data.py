@@ -71,6 +71,10 @@ def function(folder: Path, body: str) -> None:
     (folder / "f.py").write_text(f"import numpy as np\ndef f(x):\n    return {body}\n")
 
 
+def fields(folder: Path) -> None:
+    write(folder / "a.h5", X=np.zeros(N, [("a", "f4", (2,)), ("b", "f4")]), y=Y)
+
+
 def compressed(folder: Path) -> None:
     with h5py.File(folder / "a.h5", "w") as file:
         file.create_dataset("X", data=np.random.default_rng(0).random((N, 3000)), chunks=(5, 3000), compression="gzip")
@@ -240,6 +244,18 @@ TABLE = {
         ["data.features", "X", "(3, 1)"],
         "a separate input",
         {"features": [["X"]]},
+    ),
+    "fields of different shape as one input": Bad(
+        fields,
+        ["data.features", "a.h5", "X/a, X/b", "shapes (2,), ()"],
+        "a separate input",
+        {"features": [["X/a", "X/b"]]},
+    ),
+    "fields of different shape as the argument of a function": Bad(
+        lambda d: function(d, "x") or fields(d),
+        ["data.features", "a.h5", "X/a, X/b", "shapes (2,), ()"],
+        "a separate input",
+        {"features": {"names": [["X/a", "X/b"]], "function": "f.py:f"}},
     ),
     "a width for what has one": Bad(good, ["data.features", "X[2]"], "write X", {"features": "X[2]"}),
     "a function that loses samples": Bad(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import zipfile
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from mpi4py import MPI
@@ -158,6 +160,17 @@ def test_the_users_function_may_make_numbers_of_text(kind, tmp_path):
     assert loaded(path, labels=wanted).training.y[0].tolist() == [1, 0] * 6 + [1]
 
 
+def test_the_users_function_may_change_its_arguments(kind, tmp_path):
+    """A source may return a view of an array that it reads again later, or a read-only array."""
+    path = tmp_path / f"px{kind.suffix}"
+    kind.write(path, COLUMNS)
+    (tmp_path / "in_place.py").write_text("def doubled(label):\n    label *= 2\n    return label\n")
+    wanted = {"names": "label", "function": f"{tmp_path}/in_place.py:doubled"}
+    doubled = (2 * COLUMNS["label"]).tolist()
+    assert loaded(path, labels=wanted).training.y[0].tolist() == doubled
+    assert loaded(path, features=wanted, labels=None).training.x[0].ravel().tolist() == doubled
+
+
 def test_a_missing_number_is_found(kind, tmp_path):
     path = tmp_path / f"px{kind.suffix}"
     column = COLUMNS["px"].copy()
@@ -275,6 +288,57 @@ def test_rows_of_different_length_need_a_width(name, tmp_path):
         count_samples(configured(path, features="jet_pt", labels=None))
 
 
+@pytest.mark.parametrize("name", [name for name, one in FORMATS.items() if one.write_jagged])
+def test_rows_of_no_value_are_refused(name, tmp_path):
+    """Users of ROOT read jet_pt[0] as the first value of each row."""
+    path = tmp_path / f"a{FORMATS[name].suffix}"
+    FORMATS[name].write_jagged(path, "jet_pt", ROWS)
+    with pytest.raises(DataError, match="expected at least 1 value of each row, found 0") as caught:
+        count_samples(configured(path, features=[["jet_pt[0]"]], labels=None))
+    assert caught.value.where == f"data.features: {path}: jet_pt[0]"
+    assert "jet_pt[1] is the first value of each row" in caught.value.cure
+
+
+def test_a_link_to_a_group_that_contains_it_is_not_followed(tmp_path):
+    path = tmp_path / "a.h5"
+    FORMATS["hdf5"].write(path, COLUMNS | {"group/inner/mass": COLUMNS["px"], "other/spin": COLUMNS["py"]})
+    with h5py.File(path, "a") as file:
+        file["group/root"] = h5py.SoftLink("/")
+        file["group/inner/outer"] = file["group"]
+        file["group/other"] = file["other"]
+    expected = {*COLUMNS, "group/inner/mass", "group/other/spin", "other/spin"}
+    assert set(open_source(path).names()) == expected
+    assert loaded(path, features="group/inner").training.x[0].shape == (N,)
+
+
+def test_members_of_an_npz_file_that_are_no_arrays_are_passed_over(tmp_path):
+    path = tmp_path / "a.npz"
+    FORMATS["npz"].write(path, COLUMNS)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("README.txt", "the samples of a simulation")
+        archive.writestr("folder/", "")
+    assert open_source(path).names() == list(COLUMNS)
+    assert len(loaded(path).training) == N
+
+
+def test_missing_rows_of_a_parquet_file_are_found(tmp_path):
+    """pyarrow reads no such file, whatever the rows that are requested."""
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = [[float(i), None if i == 2 else 0.0] for i in range(12)]
+    for wrong in (None, 7):
+        given = [None if i == wrong else row for i, row in enumerate(rows)]
+        track = pyarrow.array(given, pyarrow.list_(pyarrow.float32(), 2))
+        table = pyarrow.table({"track.a": pyarrow.array(rows, track.type), "track": track, "y": range(12)})
+        parquet.write_table(table, tmp_path / f"{wrong}.parquet", row_group_size=5)
+    with pytest.raises(DataError, match=r"sample 2, element \(1,\) is nan"):
+        loaded(tmp_path / "None.parquet", features="track", labels="y")
+    with pytest.raises(DataError, match="one of the samples 5 to 9 has no row") as caught:
+        loaded(tmp_path / "7.parquet", features="track", labels="y")
+    assert caught.value.where.endswith(f"{tmp_path / '7.parquet'}: track")
+    assert "write a row of 2 numbers" in caught.value.cure
+
+
 @pytest.mark.parametrize(
     ("suffix", "module", "extra"),
     [(".root", "uproot", "root"), (".parquet", "pyarrow.parquet", "parquet"), (".csv", "pyarrow.csv", "parquet")],
@@ -289,8 +353,6 @@ def test_a_missing_reader_says_what_to_install(suffix, module, extra, tmp_path, 
 
 @needs_shared
 def test_the_same_events_in_three_containers_are_the_same_samples(tmp_path):
-    import h5py
-
     (tmp_path / "is_signal.py").write_text("def is_signal(label):\n    return label == 's'\n")
     with h5py.File(HEP / "atlas_higgs_10k.h5") as file:
         columns = [str(name) for name in file["features"].attrs["columns"]]

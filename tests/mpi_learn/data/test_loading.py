@@ -17,6 +17,7 @@ from mpi4py import MPI
 
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.files.data_plan import count_samples
+from mpi_learn.data.files.find_files import find_files
 from mpi_learn.data.files.reader import Reader
 from mpi_learn.data.loading import load
 from mpi_learn.errors import DataError
@@ -70,6 +71,51 @@ def test_a_list_of_files_keeps_its_order_and_takes_each_once(tmp_path):
     assert loaded([str(b), str(a), str(tmp_path / "*.h5")]).training.y[0].tolist() == [1, 0]
 
 
+@pytest.mark.parametrize("other", ["folder/../a.h5", "link.h5", "linked/a.h5"])
+def test_a_file_with_two_paths_is_taken_once(tmp_path, other):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link.h5").symlink_to(tmp_path / "a.h5")
+    (tmp_path / "linked").symlink_to(tmp_path)
+    write(tmp_path / "a.h5", X=np.zeros((4, 2)), y=np.arange(4))
+    configuration = configured(["a.h5", other]).with_absolute_paths(tmp_path)
+    assert find_files(configuration.train, "data.train") == [str(tmp_path / "a.h5")]
+    assert count_samples(configuration) == (4, 0)
+
+
+def test_a_linked_npy_file_belongs_to_the_folder_of_the_link(tmp_path):
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        FORMATS["npy"].write(tmp_path / name / "X.npy", {"X": np.zeros((4, 2)), "y": np.arange(4)})
+    (tmp_path / "other" / "X.npy").unlink()
+    (tmp_path / "other" / "X.npy").symlink_to(tmp_path / "one" / "X.npy")
+    assert count_samples(configured([str(tmp_path / "one" / "X.npy"), str(tmp_path / "other" / "X.npy")])) == (8, 0)
+
+
+def test_a_glob_is_found_in_a_folder_with_brackets_in_its_name(tmp_path):
+    folder = tmp_path / "run[1]"
+    folder.mkdir()
+    write(folder / "a.h5", X=np.zeros((3, 2)), y=np.arange(3))
+    write(folder / "b[2].h5", X=np.zeros((4, 2)), y=np.arange(4))
+    configuration = configured("*.h5", validation=["b[2].h5", "a*.h5"], cache="c*").with_absolute_paths(folder)
+    assert count_samples(configuration.model_copy(update={"cache": None})) == (7, 7)
+    assert configuration.cache == str(folder / "c*")
+    assert configuration.with_absolute_paths(tmp_path) == configuration
+
+
+@pytest.mark.parametrize("folder", ["", "../linked/"])
+def test_validation_arrays_beside_the_training_arrays_in_npy_files_are_refused(tmp_path, folder):
+    (tmp_path / "linked").symlink_to(tmp_path / "arrays")
+    (tmp_path / "arrays").mkdir()
+    arrays = {"x_train": np.zeros((10, 2)), "y_train": np.arange(10), "x_val": np.ones((4, 2)), "y_val": np.arange(4)}
+    FORMATS["npy"].write(tmp_path / "arrays" / "x_train.npy", arrays)
+    places = {"train": "x_train.npy", "validation": f"{folder}x_val.npy", "features": "x_train", "labels": "y_train"}
+    configuration = DataConfiguration(**places).with_absolute_paths(tmp_path / "arrays")
+    with pytest.raises(DataError, match="NPY files") as caught:
+        count_samples(configuration)
+    assert caught.value.where == f"data.validation: {tmp_path}/arrays/{folder}x_val.npy"
+    assert "folder of their own, with the same names" in caught.value.cure
+
+
 def test_a_list_of_names_is_several_inputs_and_a_group_is_all_of_its_datasets(tmp_path):
     path = write(tmp_path / "a.h5", X=np.zeros((4, 2)), g__b=np.ones((4, 3)), g__a=np.zeros((4, 5)), y=np.arange(4))
     assert [x.shape for x in loaded(str(path), features=["X", "g/b"]).training.x] == [(4, 2), (4, 3)]
@@ -106,6 +152,26 @@ def test_integers_of_one_file_are_real_numbers_if_those_of_another_are(tmp_path)
     write(tmp_path / "a.h5", X=np.zeros((1, 1), np.int32), y=[0])
     write(tmp_path / "b.h5", X=np.full((1, 1), 0.5, np.float32), y=[1])
     assert loaded(str(tmp_path / "*.h5")).training.x[0].ravel().tolist() == [0.0, 0.5]
+
+
+def test_labels_are_integers_if_those_of_all_files_are(tmp_path):
+    """The promoted dtype of int64 and uint64 is float64 in NumPy."""
+    write(tmp_path / "a.h5", X=np.zeros((2, 1)), y=np.array([-1, 1], np.int64))
+    write(tmp_path / "b.h5", X=np.zeros((2, 1)), y=np.array([2, 2**53 + 1], np.uint64))
+    labels = loaded(str(tmp_path / "?.h5")).training.y[0]
+    assert (labels.dtype, labels.tolist()) == (np.int64, [-1, 1, 2, 2**53 + 1])
+    assert loaded(str(tmp_path / "a.h5"), validation=str(tmp_path / "b.h5")).validation.y[0].dtype == np.int64
+    write(tmp_path / "c.h5", X=np.zeros((1, 1)), y=np.array([2**63], np.uint64))
+    with pytest.raises(DataError, match="sample 0 is 9223372036854775808, which int64 cannot represent"):
+        loaded(str(tmp_path / "?.h5"))
+    write(tmp_path / "d.h5", X=np.zeros((1, 1)), y=np.array([0.5]))
+    assert loaded(str(tmp_path / "[abd].h5")).training.y[0].dtype == np.float32
+
+
+def test_small_integer_labels_of_several_files_stay_small_in_memory(tmp_path):
+    write(tmp_path / "a.h5", X=np.zeros((2, 1)), y=np.array([0, 1], np.uint8))
+    write(tmp_path / "b.h5", X=np.zeros((2, 1)), y=np.array([True, False]))
+    assert loaded(str(tmp_path / "?.h5")).training.y[0].dtype == np.uint8
 
 
 def test_a_fraction_is_drawn_by_the_seed_and_nothing_is_in_both(tmp_path):

@@ -121,6 +121,8 @@ def test_dtype_of_the_configuration_changes_the_batches_and_not_the_stored_sampl
     ("stored", "dtype", "message"),
     [
         (np.array([0, 1.7, 0.2], np.float32), "int64", "sample 1 is 1.7.*, which int64 cannot represent"),
+        (np.array([0, 0.2, 1], np.float32), "bool", "sample 1 is 0.2.*, which bool cannot represent"),
+        (np.array([0, 1, 3], np.uint8), "bool", "sample 2 is 3, which bool cannot represent"),
         (np.array([0, 1, -1], np.int8), "uint32", "sample 2 is -1, which uint32 cannot represent"),
         (np.array([0, 1e5, 2], np.float32), "float16", "sample 1 is 100000.0, which is not a finite float16 value"),
     ],
@@ -138,6 +140,15 @@ def test_values_of_another_dtype_become_integers_of_the_configured_dtype(tmp_pat
     samples = loaded(tmp_path, arrays, **options).take_training(slice(None))
     assert [one.dtype for one in (*samples.x, *samples.y)] == [np.int64, np.uint32]
     assert [one.tolist() for one in (*samples.x, *samples.y)] == [[0, 3, 2**40], [0, 3, 127]]
+
+
+@pytest.mark.parametrize("memory", ["hold", "stream"])
+def test_zeros_and_ones_become_booleans_of_the_configured_dtype(tmp_path, memory):
+    arrays = {"X": np.array([0, 1, 1], np.float32), "y": np.array([1, 0, 1], np.int8)}
+    options = {"features": "X", "labels": "y", "memory": memory, "dtype": {"X": "bool", "y": "bool"}}
+    samples = loaded(tmp_path, arrays, **options).take_training(slice(None))
+    assert [one.dtype for one in (*samples.x, *samples.y)] == [bool, bool]
+    assert [one.tolist() for one in (*samples.x, *samples.y)] == [[False, True, True], [True, False, True]]
 
 
 @pytest.mark.parametrize("memory", ["hold", "stream"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import gzip
 import http.server
@@ -259,9 +260,20 @@ def spoiled_byte(folder: Path) -> None:
     file.write_bytes(bytes(content))
 
 
+def group_for_a_dataset(folder: Path) -> None:
+    with h5py.File(folder / "dijet_jets.h5", "a") as file:
+        del file["event_features/data"]
+        file.create_group("event_features/data")
+
+
 DAMAGED = {
     "missing part": ("mnist", lambda folder: (folder / "t10k-labels-idx1-ubyte").unlink(), "found no t10k-labels"),
     "no idx": ("mnist", lambda f: (f / "train-labels-idx1-ubyte").write_bytes(b"x" * 9), "not a complete idx"),
+    "an idx file that ends in its header": (
+        "mnist",
+        lambda f: (f / "train-labels-idx1-ubyte").write_bytes(bytes((0, 0, 8, 1, 0, 0))),
+        "not a complete idx",
+    ),
     "too few labels": (
         "mnist",
         lambda folder: originals.write_idx(folder / "train-labels-idx1-ubyte", np.arange(5)),
@@ -273,6 +285,7 @@ DAMAGED = {
     "no archive": ("cifar10", lambda f: (f / "cifar-10-binary.tar.gz").write_bytes(b"no"), "damaged"),
     "no HDF5": ("jets", lambda folder: (folder / "dijet_jets.h5").write_bytes(b"no"), "not an HDF5 file"),
     "another HDF5": ("jets", lambda f: originals.write_voxels(f / "dijet_jets.h5"), "no dataset jet_features/data"),
+    "a group for a dataset": ("jets", group_for_a_dataset, "no dataset event_features/data"),
     "another CSV": (
         "higgs",
         lambda folder: (folder / "atlas-higgs-challenge-2014-v2.csv.gz").write_bytes(b"a,b\n1,2\n"),
@@ -291,6 +304,19 @@ def test_damaged_files_are_named_and_nothing_is_written(name, spoil, said, tmp_p
     assert said in caught.value.problem
     assert caught.value.cure
     assert not list(tmp_path.glob("*.h5"))
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    within = originals.write_all(tmp_path / "originals") / "mnist"
+
+    def read_bytes(path: Path) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    with pytest.raises(DataError, match="the file cannot be read: Permission denied") as caught:
+        prepare("mnist", tmp_path / "m.h5", within)
+    assert caught.value.where == str(within / "train-images-idx3-ubyte.gz")
+    assert "read permission" in caught.value.cure
 
 
 def test_a_simulation_that_fails_leaves_no_file(tmp_path, monkeypatch):
