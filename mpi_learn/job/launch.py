@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,8 @@ BLOCKED_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 START_S = 600.0
 """All ranks must start within this time in seconds after the first. ``MPI_LEARN_START_S`` overrides it."""
 LONGEST_START_S = 1e9
+MESSAGE_S = 2.0
+"""Time in which rank 0 prints a message before the other ranks end; ``mpirun`` ends all ranks as soon as one does."""
 
 
 def without_n(arguments: list[str]) -> list[str]:
@@ -190,6 +193,8 @@ def _start_limit_s() -> float:
     if launched_rank() == 0:
         problem = f"expected a number of seconds above 0 and below {LONGEST_START_S:g}, found {text!r}"
         print(f"MPI_LEARN_START_S: {problem}\n  → unset the variable, or write for example 1800", file=sys.stderr)
+    else:
+        time.sleep(MESSAGE_S)
     sys.exit(UserError.exit_status)
 
 

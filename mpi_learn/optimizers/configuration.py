@@ -55,10 +55,13 @@ class Schedule(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _mode_of_plateau(cls, content: Any) -> Any:
-        """Leaves `mode` out where it has no effect, so that checkpoints with an earlier default value are continued."""
-        is_other = isinstance(content, dict) and content.get("name") != "plateau"
-        return {key: value for key, value in content.items() if key != "mode"} if is_other else content
+    def _without_needless_mode(cls, content: Any) -> Any:
+        """Leaves out a `mode` that has no effect or is that of ``auto``: checkpoints contain an earlier default."""
+        if not isinstance(content, dict):
+            return content
+        metric = str(content.get("metric", cls.model_fields["metric"].default))
+        needless = (direction_of(metric),) if content.get("name") == "plateau" else ("min", "max")
+        return {key: value for key, value in content.items() if key != "mode" or value not in needless}
 
     @property
     def direction(self) -> Literal["min", "max"] | None:

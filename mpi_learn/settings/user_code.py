@@ -20,6 +20,11 @@ from mpi_learn.errors import ConfigurationError, UserError
 from mpi_learn.settings.paths import expanded, is_file
 from mpi_learn.settings.suggestions import nearest_file, suggestion
 
+WITH_SCOPE = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda),
+    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
+)
+
 
 @dataclass(frozen=True)
 class FunctionSignature:
@@ -29,7 +34,7 @@ class FunctionSignature:
         names: Parameters that can be passed by name, in order; for a class those of ``__init__`` without ``self``.
             Positional-only parameters are left out.
         accepts_any: Whether it has ``**kwargs``, or its parameters are unknown.
-        required: Those of `names` without a default.
+        required: Parameters without a default, positional-only ones included, which cannot be passed.
         is_decorated: Whether a decorator may supply arguments, or accept others.
     """
 
@@ -49,9 +54,12 @@ class FunctionSignature:
             )
         missing = [name for name in self.required if name not in arguments]
         if missing:
+            is_positional = not self.accepts_any and missing[0] not in self.names
             raise ConfigurationError(
-                f"{specification} needs a value for {missing[0]}",
-                cure=f"add `{missing[0]}`, or give the argument a default",
+                f"{specification} needs a value for {missing[0]}" + (", by position only" if is_positional else ""),
+                cure="remove the `/` after it in the function"
+                if is_positional
+                else f"add `{missing[0]}`, or give the argument a default",
             )
 
 
@@ -109,7 +117,7 @@ def signature_of(specification: str, directory: Path | None = None) -> FunctionS
     except SyntaxError as error:
         raise ConfigurationError(f"the file is not valid Python: {error}", where=str(path)) from error
     found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    if name in found and not _is_rebound(tree, name):
+    if name in found and not _is_rebound(tree, found[name]):
         return _signature(found[name])
     if _may_define(tree, symbols, name):
         return FunctionSignature((), True)
@@ -222,7 +230,7 @@ def _signature_of_arguments(arguments: ast.arguments, skip: int = 0) -> Function
     positional = [*arguments.posonlyargs, *arguments.args]
     n_required, first = len(positional) - len(arguments.defaults), max(skip, len(arguments.posonlyargs))
     by_name = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    required = positional[first:n_required] + [parameter for parameter, default in by_name if default is None]
+    required = positional[skip:n_required] + [parameter for parameter, default in by_name if default is None]
     names = positional[first:] + arguments.kwonlyargs
     return FunctionSignature(_names(names), arguments.kwarg is not None, _names(required))
 
@@ -241,20 +249,25 @@ def _may_define(tree: ast.Module, symbols: symtable.SymbolTable, name: str) -> b
     return symbol is not None and (symbol.is_assigned() or symbol.is_imported() or symbol.is_declared_global())
 
 
-def _is_rebound(tree: ast.Module, name: str) -> bool:
-    """Whether a module also assigns or imports the name of a function or class that it defines."""
+def _is_rebound(tree: ast.Module, definition: ast.FunctionDef | ast.ClassDef) -> bool:
+    """Whether a module later assigns or imports the name of a function or class that it defines."""
+    name = definition.name
     return any(
-        (isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store))
-        or (isinstance(node, ast.alias) and (node.asname or node.name.partition(".")[0]) == name)
+        node.lineno > definition.lineno
+        and (
+            (isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store))
+            or (isinstance(node, ast.alias) and (node.asname or node.name.partition(".")[0]) == name)
+        )
         for node in _nodes_of_scope(tree)
+        if isinstance(node, ast.Name | ast.alias)
     )
 
 
 def _nodes_of_scope(outer: ast.AST) -> Iterator[ast.AST]:
-    """The nodes inside `outer`, without those inside functions and classes."""
+    """The nodes inside `outer`, without those that have a scope of their own: in functions, classes, comprehensions."""
     for node in ast.iter_child_nodes(outer):
         yield node
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+        if not isinstance(node, WITH_SCOPE):
             yield from _nodes_of_scope(node)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.paths import write_whole
 from mpi_learn.settings.yaml_file import dumped
 from mpi_learn.training.configuration import TrainingConfiguration
+
+Found = TypeVar("Found")
 
 OF_FOLDER = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EIO)
 """Errors that depend on the folder, and not on the model. Code of the user may raise other `OSError`."""
@@ -164,36 +166,31 @@ def save_result(folder: Path, configuration: TrainingConfiguration, result: Resu
         is_whole: Whether the model could be saved before the training; if not, only its weights are written.
 
     Raises:
-        SavingError: A file cannot be written now. The message says what is written instead of the whole model.
+        SavingError: A part cannot be written now. The others are, and the weights alone if the whole model cannot be.
     """
-    problem = saved = None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        saved, problem = _save_model(folder / "model", result, is_whole=is_whole)
-        content = configuration.model_dump(mode="json", exclude_unset=True)
-        write_whole(folder / "training.yaml", dumped(content))
-        columns = {
-            name: [value if math.isfinite(value) else None for value in values]
-            for name, values in result.history.items()
-        }
-        write_whole(folder / "history.json", json.dumps(columns, indent=1))
-    except Exception as error:
-        message = f"the result cannot be written to {folder}: {_first_line(error)}"
-        raise SavingError(message if saved is None else f"{message}\nsaved {saved}") from error
-    if problem is not None:
-        raise SavingError(f"the model could not be saved: {_first_line(problem)}\nsaved {saved}") from problem
-    return saved
+    errors: dict[str, Exception] = {}
 
-
-def _save_model(path: Path, result: Result, *, is_whole: bool) -> tuple[Saved, Exception | None]:
-    """Saves the model, or its weights alone; returns also the error of saving the whole model."""
-    problem = None
-    if is_whole:
+    def attempt(what: str, write: Callable[[], Found]) -> Found | None:
         try:
-            return Saved(result.save_model(path)), None
+            return write()
         except Exception as error:  # noqa: BLE001 - whatever the framework raises
-            problem = error
-    return Saved(*result.save_weights(path)), problem
+            errors[what] = error
+            return None
+
+    columns = {
+        name: [value if math.isfinite(value) else None for value in values] for name, values in result.history.items()
+    }
+    content = configuration.model_dump(mode="json", exclude_unset=True)
+    attempt(str(folder), lambda: folder.mkdir(parents=True, exist_ok=True))
+    attempt("training.yaml", lambda: write_whole(folder / "training.yaml", dumped(content)))
+    attempt("history.json", lambda: write_whole(folder / "history.json", json.dumps(columns, indent=1)))
+    file = attempt("the model", lambda: result.save_model(folder / "model")) if is_whole else None
+    weights = attempt("the weights", lambda: result.save_weights(folder / "model")) if file is None else None
+    saved = Saved(file) if file is not None else Saved(*weights) if weights is not None else None
+    if saved is not None and not errors:
+        return saved
+    lines = [f"{what} could not be saved: {_first_line(error)}" for what, error in errors.items()]
+    raise SavingError("\n".join([*lines, *([f"saved {saved}"] if saved else [])])) from next(iter(errors.values()))
 
 
 def indented(lines: str) -> str:

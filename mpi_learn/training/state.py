@@ -130,7 +130,7 @@ class Epoch:
         number: From 0.
         metrics: Metrics of the training over all ranks.
         steps_s: Wall time of its steps, in seconds.
-        seconds: The same, with the start of its validation.
+        seconds: Wall time of its steps and of the start of its validation.
         finish_validation: Waits for the validation and returns its metrics. Collective.
         weights: The model's weights after it, (n,) float32; a copy only if a thread validates.
         statistics: The model's batch statistics after it, (k,) float32.

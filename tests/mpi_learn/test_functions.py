@@ -137,12 +137,14 @@ def test_positional_only_parameters_are_not_passed_by_name(folder):
         "class Other:\n    def __init__(self, /, units): ...\n"
     )
     signature = signature_of("models.py:build", folder)
-    assert (signature.names, signature.required) == (("units", "rate"), ("rate",))
+    assert (signature.names, signature.required) == (("units", "rate"), ("first", "rate"))
     with pytest.raises(ConfigurationError, match="has no parameter first"):
         signature.check({"first": 1, "rate": 2}, "models.py:build")
-    for name in ("Model", "Other"):
+    with pytest.raises(ConfigurationError, match=r"needs a value for first, by position only\n.*remove the `/`"):
+        signature.check({"rate": 2}, "models.py:build")
+    for name, required in (("Model", ("first", "units")), ("Other", ("units",))):
         signature = signature_of(f"models.py:{name}", folder)
-        assert (signature.names, signature.required) == (("units",), ("units",))
+        assert (signature.names, signature.required) == (("units",), required)
 
 
 ELSEWHERE = {

@@ -501,3 +501,27 @@ def test_buffers_of_double_precision_and_extra_state_of_a_module_are_kept(tmp_pa
     assert state["_extra_state"] == {"version": 2}
     model.state.set_floats(model.state.floats() + 256)
     assert model.current().start_s.item() == pytest.approx(1700000256, abs=128)
+
+
+PIXELS_AND_CLASSES = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, width=5):
+        super().__init__()
+        self.pixels, self.classes = torch.nn.Linear(width, 4), torch.nn.Embedding(10, 4)
+        self.last = torch.nn.Linear(4, 1)
+
+    def forward(self, pixels, classes):
+        return self.last(self.pixels(pixels) + self.classes(classes))
+"""
+
+
+@pytest.mark.parametrize(("width", "is_of_dtypes"), [(5, True), (3, False)])
+def test_integers_of_which_some_are_real_numbers_for_a_module_need_a_dtype(tmp_path, width, is_of_dtypes):
+    (tmp_path / "model.py").write_text(PIXELS_AND_CLASSES)
+    settings = ModelSettings(f"{tmp_path}/model.py:Model", {"width": width}, loss="mse")
+    pixels = np.ones((4, 5), np.uint8 if is_of_dtypes else np.float32)
+    with pytest.raises(ModelError, match="does not take samples of shape") as caught:
+        make_model(settings, Example((pixels, np.ones(4, np.int64)), (np.ones((4, 1), np.float32),)))
+    assert ("dtype: {NAME: float32}" in (caught.value.cure or "")) == is_of_dtypes

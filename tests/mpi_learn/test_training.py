@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import gc
 import json
@@ -699,12 +700,33 @@ def test_checkpoint_from_before_an_option_and_a_counter_existed_is_continued(com
     first = train(configuration | {"epochs": 2}, comm, data=line())
     checkpoint = load_checkpoint(tmp_path)
     del checkpoint.metadata["training"]["algorithm"]["matrix_rank"]
-    checkpoint.metadata["training"]["optimizer"]["schedule"]["mode"] = "min"  # an earlier default value
     checkpoint.arrays["counters"] = checkpoint.arrays["counters"][:, 1:]
     save_checkpoint(tmp_path, checkpoint, [])
     longer = train(configuration | {"epochs": 4}, comm, data=line())
     assert longer.history["loss"][:2] == first.history["loss"]
     assert len(longer.history["loss"]) == 4
+
+
+@pytest.mark.parametrize("name", ["constant", "plateau"])
+def test_checkpoint_with_an_earlier_default_of_a_schedule_is_continued(name):
+    schedule = {"optimizer": {"name": "adam", "schedule": {"name": name}}}
+    now = read_configuration(NUMBERS | schedule).model_dump(mode="json")
+    then = copy.deepcopy(now)
+    then["optimizer"]["schedule"]["mode"] = "min"
+    check_same(then, now, "checkpoint")
+    then["optimizer"]["schedule"]["factor"] = 0.5
+    with pytest.raises(ConfigurationError, match=r"optimizer\.schedule\.factor: 0\.5, now 0\.1"):
+        check_same(then, now, "checkpoint")
+
+
+def test_checkpoint_with_state_of_another_shape_is_refused(comm, tmp_path):
+    configuration = NUMBERS | {"checkpoint": {"path": str(tmp_path)}}
+    train(configuration | {"epochs": 1}, comm, data=line())
+    checkpoint = load_checkpoint(tmp_path)
+    checkpoint.arrays["algorithm.AdaptiveMoments.mean"] = np.ones(1, np.float32)
+    save_checkpoint(tmp_path, checkpoint, [])
+    with pytest.raises(ConfigurationError, match=r"it has no algorithm\.AdaptiveMoments\.mean of shape"):
+        train(configuration | {"epochs": 2}, comm, data=line())
 
 
 def test_checkpoint_that_cannot_be_written_leaves_the_last_one(comm, tmp_path):
@@ -722,25 +744,28 @@ def test_checkpoint_that_cannot_be_written_leaves_the_last_one(comm, tmp_path):
 
 
 @pytest.mark.parametrize("blocked", ["training.yaml", "history.json"])
-def test_a_model_is_saved_although_another_file_of_the_result_cannot_be_written(comm, tmp_path, blocked):
+def test_a_result_is_saved_although_one_of_its_files_cannot_be_written(comm, tmp_path, blocked):
     configuration = read_configuration(NUMBERS | {"epochs": 1})
     result = train(configuration, comm, data=line())
     (tmp_path / blocked).mkdir()
-    with pytest.raises(SavingError, match=f"the result cannot be written to {tmp_path}: .*{blocked}") as caught:
+    with pytest.raises(SavingError, match=f"{blocked} could not be saved: IsADirectoryError") as caught:
         save_result(tmp_path, configuration, result)
     assert f"saved {tmp_path / 'model.keras'}" in str(caught.value)
-    assert (tmp_path / "model.keras").stat().st_size > 0
+    files = {path.name for path in tmp_path.iterdir() if path.is_file()}
+    assert files == {"training.yaml", "history.json", "model.keras"} - {blocked}
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
-def test_a_result_that_a_full_disk_cannot_take_is_reported_as_such(comm, tmp_path, is_whole):
+def test_history_is_saved_although_a_full_disk_cannot_take_the_model(comm, tmp_path, is_whole):
     def fail(path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     configuration = read_configuration(NUMBERS | {"epochs": 1})
     result = replace(train(configuration, comm, data=line()), save_model=fail, save_weights=fail)
-    with pytest.raises(SavingError, match=f"cannot be written to {tmp_path}: OSError: .*No space left on device"):
+    with pytest.raises(SavingError, match=r"the weights could not be saved: OSError: .*No space left") as caught:
         save_result(tmp_path, configuration, result, is_whole=is_whole)
+    assert ("the model could not be saved" in str(caught.value)) == is_whole
+    assert {path.name for path in tmp_path.iterdir()} == {"training.yaml", "history.json"}
 
 
 def test_what_a_killed_job_has_begun_to_write_is_removed_but_not_what_another_one_writes(tmp_path):

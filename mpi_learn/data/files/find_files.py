@@ -51,7 +51,8 @@ def _source_of(file: str) -> str:
 def _no_file(place: str, key: str) -> DataError:
     path = Path(place)
     if is_url(place) or glob.has_magic(place):
-        return DataError("no file matches this pattern", where=f"{key}: {place}", cure="check the path and the suffix")
+        shown = place.replace("[[]", "[")  # see `absolute_pattern`
+        return DataError("no file matches this pattern", where=f"{key}: {shown}", cure="check the path and the suffix")
     if path.is_dir():
         return DataError("this is a folder", where=f"{key}: {place}", cure=f"name its files: {place}/*.h5")
     if not path.parent.is_dir():

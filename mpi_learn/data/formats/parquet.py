@@ -46,11 +46,11 @@ class Parquet(Source):
 
         The metadata count a null row as one value. Therefore, null rows of lists of length 1 are not found.
         """
-        with self._opened() as file:
-            metadata = file.metadata
+        metadata = self._metadata
+        paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
+        places = [index for index, path in enumerate(paths) if path.rpartition(".list.")[0] == name]
         for i, (start, stop) in enumerate(pairwise(self._first_rows)):
-            columns = map(metadata.row_group(i).column, range(metadata.num_columns))
-            n_values = sum(one.num_values for one in columns if one.path_in_schema.rpartition(".list.")[0] == name)
+            n_values = sum(metadata.row_group(i).column(place).num_values for place in places)
             if 0 < n_values < (stop - start) * length:
                 raise DataError(
                     f"one of the samples {start} to {stop - 1} has no row (null)",
@@ -66,9 +66,13 @@ class Parquet(Source):
     @cached_property
     def _first_rows(self) -> list[int]:
         """The first row of each row group, followed by the number of rows."""
+        metadata = self._metadata
+        return [0, *accumulate(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))]
+
+    @cached_property
+    def _metadata(self) -> Any:
         with self._opened() as file:
-            metadata = file.metadata
-            return [0, *accumulate(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))]
+            return file.metadata
 
     def _opened(self) -> Any:
         return imported("pyarrow.parquet", "parquet").ParquetFile(self.path)

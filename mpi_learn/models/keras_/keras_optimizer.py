@@ -106,7 +106,8 @@ class KerasRule:
 def names_of_state(optimizer: Any, variables: Sequence[Any]) -> list[str]:
     """A name for each variable of an optimizer of Keras, such as ``Adam.3.momentum`` for the fourth weight of a model.
 
-    Keras' own names contain those of layers, which differ from program to program.
+    Keras' own names contain those of layers, which differ from program to program. The variables that Keras does not
+    name after a weight, as for Adafactor, have their own names; equal ones are numbered.
 
     Args:
         variables: The model's variables, for which the optimizer is built.

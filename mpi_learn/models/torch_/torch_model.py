@@ -22,6 +22,7 @@ from mpi_learn.models.torch_.torch_tensors import cure_on_gpu, fetch, on_device,
 from mpi_learn.models.torch_.torch_total_loss import make_total_loss, metrics_of_single_outputs
 from mpi_learn.settings.component import component
 
+OF_INTEGERS = "write `data: {dtype: {NAME: float32}}` for each array of integers that the model takes as real numbers"
 FIRST_STATE = 3
 """Index of the first metric state in the sums."""
 
@@ -164,11 +165,11 @@ class TorchModel(Model):
             except Exception as error:  # noqa: BLE001 - of the user's module
                 errors.append(error)
         shapes = " and ".join(f"{array.shape[1:]} ({array.dtype})" for array in example.x)
-        are_mixed = has_integers and len(example.x) > 1
+        is_mixed = has_integers and len(example.x) > 1 and "dtype" in str(errors[0])
         raise ModelError(
             f"the model does not take samples of shape {shapes}: {errors[0]}",
             where="data.features",
-            cure=cure_on_gpu(errors[0]) or ("write `data: {dtype: {NAME: float32}}` for an array" if are_mixed else ""),
+            cure=cure_on_gpu(errors[0]) or (OF_INTEGERS if is_mixed else ""),
         ) from errors[0]
 
     def _made_metrics(self, outputs: Outputs, example: Example) -> list[tuple[str, tuple[int, int] | None, Metric]]:

@@ -177,7 +177,8 @@ class Checkpointing:
 
     def _restore_same(self, checkpoint: SavedTraining, rank_arrays: NamedArrays, where: str) -> None:
         """Restores the part of a checkpoint that is valid only for the same training."""
-        check_complete([f"algorithm.{name}" for name in self.algorithm.state()], checkpoint.arrays, where)
+        needed = {f"algorithm.{name}": array for name, array in self.algorithm.state().items()}
+        check_complete(needed, checkpoint.arrays, where)
         if rank_arrays:
             own = self.algorithm.rank_state()
             check_complete(own, rank_arrays, where)
@@ -323,12 +324,18 @@ def check_format(checkpoint: SavedTraining, where: str) -> None:
         )
 
 
-def check_complete(names: Iterable[str], saved: NamedArrays, where: str) -> None:
-    """Raises ConfigurationError if a checkpoint of the same training lacks an array of its algorithm."""
-    for name in names:
-        if name not in saved:
+def check_complete(needed: NamedArrays, saved: NamedArrays, where: str) -> None:
+    """Raises ConfigurationError if a checkpoint of the same training lacks an array of its algorithm.
+
+    Args:
+        needed: Arrays with the names, shapes and dtypes of those that the checkpoint must have.
+    """
+    for name, array in needed.items():
+        found = saved.get(name)
+        if found is None or (found.shape, found.dtype) != (array.shape, array.dtype):
             raise ConfigurationError(
-                f"another version of MPI Learn has written it: it has no {name}",
+                f"another version of MPI Learn has written it: it has no {name}"
+                + ("" if found is None else f" of shape {array.shape} and dtype {array.dtype}"),
                 where=where,
                 cure="write another checkpoint.path, and this one as checkpoint.start_from: the weights continue, and "
                 "the optimizer starts without the missing state",

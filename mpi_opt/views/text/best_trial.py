@@ -70,6 +70,6 @@ def _with_absolute_paths(content: dict[str, Any], directory: Path) -> dict[str, 
         found["checkpoint"] = checkpoint | {"start_from": str(directory / expanded(checkpoint["start_from"]))}
     data = found.get("data")
     if isinstance(data, dict):
-        files = ("train", "validation")
-        found["data"] = {k: each(v, absolute_pattern if k in files else absolute_specification) for k, v in data.items()}
+        locate = dict.fromkeys(("train", "validation"), absolute_pattern)
+        found["data"] = {k: each(v, locate.get(k, absolute_specification)) for k, v in data.items()}
     return found
