@@ -96,7 +96,10 @@ class _PreparingFinder(MetaPathFinder):
         def load_and_prepare(module: ModuleType) -> None:
             with quiet_stderr() if name == "tensorflow" else nullcontext():
                 load(module)
-                gc.freeze()  # a framework has a million objects: garbage collection would visit them after every model
+                # A framework has a million objects, which garbage collection would visit after every model. Garbage of
+                # the import is removed before, because its stack frames refer to the callers and their variables.
+                gc.collect()
+                gc.freeze()
                 step(module)
 
         spec.loader.exec_module = load_and_prepare  # type: ignore[method-assign]  # of this one import
