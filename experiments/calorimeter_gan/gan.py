@@ -74,8 +74,8 @@ def downsample(x: keras.KerasTensor, channels: int) -> keras.KerasTensor:
     """A convolution of width 4 with strides of 2 and padding "same": n voxels a side, n odd, become (n + 1) / 2.
 
     Each block of 2 × 2 × 2 voxels becomes one voxel with eight times as many channels. A convolution of width 2 without
-    strides then has the same weights in another order. On CPUs, TensorFlow takes far less time for its gradients than
-    for those of three-dimensional convolutions with strides.
+    strides then has the same weights in another order. On the CPU of these results, TensorFlow takes far less time for
+    its gradients than for those of a three-dimensional convolution with strides.
     """
     x = layers.ZeroPadding3D(((1, 0),) * 3)(x)
     n_blocks, n_channels = x.shape[1] // 2, x.shape[-1]
