@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pwd
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -35,6 +36,20 @@ def prepare_environment() -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     choose_gpu()
     return n_threads
+
+
+def with_home(environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment` with ``HOME``, which cron and systemd may leave out, and without which Open MPI does not start.
+
+    It is the directory in the password database. A container may run under a number without an entry there.
+    """
+    if "HOME" in environment:
+        return dict(environment)
+    try:
+        home = pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        home = tempfile.gettempdir()
+    return {**environment, "HOME": home}
 
 
 def choose_gpu() -> None:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from mpi_learn.environment import with_home
 from mpi_learn.errors import UserError
 from mpi_learn.job.exit_status import (
     CONFIRMED,
@@ -177,8 +178,11 @@ def launch_flags(mpirun: str) -> list[str]:
 
 
 def launch_environment() -> dict[str, str]:
-    """This environment. For root, which is often the only user of a container, Open MPI's two permissions are added."""
-    environment = dict(os.environ)
+    """This environment with ``HOME``.
+
+    For root, which is often the only user of a container, Open MPI's two permissions are added.
+    """
+    environment = with_home(os.environ)
     if os.geteuid() == 0:
         environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return environment

@@ -9,6 +9,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from mpi_learn.environment import with_home
+
 if TYPE_CHECKING:
     from mpi4py import MPI as MPI
 
@@ -28,13 +30,14 @@ def use_one_process() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """Imports ``MPI`` on first use. A value of `EAGER_LIMIT` that the user has set is kept."""
+    """Imports ``MPI`` on first use. A value of `EAGER_LIMIT` that the user has set is kept; ``HOME`` is set."""
     if name != "MPI":
         raise AttributeError(f"module {__name__} has no attribute {name}")
     if _uses_one_process:
         from mpi_learn.mpi import one_process
 
         return one_process
+    os.environ.update(with_home(os.environ))
     os.environ.setdefault(EAGER_LIMIT, str(EAGER_BYTES))
     from mpi4py import MPI
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import platform
+import pwd
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
-from mpi_learn.environment import gpu_of, n_cores, n_job_cores, n_threads_of
+from mpi_learn.environment import gpu_of, n_cores, n_job_cores, n_threads_of, with_home
+from mpi_learn.job.launch import launch_environment
 
 FOUR_RANKS = {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}
 
@@ -141,3 +144,18 @@ def test_users_own_settings_of_memory_are_kept():
     kept = os.environ | {"MALLOC_TRIM_THRESHOLD_": "131072"}
     default, again = map(int, subprocess.check_output([sys.executable, "-c", PAGE_FAULTS], env=kept).split())
     assert again > default / 2
+
+
+def test_home_that_cron_leaves_out_is_that_of_the_password_database(monkeypatch):
+    assert with_home({"HOME": "/data/me", "X": "1"}) == {"HOME": "/data/me", "X": "1"}
+    assert with_home({"X": "1"}) == {"X": "1", "HOME": pwd.getpwuid(os.getuid()).pw_dir}
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_123)  # a container without an entry for its user
+    assert with_home({}) == {"HOME": tempfile.gettempdir()}
+
+
+def test_mpi_starts_without_a_home(tmp_path, monkeypatch):
+    monkeypatch.delenv("HOME")
+    assert "HOME" in launch_environment()
+    program = "from mpi_learn.mpi.library import MPI; print(MPI.COMM_WORLD.size)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")

@@ -13,7 +13,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from http.cookies import SimpleCookie
 from socketserver import ThreadingMixIn
 from typing import Any
 from urllib.parse import parse_qs
@@ -155,14 +154,24 @@ def token_protected(application: Application, token: str, cookie: str, first_pag
             kept = f"{cookie}={token}; Path=/; HttpOnly; SameSite=Strict"
             start_response("303 See Other", [("Location", first_page), ("Set-Cookie", kept), ("Content-Length", "0")])
             return [b""]
-        morsel = SimpleCookie(environ.get("HTTP_COOKIE", "")).get(cookie)
-        if morsel is None or not secrets.compare_digest(morsel.value.encode(), token.encode()):
+        cookies = environ.pop("HTTP_COOKIE", "")  # the application needs none, and could fail on those of others
+        if not any(secrets.compare_digest(value.encode(), token.encode()) for value in values_of(cookie, cookies)):
             return _refuse("403 Forbidden", "open the address that `mpi-opt dashboard` printed", start_response)
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             return _refuse("405 Method Not Allowed", "this page cannot be changed", start_response)
         return application(environ, start_response)
 
     return protected
+
+
+def values_of(name: str, header: str) -> list[str]:
+    """The values of the cookie `name` in a header ``Cookie``.
+
+    Browsers send one port the cookies of all programs on the host. `http.cookies` refuses the whole header, or
+    raises, if one of them has a character that RFC 6265 forbids.
+    """
+    pairs = (part.strip().partition("=") for part in header.split(";"))
+    return [value for key, _, value in pairs if key == name]
 
 
 def _refuse(status: str, reason: str, start_response: Callable[..., Any]) -> list[bytes]:

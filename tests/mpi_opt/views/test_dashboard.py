@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import http.cookiejar
 import json
 import signal
@@ -170,6 +171,29 @@ def test_page_is_for_those_with_the_token(served: dashboard.Dashboard) -> None:
             visitor().open(address, timeout=10)
     answer = visitor(served).open(f"{plain}/api/studies", timeout=10)
     assert json.load(answer)["study_summaries"][0]["study_name"] == "digits"
+
+
+@pytest.mark.parametrize(
+    "others", ["a b=1", 'user={"id": 3}', "theme[dark]=1", "é=1", "Path=/", 'q="un', "=", ";;", "name"]
+)
+def test_cookies_of_other_programs_do_not_lock_the_owner_out(served: dashboard.Dashboard, others: str) -> None:
+    opener = visitor(served)
+    jar = next(h.cookiejar for h in opener.handlers if isinstance(h, urllib.request.HTTPCookieProcessor))
+    (own,) = (f"{cookie.name}={cookie.value}" for cookie in jar)
+    wrong = f"{own.partition('=')[0]}=guess"
+    for cookies in (f"{others}; {own}", f"{own}; {others}", f"{wrong}; {others}; {own}"):
+        assert status_with(served, cookies) == 200
+    for cookies in (others, f"{others}; {wrong}", f"x{own}", f"{own}x"):
+        assert status_with(served, cookies) == 403
+
+
+def status_with(page: dashboard.Dashboard, cookies: str) -> int:
+    """The status of a request with this header ``Cookie``, which is sent as it is."""
+    connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=10)
+    connection.putrequest("GET", "/api/studies")
+    connection.putheader("Cookie", cookies.encode())
+    connection.endheaders()
+    return connection.getresponse().status
 
 
 @pytest.mark.parametrize("method", ["POST", "DELETE", "PUT"])
