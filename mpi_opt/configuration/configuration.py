@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -154,7 +155,6 @@ def read_study(source: Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
     configuration = validated(StudyConfiguration, values, where)
     try:
         check_combinations(configuration)
-        _check_names(configuration.space)
         _check_references(configuration, configuration.search_space())
     except ConfigurationError as error:
         raise error.at(where) from None
@@ -215,11 +215,22 @@ def _dimension(name: str, entry: Mapping[str, Any]) -> Dimension:
 
 
 def _check_names(names: Iterable[str]) -> None:
+    """Verifies that a function can receive each hyperparameter by its name."""
     for name in names:
+        where = f"space.{name}"
         if not name.isidentifier():
             cure = "start with a letter; write 2x as x2, for example"
             problem = "the name of a hyperparameter must consist of letters, digits and _"
-            raise SpaceError(problem, where=f"space.{name}", cure=cure)
+            raise SpaceError(problem, where=where, cure=cure)
+        # Python normalises names in code (PEP 3131): a parameter `µ` (U+00B5) of a function is called `μ` (U+03BC)
+        if (in_code := unicodedata.normalize("NFKC", name)) != name:
+            problem = f"Python changes this name in code, from {_code_points(name)} to {_code_points(in_code)}"
+            raise SpaceError(problem, where=where, cure=f"write {in_code}, or a name of plain letters such as mu")
+
+
+def _code_points(name: str) -> str:
+    """``µ (U+00B5)``: the characters of a name outside of ASCII may look like others."""
+    return f"{name} ({' '.join(f'U+{ord(letter):04X}' for letter in name if not letter.isascii()) or 'ASCII'})"
 
 
 def _check_references(configuration: StudyConfiguration, space: Space) -> None:
@@ -251,11 +262,14 @@ def _check_references(configuration: StudyConfiguration, space: Space) -> None:
 
 
 def check_combinations(configuration: StudyConfiguration) -> None:
-    """Verifies the keys that depend on one another: figures of merit, directions and targets, and ``stop_early``.
+    """Verifies the names of hyperparameters, and the keys that depend on one another.
+
+    These are figures of merit, directions and targets, and ``stop_early``.
 
     Raises:
-        ConfigurationError: They do not agree; the message names the key.
+        ConfigurationError: A name is invalid, or keys do not agree; the message names the key.
     """
+    _check_names(configuration.space)
     configuration.target()
     if not configuration.folds.stop_early:
         return

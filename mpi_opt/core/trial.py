@@ -70,6 +70,9 @@ class Measured(float):
         made.uncertainty = float(uncertainty)
         return made
 
+    def __reduce__(self) -> tuple[Any, ...]:  # the default would call `__new__` without the uncertainty
+        return Measured, (float(self), self.uncertainty)
+
 
 @dataclass(slots=True)
 class FoldOutcome:

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import mpi_opt
 from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.placeholders import filled
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.errors import ConfigurationError
+from mpi_opt.errors import ConfigurationError, SpaceError
 from mpi_opt.objectives.check_objective import check_objective
 from mpi_opt.strategies import make_strategy
 
@@ -67,6 +68,26 @@ def test_a_hyperparameter_may_have_any_letters():
         "training": {"model": "any.py:build", "optimizer": {"name": "sgd", "learning_rate": "$η"}},
     }
     assert filled(read_study(content).training, {"η": 0.15})["optimizer"]["learning_rate"] == 0.15
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("2x", "the name of a hyperparameter must consist of letters, digits and _"),
+        ("learning rate", "the name of a hyperparameter must consist of letters, digits and _"),
+        ("µ", "Python changes this name in code, from µ (U+00B5) to μ (U+03BC)"),
+        ("x²", "the name of a hyperparameter must consist of letters, digits and _"),
+        ("ﬁlters", "Python changes this name in code, from ﬁlters (U+FB01) to filters (ASCII)"),
+    ],
+)
+def test_a_name_that_no_function_can_have_is_refused_in_yaml_and_in_python(name, problem):
+    content = {"objective": "any.py:thing", "space": {name: {"type": "real", "low": 0.1, "high": 0.2}}}
+    with pytest.raises(SpaceError) as of_yaml:
+        read_study(content)
+    with pytest.raises(SpaceError) as of_python:
+        mpi_opt.search(lambda trial: 1.0, space={name: mpi_opt.Real(0.1, 0.2)}, trials=1, store="sqlite://")
+    assert (of_yaml.value.problem, of_yaml.value.where) == (problem, f"space.{name}")
+    assert (of_python.value.problem, of_python.value.where) == (problem, f"space.{name}")
 
 
 def test_the_arguments_of_every_model_among_the_categories_are_used(tmp_path):

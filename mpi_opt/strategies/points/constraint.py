@@ -8,7 +8,9 @@ cannot be repeated or formatted.
 from __future__ import annotations
 
 import ast
+import keyword
 import operator
+import re
 from collections.abc import Callable, Iterable, Iterator
 from numbers import Number
 from typing import Any, final
@@ -20,6 +22,10 @@ from mpi_opt.strategies.points.checks import unknown_hyperparameter
 MAX_INTEGER_SIZE = 10_000
 """Limit for integers: the number of bits of a power, estimated within a factor of two, and the number of digits that
 `round` removes. An expression that exceeds it violates the constraint. Powers of real numbers are not limited."""
+
+
+TEXTS = re.compile(r"'[^']*'|\"[^\"]*\"")
+"""Texts in quotes within an expression."""
 
 
 def _power(base: Any, exponent: Any) -> Any:
@@ -87,6 +93,7 @@ class Constraint:
 
     def __init__(self, text: str, space: Space) -> None:
         self.text, self._where = text, f"search.options.constraints: {text!r}"
+        self._check_keywords(space)
         try:
             self._tree = ast.parse(text.strip(), mode="eval").body
         except SyntaxError as error:
@@ -108,6 +115,19 @@ class Constraint:
             return True
         except (ArithmeticError, TypeError, ValueError):  # a division by zero, or a comparison of text with a number
             return False
+
+    def _check_keywords(self, space: Space) -> None:
+        """Verifies that the expression names no hyperparameter that is a word of Python: it would not be read as one.
+
+        ``lambda < 3`` is not an expression, and ``None < 3`` compares a constant.
+        """
+        for name in filter(keyword.iskeyword, space):
+            if re.search(rf"\b{name}\b", TEXTS.sub("", self.text)):
+                raise ConfigurationError(
+                    f"the hyperparameter {name} has the name of a keyword of Python, which a constraint cannot contain",
+                    where=self._where,
+                    cure=f"rename it in the space, for example to {name}_",
+                )
 
     def _check(self, node: ast.expr, space: Space) -> None:
         if isinstance(node, ast.Name):

@@ -133,3 +133,23 @@ def test_a_finite_space_that_is_mostly_forbidden_is_listed_once():
     n_points = sum(3600 % a == 0 and 9 <= a <= 400 for a in range(1, 401))
     assert len({tuple(one.parameters.values()) for one in proposals}) == n_points
     assert time.process_time() - began < 5.0
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("lambda", "lambda < 0.5"), ("None", "None != 3"), ("in", "x > 0.1 and x in [0.2, in]"), ("if", "(if) < x")],
+)
+def test_a_hyperparameter_with_the_name_of_a_keyword_is_refused_in_a_constraint(name, text):
+    """Some of these expressions are valid, and ignore the hyperparameter."""
+    with pytest.raises(ConfigurationError) as raised:
+        Constraint(text, Space({name: Real(0, 1), "x": Real(0, 1)}))
+    assert raised.value.problem == (
+        f"the hyperparameter {name} has the name of a keyword of Python, which a constraint cannot contain"
+    )
+    assert raised.value.cure == f"rename it in the space, for example to {name}_"
+
+
+def test_keywords_that_are_no_hyperparameters_of_the_constraint_are_allowed():
+    space = Space({"lambda": Real(0, 1), "kind": Categorical(("lambda", "b"))})
+    assert Constraint("not kind in ['lambda']", space).is_met({"kind": "b"})
+    assert not Constraint('kind != "lambda"', space).is_met({"kind": "lambda"})
