@@ -10,6 +10,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
+    "sphinx_design",
 ]
 exclude_patterns = ["schema"]
 myst_heading_anchors = 4
@@ -23,4 +24,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "MPI Opt"
 html_copy_source = False
 html_theme_options = {"show_prev_next": False, "navigation_with_keys": False}
-html_sidebars = {"index": []}
+html_static_path = ["_static"]
+html_css_files = ["mpi_opt.css"]
+# pages without a section of their own: their left column would be empty
+html_sidebars = {page: [] for page in ("index", "install", "tutorial", "architecture")}

@@ -1,8 +1,10 @@
-"""The CPU time of a tell and an ask after a number of observed trials: ``python cost.py [--peers] [--latency]``.
+"""The CPU time of a tell and an ask after a number of observed trials.
+
+Usage: ``python cost.py [--peers] [--latency] [--in-flight]``.
 
 The space has six hyperparameters of different types. There is one thread and one pending trial, so that every ask waits
 for a refit. With ``--latency``: the duration of an ask with 255 pending and 1,000 observed trials, when refits run in
-the background.
+the background. With ``--in-flight``: the CPU time of `evolutionary` for several numbers of pending trials.
 """
 
 from __future__ import annotations
@@ -100,12 +102,34 @@ def latency(n_pending: int = 255, n_reported: int = 1000, n_asks: int = 500, pau
         print(f"{name}: median {middle:.2f} ms, 99th percentile {late:.2f} ms, longest {last:.2f} ms")
 
 
+def in_flight(pending: tuple[int, ...] = (8, 64, 1000), n_reported: int = 1000, n_trials: int = 100) -> None:
+    """Prints the CPU time of `evolutionary` per trial, a tell and an ask, for several numbers of pending trials."""
+    space, rng = Space(SPACE), np.random.default_rng(0)
+    print("| pending trials | CPU ms of a tell and an ask |\n|---|---|")
+    for n_pending in pending:
+        strategy = make_strategy("evolutionary", space, seed=1)
+        observed = [Proposal(number, space.sample(rng)) for number in range(n_reported)]
+        strategy.resume([(proposal, cost(proposal.parameters)) for proposal in observed])
+        waiting, taken = strategy.ask(n_pending), []
+        for _ in range(n_trials):
+            proposal = waiting.pop(0)
+            started = time.process_time()
+            strategy.tell(proposal, cost(proposal.parameters))
+            waiting += strategy.ask(1)
+            taken.append(time.process_time() - started)
+        print(f"| {n_pending} | {milliseconds(taken)} |", flush=True)
+
+
 def main() -> None:
     """Reads the command line; prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", action="store_true", help="also measure Optuna and scikit-optimize")
     parser.add_argument("--latency", action="store_true", help="measure the waiting time with 255 pending trials")
+    parser.add_argument("--in-flight", action="store_true", help="measure evolutionary with up to 1,000 pending trials")
     given = parser.parse_args()
+    if given.in_flight:
+        in_flight()
+        return
     if given.latency:
         latency()
         return
