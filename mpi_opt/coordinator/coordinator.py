@@ -64,6 +64,7 @@ class Coordinator:
         self._outcomes: list[tuple[RunningTrial, Outcome]] = []
         self._n_lost_attempts: Counter[int] = Counter()  # trial number -> lost attempts in this search
         self._health = BlockHealth()
+        self._is_hesitation_noted = False
         self._suspects: list[RunningTrial] = []  # requeued as trials that may have killed the search
 
     def run(self) -> None:
@@ -200,12 +201,10 @@ class Coordinator:
         if obsolete := self.state.obsolete():
             self.settings.discard(self.settings.study, obsolete)
         if self.state.is_hopeless:
-            n, (_, last) = self.state.n_failed, outcomes[-1]
-            if n_before := len(self.state.ended) - n:
-                which = f"none of the {n_before + n} trials of the study succeeded; the last one"
-            else:
-                which = "the first trial failed" if n == 1 else f"the first {n} trials all failed; the last one"
-            raise SearchFailed(f"{which}:\n{last.error}")
+            (_, last), failures, n_ended = outcomes[-1], self.state.failures, len(self.state.ended)
+            has_more = n_ended > failures.n  # of earlier searches
+            which = f"none of the {n_ended} trials of the study succeeded" if has_more else str(failures)
+            raise SearchFailed(f"{which}{'; the last one' if n_ended > 1 else ''}:\n{last.error}")
 
     def _tell(self, proposal: Proposal, outcome: Outcome) -> None:
         self.state.tell(proposal, outcome)
@@ -232,6 +231,13 @@ class Coordinator:
             return
         if not self.stop_condition.has_time_for_one():
             self._start_no_more(SearchEnd("stopped", "another trial would likely end after the time limit"))
+        elif not self.state.may_start_another(self.pool.now_s):
+            if not self._is_hesitation_noted:
+                n, n_running = self.state.failures.n, len(self.unfinished.running)
+                self.progress.note(
+                    f"{n} trials have failed and none has succeeded: {n_running} running ones are awaited"
+                )
+            self._is_hesitation_noted = True
         elif trials := self.state.ask(len(self.pool.idle)):
             self._start(trials)
         elif not self.state.is_waiting_for_results:  # no result can change what the strategy proposes

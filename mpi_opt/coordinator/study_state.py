@@ -7,11 +7,12 @@ from collections.abc import Set
 from contextlib import suppress
 
 from mpi_opt.coordinator.external_trials import ExternalTrials
+from mpi_opt.coordinator.first_failures import FirstFailures
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.unfinished_trials import RunningTrial, UnfinishedTrials
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
-from mpi_opt.core.limits import MAX_CRASHES, MAX_FIRST_FAILURES
+from mpi_opt.core.limits import MAX_CRASHES
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import MPILearnError, StoreError
 from mpi_opt.messages.messages import Report
@@ -29,13 +30,13 @@ class StudyState:
         past: The trials of the study when it was last read from the store.
         ended: The numbers of the trials that have ended, as far as the search knows.
         n_usable: Number of trials with a figure of merit, including earlier searches.
-        n_failed: Number of trials that have failed in this search.
+        failures: The trials that have failed in this search.
     """
 
     def __init__(self, store: RetryingStore, strategy: Strategy, settings: SearchSettings) -> None:
         self.unfinished = UnfinishedTrials(settings.limits.n_trials)
         self.ended: set[int] = set()
-        self.n_usable = self.n_failed = 0
+        self.n_usable, self.failures = 0, FirstFailures()
         self._strategy, self._external, self._store = strategy, ExternalTrials(store), store
         self._limits, self._n_folds, self._new_strategy = settings.limits, settings.n_folds, settings.new_strategy
         self._complete_trials = settings.complete_trials
@@ -128,8 +129,10 @@ class StudyState:
         """Passes the outcome of a trial to the strategy."""
         self.ended.add(proposal.number)
         self._strategy.tell(proposal, self._limits.figures_of_merit.measured_cost(outcome, self._n_folds))
-        self.n_failed += outcome.figure_of_merit is None
-        self.n_usable += outcome.figure_of_merit is not None
+        if outcome.figure_of_merit is None:
+            self.failures.add(outcome)
+        else:
+            self.n_usable += 1
         if outcome.state == "complete" and outcome.figure_of_merit is not None:
             folds = {fold.fold: fold.figure_of_merit for fold in outcome.folds}
             self._complete_trials.add(proposal, outcome.figure_of_merit, folds)
@@ -163,12 +166,19 @@ class StudyState:
     def is_hopeless(self) -> bool:
         """Whether no trial of the study has succeeded, and further ones would probably fail as well.
 
-        At least `MAX_FIRST_FAILURES` have failed in this search, or all that the study will have.
+        False while a trial runs on a block: it may succeed.
         """
-        if self.n_usable or not self.n_failed:
+        if self.n_usable or not self.failures.n or self.unfinished.running:
             return False
         is_all = self.is_exhausted and not self.is_waiting_for_results
-        return self.n_failed >= min(MAX_FIRST_FAILURES, self._limits.n_trials) or is_all
+        return self.failures.are_enough or self.failures.n >= self._limits.n_trials or is_all
+
+    def may_start_another(self, now_s: float) -> bool:
+        """Whether another trial may start at `now_s` by the clock of the pool. If not, running trials are awaited."""
+        running = self.unfinished.running.values()
+        if self.n_usable or not running:
+            return True
+        return self.failures.allow_another(now_s - one.started_at_s for one in running)
 
     @property
     def external(self) -> Set[int]:

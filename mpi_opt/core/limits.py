@@ -8,7 +8,8 @@ from mpi_opt.core.figures_of_merit import FiguresOfMerit, Target
 from mpi_opt.core.trial import Outcome, TrialRecord
 
 MAX_FIRST_FAILURES = 10
-"""A search ends after this number of failed trials if none of the study has succeeded: others would fail as well."""
+"""A search ends after this number of trials that failed for one reason if none of the study has succeeded and none
+runs: others would fail as well."""
 
 MAX_CRASHES = 3
 """A trial is assumed to be the cause if a search was killed this number of times while it was running."""

@@ -140,6 +140,28 @@ def test_a_search_whose_first_trials_all_fail_gives_up_with_the_reason():
     assert link.dismissed
 
 
+@pytest.mark.parametrize("blocks", [2, 64])
+def test_a_search_whose_first_trials_fail_fast_waits_for_those_that_run(blocks):
+    def run(assignment):
+        is_slow = assignment.number < blocks - 1 or assignment.number > blocks + 20
+        return squares(assignment) if is_slow else failing(assignment)
+
+    link = ScriptedLink(run, order=lambda numbers: len(numbers) - 1)  # the trials that start first end last
+    _, store = search(link, trials=blocks + 30, blocks=blocks)
+    assert len(store.finished) == blocks + 30
+    n_failed_before = link.log.index(f"end {blocks - 2}") - link.log.index(f"end {blocks - 1}")
+    assert link.log[link.log.index(f"end {blocks - 2}") - 1] == f"end {blocks + 8}"  # the tenth failure
+    assert n_failed_before == 2 * 10 - 1  # each but the last was followed by the start of another trial
+
+
+def test_a_search_all_of_whose_trials_fail_does_not_use_up_its_study():
+    with pytest.raises(SearchFailed, match=r"^the first 73 trials all failed; the last one:\nValueError: no"):
+        search(link := ScriptedLink(failing), trials=500, blocks=64)
+    assert (
+        sum(entry.startswith("start") for entry in link.log) == 64 + 9
+    )  # those that ran, and before the tenth failure
+
+
 def test_a_failed_trial_of_an_earlier_search_does_not_keep_a_search_alive_all_of_whose_trials_fail():
     store = ListedStore([TrialRecord(0, "failed", {"x": 0}, error="ValueError: no")])
     with pytest.raises(SearchFailed, match=r"^none of the 11 trials of the study succeeded; the last one:\n"):
