@@ -92,6 +92,27 @@ class TrainingError(MPILearnError):
         return partial(TrainingError, self.reason, rank=self.rank, host=self.host, traceback=self.traceback), ()
 
 
+LONGEST_TEXT = 8000
+"""The longest text of an error, in characters: about 100 lines. Longer ones lose their middle."""
+
+LONGEST_REASON = 1000
+"""The longest message of one exception, in characters."""
+
+
+def shortened(text: str, longest: int = LONGEST_TEXT) -> str:
+    """`text` with at most about `longest` characters: its first and its last part.
+
+    An exception of a user may have megabytes of text. Both ends are kept: a traceback names the exception in its last
+    line, and the place of the call in its first ones. Passwords are removed before the text is cut, because a part of
+    one would not be recognised later.
+    """
+    if len(text) <= longest:
+        return text
+    text = without_passwords(text)
+    head, tail = text[: longest // 2], text[-(longest // 2) :]
+    return f"{head} [… {len(text) - len(head) - len(tail):,} characters left out …] {tail}"
+
+
 PASSWORD = re.compile(r"(://[^:/?#@\s]*):(?!\d+(?:[/?#\s]|$))\S*@")
 """User and password in a URL. Digits after the colon are a port unless an @ follows."""
 

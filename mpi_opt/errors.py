@@ -11,7 +11,7 @@ MPILearnError
 
 from __future__ import annotations
 
-from mpi_learn.errors import ConfigurationError, MPILearnError, UserError, without_passwords
+from mpi_learn.errors import ConfigurationError, MPILearnError, UserError, shortened, without_passwords
 
 __all__ = [
     "ConfigurationError",
@@ -21,6 +21,7 @@ __all__ = [
     "SpaceError",
     "StoreError",
     "UserError",
+    "shortened",
     "without_passwords",
 ]
 

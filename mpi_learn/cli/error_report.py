@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from mpi_learn.errors import MPILearnError, TrainingError, UserError, without_passwords
+from mpi_learn.errors import MPILearnError, TrainingError, UserError, shortened, without_passwords
 from mpi_learn.job.exit_status import FAILED, INTERRUPTED
 from mpi_learn.job.launchers import launched_rank
 
@@ -79,7 +79,7 @@ def _print(error: BaseException, debug: bool) -> None:
     if isinstance(error, MPILearnError) and not debug:
         text = str(error) if isinstance(error, UserError) else _short(error)
     else:
-        text = "".join(traceback.format_exception(error))
+        text = shortened("".join(traceback.format_exception(error)))
     print(f"mpi-learn: {without_passwords(text)}", file=sys.stderr, flush=True)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar, cast
 
-from mpi_learn.errors import MPILearnError, TrainingError
+from mpi_learn.errors import LONGEST_REASON, LONGEST_TEXT, MPILearnError, TrainingError, shortened
 from mpi_learn.mpi.communicators import Communicator, host_name
 from mpi_learn.mpi.library import MPI
 
@@ -59,10 +59,14 @@ def result_of_rank(comm: Communicator, compute: Callable[[], Found], rank: int =
 
 
 def as_training_error(error: BaseException, rank: int) -> TrainingError:
-    """`error` as a `TrainingError` that can be sent: with rank, host and the traceback as text."""
-    text = "".join(traceback.format_exception(error))
+    """`error` as a `TrainingError` that can be sent: with rank, host and the traceback as text.
+
+    This is where the exceptions of user code become text, which is limited here for all messages, stores and terminals.
+    """
+    text = shortened("".join(traceback.format_exception(error)), LONGEST_TEXT - 2 * LONGEST_REASON)
     try:
         message = str(error)
     except Exception:  # noqa: BLE001 - the __str__ of a user's exception may raise anything
         message = "(its text cannot be read)"
-    return TrainingError(f"{type(error).__name__}: {message}", rank=rank, host=host_name(), traceback=text)
+    reason = shortened(f"{type(error).__name__}: {message}", LONGEST_REASON)
+    return TrainingError(reason, rank=rank, host=host_name(), traceback=text)

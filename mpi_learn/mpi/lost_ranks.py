@@ -55,6 +55,27 @@ def is_communication_error(error: BaseException) -> bool:
     return isinstance(error, FAILURES)
 
 
+def is_consequence(error: BaseException) -> bool:
+    """Whether `error` of this rank is only the consequence of the death or the exception of another rank.
+
+    Such errors have one of `ERROR_CLASSES`, or were raised while user code handled one. Every other error of MPI, such
+    as a message that is too long for its receiver, is a cause.
+    """
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        found = waiting.pop()
+        if found is None or id(found) in seen:
+            continue
+        seen.add(id(found))
+        if isinstance(found, RankLost):
+            return True
+        if isinstance(found, MPI.Exception) and found.Get_error_class() in ERROR_CLASSES:
+            return True
+        waiting += [found.__cause__, found.__context__]
+    return False
+
+
 def release(comm: MPI.Comm) -> None:
     """Revokes `comm` and communicators derived from it, so that calls of ranks that wait for this one raise.
 

@@ -31,7 +31,7 @@ from sqlalchemy import (
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Space
 from mpi_opt.core.trial import TRIALS_PER_STUDY, UNFINISHED, Outcome
-from mpi_opt.errors import without_passwords
+from mpi_opt.errors import shortened, without_passwords
 from mpi_opt.store import pareto_flags, schema, study_view
 from mpi_opt.store.errors import conflict
 from mpi_opt.store.records import EarlierTrial, Finish, GivenBack, GivenUp, Start, now
@@ -272,14 +272,15 @@ def _trial_row(key: int, finish: Finish, at: str, ended: int) -> Row:
 
 
 def _attempt_row(key: int, finish: Finish, at: str) -> Row:
-    """The columns that change when an attempt ends."""
+    """The columns that change when an attempt ends. The whole error is in the row of the trial, here its first line."""
+    reason = next(iter((finish.outcome.error or "").splitlines()), None)
     return {
         "key": key,
         "key_attempt": finish.attempt,
         "block": finish.block,
         "finished_at": at,
         "outcome": finish.outcome.state,
-        "error": clean(finish.outcome.error),
+        "error": clean(reason),
     }
 
 
@@ -293,10 +294,13 @@ def _figure_rows(outcomes: Mapping[int, Outcome]) -> list[Row]:
 
 
 def clean(text: str | None) -> str | None:
-    """`text` without passwords in URLs and without characters that databases refuse: NUL and unpaired surrogates."""
+    """`text` without passwords in URLs and without characters that databases refuse: NUL and unpaired surrogates.
+
+    It is limited as well: a workload system may report a reason of any length.
+    """
     if text is None:
         return None
-    return without_passwords(text).replace("\0", "�").encode("utf-8", "replace").decode("utf-8")
+    return without_passwords(shortened(text)).replace("\0", "�").encode("utf-8", "replace").decode("utf-8")
 
 
 def _number(value: float | None) -> float | None:

@@ -144,7 +144,7 @@ class Block:
             error = self.watchdog.cause(raised)
             part.error = str(agreement.as_training_error(error, self.comm.rank))
             # without protection the loss of a rank ends the job, and an error of MPI is that of user code
-            part.is_consequence = lost_ranks.is_protected() and lost_ranks.is_communication_error(error)
+            part.is_consequence = lost_ranks.is_protected() and lost_ranks.is_consequence(error)
             lost_ranks.release(trial.comm)
             if trial.comm.size > 1 and not part.is_consequence:
                 self.reporter.abandon(self.index, trial.number, part.error)

@@ -157,7 +157,7 @@ class Watchdog:
         Before the exception of an interruption is raised, the communicator is revoked. Code that communicates may end
         with an error of the communicator first.
         """
-        if self._why is None or not lost_ranks.is_communication_error(error):
+        if self._why is None or not (lost_ranks.is_communication_error(error) or lost_ranks.is_consequence(error)):
             return error
         kind, why = self._why
         interruption = kind(why)

@@ -97,7 +97,7 @@ class Unspeakable(Exception):
 
 
 def failing(trial) -> float:
-    """Trials 1 to 7 fail, each in its own way; the others wait for one another."""
+    """Trials 1 to 9 fail, each in its own way; the others wait for one another."""
     if trial.number == 1 and trial.comm.rank == trial.comm.size - 1:
         raise ValueError("this rank says no")
     if trial.number == 2:
@@ -110,6 +110,10 @@ def failing(trial) -> float:
         raise MemoryError
     if trial.number in (6, 7) and trial.comm.rank == trial.comm.size - 1:
         raise asyncio.CancelledError("cancelled") if trial.number == 6 else Unspeakable
+    if trial.number == 8 and trial.comm.rank == trial.comm.size - 1:
+        trial.comm.Send(np.zeros(8), dest=77, tag=5)
+    if trial.number == 9:
+        raise ValueError("so much " * 10**6)
     return trial.comm.allreduce(trial.parameters["x"])
 
 

@@ -85,7 +85,7 @@ def test_trials_that_fail_in_any_way_are_results(size, space_file, query, tmp_pa
     done = in_world(5, *SEARCH, str(space_file("failing", blocks={"size": size})), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     errors = dict(query("SELECT number, error FROM trials WHERE state = 'failed'"))
-    assert sorted(errors) == [1, 2, 3, 4, 5, 6, 7]
+    assert sorted(errors) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
     expected = {
         1: "this rank says no",
         2: "SystemExit: 3",
@@ -93,11 +93,15 @@ def test_trials_that_fail_in_any_way_are_results(size, space_file, query, tmp_pa
         4: "'a word'",
         5: "MemoryError",
     }
-    expected |= {6: "CancelledError: cancelled", 7: "Unspeakable"}
+    expected |= {6: "CancelledError: cancelled", 7: "Unspeakable", 8: "MPI_ERR_RANK", 9: "characters left out"}
     assert all(words in errors[number] for number, words in expected.items())
     assert "Traceback" in errors[1]
     assert f"rank {size - 1} on" in errors[1]
-    assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(5,)]
+    assert f"rank {size - 1} on" in errors[8]  # and not the error of the rank that waits for it
+    assert len(errors[9].splitlines()[0]) < 1200
+    assert max(map(len, errors.values())) < 10_000
+    assert max(map(len, (done.stdout, done.stderr))) < 20_000
+    assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(3,)]
     assert query("SELECT count(*) FROM events WHERE kind = 'rank_lost'") == [(0,)]
 
 

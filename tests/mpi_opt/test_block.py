@@ -42,6 +42,31 @@ def test_the_error_of_a_trial_is_that_of_the_rank_that_failed_first():
     assert (outcome.number, outcome.state, outcome.error) == (7, "failed", "ValueError: no")
 
 
+def test_an_error_of_mpi_is_the_consequence_of_another_ranks_only_if_it_names_a_lost_rank(thread_comms, monkeypatch):
+    """The first rank only waits for the others, and its code wraps the error of the revoked communicator."""
+    monkeypatch.setattr("mpi_learn.mpi.lost_ranks.is_protected", lambda: True)
+    monkeypatch.setattr("mpi_learn.mpi.lost_ranks.release", lambda comm: None)
+
+    def wraps() -> None:
+        try:
+            raise MPI.Exception(MPI.ERR_REVOKED)
+        except MPI.Exception as error:
+            raise ValueError("cannot add") from error
+
+    def rank(comm) -> Outcome | None:
+        def called(trial):
+            if comm.rank == trial.number:
+                raise MPI.Exception(MPI.ERR_TRUNCATE)
+            wraps()
+
+        block = Block(comm, 5, called, TrialSettings(0), reporter=NoReporter(), watchdog=NoWatchdog())
+        return [block.run(Assignment(Proposal(number, {}), "", None)) for number in range(2)]
+
+    for number, outcome in enumerate(run_ranks(2, rank, timeout_s=20)[0]):
+        assert outcome.error.startswith(f"rank {number} on ")
+        assert "MPI_ERR_TRUNCATE" in outcome.error.splitlines()[0]
+
+
 def test_folds_are_in_order_whichever_part_arrives_first():
     outcome = merged([PartOutcome(7, [fold(index)]) for index in (2, 0, 1)], 1.0, FiguresOfMerit())
     assert [one.fold for one in outcome.folds] == [0, 1, 2]

@@ -58,6 +58,9 @@ def test_timeout_is_the_cause_of_an_error_of_the_communicator_that_it_has_revoke
     assert "longer than trial.timeout, 0.1 s" in str(cause)
     assert cause.__cause__ is revoked
     assert watchdog.cause(mistake) is mistake
+    wrapped = ValueError("cannot add")
+    wrapped.__context__ = revoked
+    assert isinstance(watchdog.cause(wrapped), TrialTimeout)
     watchdog.guard(MPI.COMM_SELF, 60)
     watchdog.stop_guarding()
     watchdog.raise_late()

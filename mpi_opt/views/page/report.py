@@ -25,7 +25,7 @@ from mpi_opt.configuration.configuration import EXTERNAL, publishable
 from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.space import Categorical
 from mpi_opt.core.trial import State, TrialRecord
-from mpi_opt.errors import ConfigurationError
+from mpi_opt.errors import ConfigurationError, shortened
 from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, FoldRecord, readable
 from mpi_opt.study.past_trials import EXTERNAL_BLOCK
 from mpi_opt.study.study import Study
@@ -231,7 +231,7 @@ def _reason(trials: Sequence[TrialRecord]) -> str:
     reason = error_line(trials[0].error) or "no reason was recorded"
     numbers = ", ".join(str(trial.number) for trial in trials[:12]) + (", …" if len(trials) > 12 else "")
     head = f'<span class="count">{len(trials)} ×</span> {escaped(reason)} <span class="which">trials {numbers}</span>'
-    return f"<details><summary>{head}</summary><pre>{escaped((trials[0].error or '')[:6000])}</pre></details>"
+    return f"<details><summary>{head}</summary><pre>{escaped(shortened(trials[0].error or ''))}</pre></details>"
 
 
 def _events(rows: Sequence[tuple[str, str, str]]) -> str:

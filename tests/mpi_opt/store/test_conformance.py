@@ -124,11 +124,26 @@ def test_finished_trial_holds_its_outcome_folds_and_curves(store: Store) -> None
 def test_failed_trial_keeps_its_error(store: Store) -> None:
     study = create(store)
     store.start(study.id, [start(0)])
-    store.finish(study.id, [finish(0, None, state="failed")])
+    store.finish(study.id, [Finish(Outcome(0, "failed", error="ValueError: it went wrong\nTraceback: …"), 1, 0)])
     (trial,) = store.trials(study.id, ["failed"])
     assert trial.figure_of_merit is None
-    assert trial.error == "ValueError: it went wrong"
-    assert store.attempts(study.id)[0].error == trial.error
+    assert trial.error == "ValueError: it went wrong\nTraceback: …"
+    assert store.attempts(study.id)[0].error == "ValueError: it went wrong"  # the traceback is stored once
+
+
+def test_texts_of_any_length_are_limited_and_keep_both_ends(store: Store) -> None:
+    study = create(store)
+    text = "first " + "x" * 1_000_000 + " last"
+    store.start(study.id, [start(0), start(1)])
+    store.finish(study.id, [Finish(Outcome(0, "failed", error=text), 1, 0)])
+    store.requeue(study.id, [1], text)
+    store.event(study.id, "note", text)
+    first, second = store.attempts(study.id)
+    for found in (store.trials(study.id)[0].error, first.error, second.error, store.events(study.id)[0].detail):
+        assert found.startswith("first x")
+        assert found.endswith("x last")
+        assert "characters left out" in found
+        assert len(found) < 9000
 
 
 def test_ended_trials_are_in_the_order_of_ending(store: Store) -> None:
