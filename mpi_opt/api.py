@@ -18,6 +18,7 @@ from mpi_learn.job.launchers import check_world, is_launched
 from mpi_learn.job.stop_request import StopRequest, ignored_requests
 from mpi_learn.mpi import communicators, lost_ranks
 from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.settings.fixed_code import fix
 from mpi_learn.settings.validation import validated
 from mpi_opt.configuration.configuration import StudyConfiguration, check_combinations
 from mpi_opt.configuration.plan import Plan
@@ -270,6 +271,7 @@ def _serve(plan: Plan, link: WorkerLink, serve: Callable[[Worker], None], *, may
         serve(worker)
     finally:
         watchdog.close()
+        fix(None)  # the code of this search, which the worker has fixed
 
 
 @contextlib.contextmanager

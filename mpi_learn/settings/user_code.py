@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from mpi_learn.errors import ConfigurationError, UserError
+from mpi_learn.settings.fixed_code import fixed_code, spec_of_file
 from mpi_learn.settings.paths import expanded, is_file
 from mpi_learn.settings.suggestions import nearest_file, suggestion
 
@@ -80,7 +81,8 @@ def absolute_specification(specification: str, directory: Path) -> str:
 def load_function(specification: str, directory: Path | None = None) -> Callable[..., Any]:
     """The function or class that `specification` names.
 
-    A file is run once per process, and again after it has changed.
+    A file is run once per process, and again after it has changed. While code is fixed (see `fixed_code`), a file of
+    this code is run from memory.
 
     Args:
         directory: The directory of relative paths; default: the current directory.
@@ -111,7 +113,8 @@ def signature_of(specification: str, directory: Path | None = None) -> FunctionS
     if path.suffix != ".py":  # a compiled module
         return FunctionSignature((), True)
     try:
-        content = path.read_bytes()  # decoded by Python, which knows byte order marks and declared encodings
+        # decoded by Python, which knows byte order marks and declared encodings
+        content = fixed_code().files.get(str(path)) or path.read_bytes()
         tree = ast.parse(content, filename=str(path))
         symbols = symtable.symtable(content, str(path), "exec")  # type: ignore[arg-type]
     except SyntaxError as error:
@@ -135,6 +138,8 @@ def _source_and_name(specification: str) -> tuple[str, str]:
 
 def _existing_file(source: str, directory: Path | None) -> Path:
     path = (directory or Path.cwd()) / expanded(source)
+    if (real := fixed_code().real_path(path)) is not None:
+        return Path(real)
     if not is_file(path):
         near, files = nearest_file(path, "*.py"), sorted(file.name for file in path.parent.glob("*.py"))
         cure = f"did you mean {near}?" if near else suggestion(path.name, files, f"Python files in {path.parent}")
@@ -164,11 +169,12 @@ def errors_of_user_code(
 
 def _file_module(path: Path) -> ModuleType:
     name = f"_user_{path.stem}_{zlib.crc32(str(path).encode()):x}"
-    changed = path.stat().st_mtime_ns
+    content = fixed_code().files.get(str(path))
+    changed = path.stat().st_mtime_ns if content is None else content
     loaded = sys.modules.get(name)
     if loaded is not None and getattr(loaded, "__changed__", None) == changed:
         return loaded
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = spec_of_file(name, path) or importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None, "a .py file has a loader"
     module = importlib.util.module_from_spec(spec)
     vars(module)["__changed__"] = changed

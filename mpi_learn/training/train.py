@@ -14,6 +14,7 @@ from mpi_learn.mpi.communicators import Communicator, private
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_learn.training.loop import OnBegin, OnEpoch, Progress, Training
 from mpi_learn.training.result import OnUnsavable, Result, check_saving
+from mpi_learn.training.same_code import same_code
 from mpi_learn.training.setup import build_model, load_dataset
 from mpi_learn.training.xla_choice import choose_compiler
 
@@ -31,7 +32,8 @@ def train(
 ) -> Result:
     """Trains the model of `configuration` on all ranks of `comm`. Collective over `comm`.
 
-    All messages travel over a duplicate of `comm`: they do not mix with messages of the caller.
+    All messages travel over a duplicate of `comm`: they do not mix with messages of the caller. Rank 0 reads the Python
+    files of the user's functions once, and all ranks run these: edits during the training apply to the next one.
 
     Args:
         configuration: A validated one, a file, or its content as a dict, whose paths are relative to the current
@@ -65,11 +67,12 @@ def train(
                     where="data",
                     cure="write arrays to an HDF5 file, and name it in the configuration's section `data`",
                 )
-        dataset = load_dataset(configuration, own, data)
-        with closing(build_model(configuration, own, dataset)) as model:
-            choose_compiler(configuration, own, dataset, model)
-            with Training(configuration, own, dataset, model) as training:
-                if on_unsavable is not None:
-                    check_saving(own, model, training.layout.workers[0], on_unsavable, output)
-                training.run(on_epoch, progress, on_begin)
-            return training.result()
+        with same_code(configuration, own):
+            dataset = load_dataset(configuration, own, data)
+            with closing(build_model(configuration, own, dataset)) as model:
+                choose_compiler(configuration, own, dataset, model)
+                with Training(configuration, own, dataset, model) as training:
+                    if on_unsavable is not None:
+                        check_saving(own, model, training.layout.workers[0], on_unsavable, output)
+                    training.run(on_epoch, progress, on_begin)
+                return training.result()

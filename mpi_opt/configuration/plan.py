@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mpi_learn.settings.source_code import SourceCode, names_of_functions, read_source_code
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.folds.fold_stopping import CompleteTrials
@@ -46,6 +47,11 @@ class Plan:
         self.space, self.layout = self.configuration.search_space(), self.configuration.layout(self.n_ranks)
         content = json.loads(json.dumps(self.configuration.model_dump(), default=str))  # as the store returns it
         self.record = content | {"directory": str(self.directory)}
+
+    def read_code(self) -> SourceCode:
+        """Reads the Python files of the user's functions and the local modules that they import."""
+        keys = {"objective", "figure_of_merit", "space", "search", "training"}
+        return read_source_code(names_of_functions(self.configuration.model_dump(include=keys)), self.directory)
 
     @property
     def trial_settings(self) -> TrialSettings:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
+from mpi_learn.settings.source_code import SourceCode
 from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.intermediate_values import IntermediateValues
 from mpi_opt.coordinator.search_settings import SearchSettings
@@ -88,6 +89,7 @@ class BlockPool:
         self._barred: set[int] = set()  # the ranks of retired blocks
         self._disbanded_at_s: dict[int, float] = {}
         self._is_dismissed = False
+        self._code: SourceCode | None = None
 
     def __len__(self) -> int:
         return len(self.membership.blocks)
@@ -142,8 +144,9 @@ class BlockPool:
         ranks = ",".join(map(str, self.ranks(running.block)))
         return Start(running.proposal, running.attempt, running.block, ranks, self.hosts(running.block))
 
-    def assemble(self) -> None:
-        """Forms the first blocks of the search."""
+    def assemble(self, code: SourceCode | None = None) -> None:
+        """Forms the first blocks of the search, whose ranks run the user's files in `code`."""
+        self._code = code
         for block in self.membership.blocks:
             self._join(block)
 
@@ -283,4 +286,4 @@ class BlockPool:
         ranks = self.ranks(block)
         self._preparing.add(block)
         for rank in ranks:
-            self.link.send(rank, Join(block, ranks))
+            self.link.send(rank, Join(block, ranks, self._code))

@@ -15,6 +15,7 @@ from typing import Literal
 
 from mpi_opt.coordinator.block_health import BlockHealth
 from mpi_opt.coordinator.block_pool import TICK_S, BlockPool
+from mpi_opt.coordinator.code_watch import CodeWatch
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.study_state import StudyState
@@ -26,7 +27,7 @@ from mpi_opt.store.errors import StoreNotReadyError
 from mpi_opt.store.store import Store
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.past_trials import EXTERNAL_BLOCK, PastTrials
-from mpi_opt.study.study import SEARCH_FINISHED, SEARCH_STOPPED, STUDY_FINISHED, STUDY_RESUMED
+from mpi_opt.study.study import CODE_CHANGED, SEARCH_FINISHED, SEARCH_STOPPED, STUDY_FINISHED, STUDY_RESUMED
 
 STOPPING_S = 3.0
 """Time that running trials have to end after a request to stop the search or at its time limit, in seconds."""
@@ -65,6 +66,7 @@ class Coordinator:
         self._n_lost_attempts: Counter[int] = Counter()  # trial number -> lost attempts in this search
         self._health = BlockHealth()
         self._is_hesitation_noted = False
+        self._watch = CodeWatch(settings.code)
         self._suspects: list[RunningTrial] = []  # requeued as trials that may have killed the search
 
     def run(self) -> None:
@@ -78,10 +80,11 @@ class Coordinator:
         try:
             self._resume()
             if not self._is_over():
-                self.pool.assemble()
+                self.pool.assemble(self.settings.code)
             while not self._is_over():
                 for rank, message in self.pool.receive(TICK_S, self._is_interrupted):
                     self._handle(rank, message)
+                self._note_edits()
                 for record in self.state.changed_external():
                     self._handle_external(record)
                 self._give_up_unresponsive()
@@ -392,6 +395,12 @@ class Coordinator:
         """Asks the first rank of each fold group, which decides whether its fold continues, to stop a trial."""
         for rank in self.pool.fold_leaders(running.block, self.settings.n_folds):
             self.link.send(rank, Stop(running.number))
+
+    def _note_edits(self) -> None:
+        """Records, once per file, that a file of the user has been edited since the start of the search."""
+        if edited := self._watch.edited():
+            files = ", ".join(edited)
+            self._event(CODE_CHANGED, f"{files}: edited during this search; the next search runs the new code")
 
     def _event(self, kind: str, detail: str) -> None:
         self.progress.note(f"{kind.replace('_', ' ')}: {detail}")

@@ -8,6 +8,8 @@ from contextlib import ExitStack
 
 from mpi_learn.job.slurm import job_end_s
 from mpi_learn.job.stop_request import StopRequest
+from mpi_learn.settings.fixed_code import fixed
+from mpi_learn.settings.source_code import SourceCode
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.block_pool import BlockPool
@@ -52,6 +54,8 @@ def run_coordinator(
     with ExitStack() as stack:
         stack.callback(pool.dismiss)
         progress = Progress() if make_observer is None else make_observer()
+        code = plan.read_code()
+        stack.enter_context(fixed(code))
         study = stack.enter_context(open_study(plan))
         lease = stack.enter_context(
             leased(
@@ -66,7 +70,7 @@ def run_coordinator(
             progress.note(f"the search ends before its first trial: {request.reason}")
         else:
             request.job_end_s = job_end_s()
-            settings = _settings(plan, study, lease, progress, request)
+            settings = _settings(plan, study, lease, progress, request, code)
             coordinator = Coordinator(pool, study.strategy, study.store, study.record.id, settings)
             if make_observer is not None:
                 progress.note(f"study {study.record.name}: {plan.configuration.search.trials} trials, {plan.layout}")
@@ -76,7 +80,9 @@ def run_coordinator(
         return Study.read(study.store, study.record.name)
 
 
-def _settings(plan: Plan, study: OpenStudy, lease: Lease, progress: Progress, request: StopRequest) -> SearchSettings:
+def _settings(
+    plan: Plan, study: OpenStudy, lease: Lease, progress: Progress, request: StopRequest, code: SourceCode
+) -> SearchSettings:
     assert plan.objective is not None, "other programs run the trials of this study"
     return SearchSettings(
         plan.limits,
@@ -88,6 +94,7 @@ def _settings(plan: Plan, study: OpenStudy, lease: Lease, progress: Progress, re
         check_lease=lease.check,
         study=study.record.unique_name,
         discard=plan.objective.discard,
+        code=code,
     )
 
 

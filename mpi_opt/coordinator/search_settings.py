@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from mpi_learn.settings.source_code import SourceCode
 from mpi_opt.coordinator.stop_condition import StopCondition
 from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
@@ -27,6 +28,7 @@ class SearchSettings:
         check_lease: Raises `StudyOwnedError` if another search has taken the study over.
         study: The study's key, as in `Trial.study`.
         discard: Removes the checkpoints of trials from which no other trial will resume.
+        code: The user's Python files, which all ranks run; None if each rank reads them.
     """
 
     limits: SearchLimits
@@ -38,3 +40,4 @@ class SearchSettings:
     check_lease: Callable[[], None] = lambda: None
     study: str = ""
     discard: Callable[[str, list[int]], None] = lambda study, numbers: None
+    code: SourceCode | None = None

@@ -31,6 +31,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mpi_learn.settings.source_code import SourceCode
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.errors import MPILearnError
@@ -48,10 +49,13 @@ class Join:
 
     Attributes:
         ranks: The world ranks of all members, the leader first.
+        code: The user's Python files as rank 0 has read them at the start of the search, which the receiver runs; None
+            if it reads them itself.
     """
 
     block: int
     ranks: tuple[int, ...]
+    code: SourceCode | None = None
 
 
 @dataclass(frozen=True, slots=True)

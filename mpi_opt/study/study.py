@@ -30,6 +30,9 @@ STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED = "study_finished", "study_resumed
 SEARCH_FINISHED = "search_finished"
 """Event of a search that leaves only trials of a workload system. The study is finished when these have ended."""
 
+CODE_CHANGED = "code_changed"
+"""Event: a study continues with other code than before, or a file was edited during a search."""
+
 SEARCH_EVENTS = (STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED, SEARCH_FINISHED)
 """The events that decide whether a study is finished; the latest one counts."""
 

@@ -6,6 +6,7 @@ import traceback
 from functools import partial
 
 from mpi_learn.mpi import lost_ranks, messaging
+from mpi_learn.settings.fixed_code import fix, is_fixed
 from mpi_opt.core.objective import Objective, TrialSettings
 from mpi_opt.messages.link import WorkerLink
 from mpi_opt.messages.messages import (
@@ -70,6 +71,8 @@ class Worker:
 
     def _serve_in(self, join: Join) -> None:
         self.reporter.drop_stops()
+        if join.code is not None and not is_fixed():
+            fix(join.code)
         comm = None
         try:
             comm = self.link.form_block(join, partial(self.watchdog.check, join.block))

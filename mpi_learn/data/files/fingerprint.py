@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
 from mpi_learn.data.configuration import DataConfiguration, Transform
 from mpi_learn.data.files.find_files import find_files
 from mpi_learn.data.files.location import is_url
+from mpi_learn.settings.fixed_code import fixed_code
 from mpi_learn.settings.paths import is_file
 
 Version = tuple[str, int, int]
@@ -49,6 +52,8 @@ def digest(*parts: object) -> str:
 
 
 def _version(file: Path) -> Version:
+    if (content := fixed_code().files.get(os.path.realpath(file))) is not None:
+        return str(file), zlib.crc32(content), len(content)
     try:
         known = file.stat()
     except OSError:  # reading the file raises a better error
