@@ -64,9 +64,9 @@ def sparkline(values: Sequence[float], width: int = 32) -> str:
     known = [value for value in values if math.isfinite(value)]
     if not known:
         return " " * len(values)
-    low, high = min(known), max(known)
-    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(BARS[round((value - low) * scale)] if math.isfinite(value) else " " for value in values)
+    low, high = 0.25 * min(known), 0.25 * max(known)  # a quarter: no difference overflows
+    parts = [(0.25 * value - low) / (high - low) if high > low else 0.0 for value in values]
+    return "".join(BARS[round(part * (len(BARS) - 1))] if math.isfinite(part) else " " for part in parts)
 
 
 def duration(seconds: float) -> str:

@@ -123,7 +123,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
-    """A trial in the store. Times are UTC ISO-8601 text.
+    """A trial in the store. Times are UTC ISO-8601 text. `ended` is its position in the order of ending, 0-based.
 
     In a study with several figures of merit, `figures_of_merit` and `uncertainties` are mappings from their names,
     `figure_of_merit` and `uncertainty` are those of the first one, and `pareto` is whether the trial is on the Pareto
@@ -142,6 +142,7 @@ class TrialRecord:
     error: str | None = None
     budget: float | None = None
     resume_from: int | None = None
+    ended: int | None = None
     pareto: bool | None = None
     figures_of_merit: dict[str, float] = field(default_factory=dict)
     uncertainties: dict[str, float] = field(default_factory=dict)

@@ -1,8 +1,10 @@
-"""The style and the colours of all figures, and the axes of hyperparameters."""
+"""The style and the colours of all figures, and how axes, points and notes are drawn with matplotlib."""
 
 from __future__ import annotations
 
-from typing import Any
+import textwrap
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
@@ -10,7 +12,7 @@ from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mpi_opt.core.space import Categorical, Dimension, Integer, Real
+from mpi_opt.views.series.axes import Axis, every_other
 
 STYLE: dict[Any, Any] = {  # the keys of matplotlib.rcParams
     "font.size": 9,
@@ -43,8 +45,9 @@ COLOURS = {
 }
 COLOUR_MAP = "viridis"
 
-INACTIVE = -0.14
-"""The height of inactive hyperparameters in parallel coordinates, whose axes are from 0 to 1."""
+INACTIVE, BELOW, ABOVE = -0.14, -0.12, 1.12
+"""The heights in parallel coordinates, whose axes are from 0 to 1, of inactive hyperparameters, and of figures of merit
+below and above the range of their axis."""
 
 
 styled = matplotlib.rc_context(STYLE)
@@ -69,34 +72,91 @@ def label(text: str, length: int = 40) -> str:
     return shortened.replace("$", r"\$")
 
 
-def scale_axis(axes: Axes, which: str, dimension: Dimension) -> None:
-    """Sets the scale of the axis `which` (x or y) for a hyperparameter: logarithmic, or with categories as labels."""
+def set_axis(axes: Axes, which: Literal["x", "y"], shown: Axis, *, pad: float = 0.0, is_small: bool = False) -> None:
+    """Sets title, scale, range and ticks of the axis `which`.
+
+    Args:
+        axes: The axes of matplotlib.
+        which: ``x`` or ``y``.
+        shown: The axis.
+        pad: The space at both ends, as a fraction of the axis.
+        is_small: Whether the axis is that of a small panel.
+    """
     axis = getattr(axes, f"{which}axis")
-    if isinstance(dimension, Categorical):
-        labels = [label(str(category), 16) for category in dimension.categories]
-        slanted = {"rotation": 35, "ha": "right", "fontsize": 7} if which == "x" and len("".join(labels)) > 24 else {}
-        axis.set_ticks(range(len(labels)), labels, **slanted)
-        axis.set_minor_locator(ticker.NullLocator())
-        getattr(axes, f"set_{which}lim")(-0.5, len(labels) - 0.5)
-    elif isinstance(dimension, Real | Integer) and dimension.prior == "log-uniform":
+    axis.set_label_text(label(shown.title, 26 if is_small else 40))
+    if shown.kind == "log":
         getattr(axes, f"set_{which}scale")("log")
+    longest = max((len(text) for _, text in shown.ticks), default=0) if which == "x" else 1
+    most = max(2, (26 if is_small else 70) // (longest + 2))
+    ticks = shown.ticks if shown.kind == "category" else every_other(shown.ticks, most)
+    texts = [label(text, 16) for _, text in ticks]
+    slanted = {"rotation": 35, "ha": "right", "fontsize": 7} if which == "x" and len("".join(texts)) > 24 else {}
+    axis.set_ticks([place for place, _ in ticks], texts, **(slanted if shown.kind == "category" else {}))
+    axis.set_minor_locator(ticker.NullLocator())
+    low, high = shown.low, shown.high
+    if shown.kind == "log":
+        ratio = (high / low) ** pad
+        low, high = low / ratio, high * ratio
+    elif shown.kind == "linear":
+        low, high = low - pad * (high - low), high + pad * (high - low)
+    getattr(axes, f"set_{which}lim")(low, high)
 
 
-def label_parallel(axes: Axes, x: int, dimension: Dimension, has_inactive: bool) -> None:
-    """Draws the vertical axis at `x` of parallel coordinates, labelled with a few values of its dimension."""
+def within(shown: Axis, values: Sequence[float] | np.ndarray) -> np.ndarray:
+    """`values`, shape (n,), limited to a little more than the axis: a line leaves the figure, and nothing overflows."""
+    width = shown.high - shown.low
+    return np.asarray(np.clip(np.asarray(values, float), shown.low - 0.5 * width, shown.high + 0.5 * width))
+
+
+def scatter(axes: Axes, points: Sequence[tuple[float, float]], shown: Axis, **style: Any) -> None:
+    """Draws points; those outside of the vertical axis `shown` are triangles at its end.
+
+    Args:
+        axes: The axes of matplotlib.
+        points: The positions.
+        shown: The vertical axis.
+        style: As for `Axes.scatter`.
+    """
+    if not points:
+        return
+    x, y = np.array(points).T
+    sides, colours = np.array([shown.side(value) for value in y]), style.pop("c", None)
+    ends = {0: y, 1: np.full(len(y), shown.high), -1: np.full(len(y), shown.low)}
+    text = style.pop("label", None)
+    for side, marker in ((0, "o"), (1, "^"), (-1, "v")):
+        here = sides == side
+        if not here.any() and not (side == 0 and text):
+            continue
+        style |= {} if colours is None else {"c": colours[here]}
+        size = style["s"] if side == 0 else max(20, style["s"])
+        axes.scatter(
+            x[here],
+            ends[side][here],
+            **style | {"s": size},
+            marker=marker,
+            clip_on=side == 0,
+            zorder=3 if side else 2,
+            label=text if side == 0 else None,
+        )
+
+
+def add_note(figure: Figure, text: str) -> None:
+    """Writes below the axes what a figure does not show, for example points outside of its range."""
+    if text:
+        figure.supxlabel("\n".join(textwrap.wrap(text, int(14 * figure.get_figwidth()))), fontsize=8)
+
+
+def label_parallel(axes: Axes, x: int, shown: Axis, heights: np.ndarray) -> None:
+    """Draws the vertical axis at `x` of parallel coordinates, with its ticks and the names of places beside it.
+
+    `heights` are those of all lines at this axis.
+    """
     axes.vlines(x, 0, 1, color=COLOURS["faint"], lw=1, zorder=0)
-    if isinstance(dimension, Categorical):
-        marks = [(dimension.encode(category), label(str(category), 16)) for category in dimension.categories]
-    else:
-        marks = [(unit, f"{dimension.decode(unit):.3g}") for unit in (0.0, 0.5, 1.0)]
-    if has_inactive:
-        marks.append((INACTIVE, "inactive"))
+    places = shown.fractions(place for place, _ in shown.ticks)
+    marks = [(place, label(text, 16)) for place, (_, text) in zip(places, shown.ticks, strict=True)]
+    for place, name in ((INACTIVE, "inactive"), (BELOW, "▼ below"), (ABOVE, "▲ above")):
+        if n := int((heights == place).sum()):
+            marks.append((place, name if place == INACTIVE else f"{n} {name}"))
     for height, text in marks:
         backing = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 1}
         axes.text(x + 0.04, height, text, fontsize=7, va="center", color=COLOURS["ink"], zorder=9, bbox=backing)
-
-
-def zoom(axes: Axes, limits: tuple[float, float] | None) -> None:
-    """Sets the limits of the y-axis; None leaves them unchanged."""
-    if limits is not None:
-        axes.set_ylim(*limits)

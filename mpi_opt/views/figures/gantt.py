@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.store.records import readable
-from mpi_opt.study.past_trials import EXTERNAL_BLOCK
 from mpi_opt.study.study import Study
 from mpi_opt.views.block_label import block_label
-from mpi_opt.views.figures.drawing import COLOURS, label, new_figure, styled
-from mpi_opt.views.figures.timeline import Bar, Timeline, make_timeline
+from mpi_opt.views.figures.drawing import COLOURS, label, new_figure, set_axis, styled
+from mpi_opt.views.figures.timeline import Timeline, make_timeline
 
 OUTCOMES = ("complete", "pruned", "failed", "lost", "killed", "running")
 
-Strip = tuple[float, float, list[Bar]]
-"""The position, the height and the bars of a row, or of a part of it."""
+HEIGHT = 0.72
+"""The height of a row's bars; rows are 1 apart."""
+
+MIN_WIDTH = 1e-3
+"""The smallest width of a bar, as a fraction of the axis: about a pixel."""
 
 
 @styled
@@ -37,51 +36,35 @@ def timeline(study: Study) -> Figure:
         cure = "start trials with mpi-opt search"
         raise ConfigurationError("no trial has started yet", where=f"study {study.name}", cure=cure)
     figure, axes = new_figure(8, 1.3 + 0.28 * min(len(spans.rows), 40))
-    unit_s, unit = (3600, "h") if spans.span_s > 7200 else (60, "min") if spans.span_s > 120 else (1, "s")
     present = [outcome for outcome in OUTCOMES if any(bar.outcome == outcome for bar in spans.bars)]
-    strips = list(_strips(spans))
+    set_axis(axes, "x", spans.axis)
     for outcome in present:
-        _draw_bars(axes, strips, outcome, unit_s, has_edges=len(spans.bars) < 1000)
+        _draw_bars(axes, spans, outcome)
     patches = [Patch(color=COLOURS[outcome], label=outcome) for outcome in present]
     figure.legend(handles=patches, ncols=5, fontsize=8, loc="outside lower right")
     _label_rows(axes, spans.rows)
-    axes.set(xlabel=f"time since {readable(spans.began_at)} UTC [{unit}]", ylabel="block")
+    axes.set_ylabel("block")
     busy = "" if spans.utilisation is None else f": blocks busy {spans.utilisation:.0%} of the time"
     axes.set_title(f"{label(study.name)}{busy}")
     axes.grid(axis="y", visible=False)
     return figure
 
 
-def _draw_bars(axes: Axes, strips: Iterable[Strip], outcome: str, unit_s: float, *, has_edges: bool) -> None:
-    """Draws the attempts with this outcome."""
-    for y, height, strip in strips:
-        edges = {"edgecolor": "white", "linewidth": 0.4} if has_edges and height > 0.05 else {"linewidth": 0}
-        bars = [bar for bar in strip if bar.outcome == outcome]
-        lengths = [(bar.begin_s / unit_s, (bar.end_s - bar.begin_s) / unit_s) for bar in bars]
-        if bars:
-            axes.broken_barh(lengths, (y, height), facecolor=COLOURS[outcome], **edges)
-
-
-def _strips(spans: Timeline) -> Iterator[Strip]:
-    """One row per block, which is one strip, and one row for workload systems."""
-    for row, block in enumerate(spans.rows):
-        bars = [bar for bar in spans.bars if bar.block == block]
-        strips = _without_overlap(bars) if block == EXTERNAL_BLOCK else [bars]
-        height = 0.72 / len(strips)
-        for i, strip in enumerate(strips):
-            yield row - 0.36 + i * height, height, strip
-
-
-def _without_overlap(bars: Iterable[Bar]) -> list[list[Bar]]:
-    """`bars`, which are sorted by their start, in as few lists without overlap as possible."""
-    strips: list[list[Bar]] = []
-    for bar in bars:
-        free = next((strip for strip in strips if strip[-1].end_s <= bar.begin_s), None)
-        if free is None:
-            strips.append([bar])
-        else:
-            free.append(bar)
-    return strips
+def _draw_bars(axes: Axes, spans: Timeline, outcome: str) -> None:
+    """Draws the attempts with this outcome; the row of a workload system is divided into strips."""
+    rows = {block: row for row, block in enumerate(spans.rows)}
+    shortest = MIN_WIDTH * (spans.axis.high - spans.axis.low)
+    places: dict[tuple[float, float, bool], list[tuple[float, float]]] = {}
+    for bar in spans.bars:
+        if bar.outcome == outcome:
+            height = HEIGHT / bar.strips
+            bottom = rows[bar.block] - HEIGHT / 2 + bar.strip * height
+            width = max((bar.end_s - bar.begin_s) / spans.unit_s, shortest)
+            has_edges = len(spans.bars) < 1000 and height > 0.05 and width > 10 * shortest  # they would hide short bars
+            places.setdefault((bottom, height, has_edges), []).append((bar.begin_s / spans.unit_s, width))
+    for (bottom, height, has_edges), lengths in places.items():
+        edges = {"edgecolor": "white", "linewidth": 0.4} if has_edges else {"linewidth": 0}
+        axes.broken_barh(lengths, (bottom, height), facecolor=COLOURS[outcome], **edges)
 
 
 def _label_rows(axes: Axes, rows: list[int]) -> None:

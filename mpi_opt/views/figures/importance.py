@@ -43,7 +43,11 @@ class Forest:
 
         self.names = list(names)
         leaf = 1 if len(figures) < 200 else 3
-        self._forest = RandomForestRegressor(N_TREES, min_samples_leaf=leaf, random_state=0).fit(units, figures)
+        # halves of values within [0, 1]: the variance of figures of merit near 1e200 would overflow
+        self._low = 0.5 * float(figures.min())
+        self._width = 0.5 * float(figures.max()) - self._low or 1.0
+        scaled = (0.5 * figures - self._low) / self._width
+        self._forest = RandomForestRegressor(N_TREES, min_samples_leaf=leaf, random_state=0).fit(units, scaled)
         self._background = qmc.Sobol(len(self.names), scramble=False).random(N_BACKGROUND)
         variance = self._forest.predict(self._background).var()
         means = [self._marginal([i], UNITS[:, None]) for i in range(len(self.names))]
@@ -58,7 +62,7 @@ class Forest:
             chosen = np.random.default_rng(0).choice(len(trials), MAX_TRIALS, replace=False)
             trials = [trials[i] for i in chosen]
         figures = np.array([trial.figure_of_merit for trial in trials])
-        if len(trials) < MIN_TRIALS or np.ptp(figures) == 0:
+        if len(trials) < MIN_TRIALS or figures.min() == figures.max():
             return None
         units = np.array([study.space.encode(trial.parameters) for trial in trials])
         return cls(list(study.space), units, _without_outliers(figures, study.record.maximize))
@@ -69,7 +73,7 @@ class Forest:
 
     def curve(self, name: str, units: np.ndarray) -> np.ndarray:
         """The mean figure of merit over all other hyperparameters at `units` (m,) in [0, 1] of this one; shape (m,)."""
-        return self._marginal([self.names.index(name)], units[:, None])
+        return self._unscaled(self._marginal([self.names.index(name)], units[:, None]))
 
     def surface(self, x: str, y: str, units_x: np.ndarray, units_y: np.ndarray) -> np.ndarray:
         """The mean figure of merit over all hyperparameters except `x` and `y`.
@@ -79,10 +83,17 @@ class Forest:
         """
         grid = np.stack(np.meshgrid(units_x, units_y), axis=-1).reshape(-1, 2)
         means = self._marginal([self.names.index(x), self.names.index(y)], grid, n_background=64)
-        return means.reshape(len(units_y), len(units_x))
+        return self._unscaled(means.reshape(len(units_y), len(units_x)))
+
+    def _unscaled(self, means: np.ndarray) -> np.ndarray:
+        """Figures of merit for means of the forest, whose values are within [0, 1]."""
+        return 2.0 * (self._low + self._width * means)
 
     def _marginal(self, columns: list[int], points: np.ndarray, n_background: int = N_BACKGROUND) -> np.ndarray:
-        """The mean of the forest over the Sobol points with `columns` set to each of `points`; shape (n_points,)."""
+        """The mean of the forest over the Sobol points with `columns` set to each of `points`; shape (n_points,).
+
+        Its values are within [0, 1]; see `_unscaled`.
+        """
         background = self._background[:n_background]
         cube = np.tile(background, (len(points), 1))
         cube[:, columns] = np.repeat(points, len(background), axis=0)
@@ -94,6 +105,7 @@ def _without_outliers(figures: np.ndarray, maximize: bool) -> np.ndarray:
     """Limits very bad values, e.g. of diverged trainings, which would otherwise dominate the variance."""
     sign = -1.0 if maximize else 1.0
     values = sign * figures
-    best, three_quarters = values.min(), np.quantile(values, 0.75)
-    limit = three_quarters + 2 * (three_quarters - best)
+    best, three_quarters = values.min(), np.quantile(values, 0.75, method="lower")
+    with np.errstate(over="ignore"):  # nothing is above a limit that overflows
+        limit = three_quarters + 2 * (three_quarters - best)
     return sign * np.minimum(values, limit) if limit > best else figures

@@ -13,7 +13,8 @@ from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.study.study import Study
 from mpi_opt.views import series
-from mpi_opt.views.figures.drawing import COLOURS, label, new_figure, styled
+from mpi_opt.views.figures.drawing import COLOURS, add_note, label, new_figure, set_axis, styled
+from mpi_opt.views.series.figures import front_axes, front_note, front_of
 
 MAX_LABELLED = 12
 """The trials of a front are labelled with their numbers if they are at most this many."""
@@ -36,15 +37,18 @@ def pareto(study: Study, x: str | None = None, y: str | None = None) -> Figure:
         )
     x_name, y_name = series.choose_two(study.figures_of_merit.names, x, y, "figure of merit")
     directions = dict(zip(study.figures_of_merit.names, study.figures_of_merit.directions, strict=True))
-    trials = [trial for trial in study.trials if trial.state == "complete" and trial.figures_of_merit]
+    trials = front_of(study)
     front = sorted(filter(attrgetter("pareto"), trials), key=lambda trial: trial.figures_of_merit[x_name])
     figure, axes = new_figure(5.4, 4.0)
+    shown = front_axes(study)
+    set_axis(axes, "x", shown[x_name])
+    set_axis(axes, "y", shown[y_name])
+    add_note(figure, front_note(study, shown, x_name, y_name))
     size, colour = 14 if len(trials) < 1000 else 4, COLOURS["complete"]
     others = [trial for trial in trials if not trial.pareto]
     axes.scatter(*_places(others, x_name, y_name), s=size, color=colour, alpha=0.5, lw=0, label="other trials")
     _draw_front(axes, front, x_name, y_name)
     _draw_steps(axes, front, directions, x_name, y_name)
-    axes.set(xlabel=f"{label(x_name)} ({directions[x_name]})", ylabel=f"{label(y_name)} ({directions[y_name]})")
     axes.set_title(label(study.name))
     if trials:
         axes.legend(fontsize=8)

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from mpi_opt.store.records import AttemptRecord
+from mpi_opt.store.records import AttemptRecord, readable
 from mpi_opt.study.past_trials import EXTERNAL_BLOCK
+from mpi_opt.views.series.axes import Axis, linear_axis
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One attempt; times in seconds since the start of the first. `block` can be `EXTERNAL_BLOCK`."""
+    """One attempt; times in seconds since the start of the first. `block` can be `EXTERNAL_BLOCK`.
+
+    Attempts in workload systems are in one row and can overlap: then it is divided into `strips`, and the bar is in
+    number `strip`.
+    """
 
     block: int
     number: int
     begin_s: float
     end_s: float
     outcome: str
+    strip: int = 0
+    strips: int = 1
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,18 @@ class Timeline:
     began_at: str
     span_s: float
     utilisation: float | None
+
+    @property
+    def unit_s(self) -> int:
+        """The number of seconds of a unit of the axis."""
+        return 3600 if self.span_s > 7200 else 60 if self.span_s > 120 else 1
+
+    @property
+    def axis(self) -> Axis:
+        """The axis of the time since the first start."""
+        unit = {3600: "h", 60: "min", 1: "s"}[self.unit_s]
+        title = f"time since {readable(self.began_at)} UTC [{unit}]"
+        return linear_axis(title, (0.0, self.span_s / self.unit_s or 1.0))
 
     @property
     def rows(self) -> list[int]:
@@ -71,9 +90,25 @@ def make_timeline(attempts: Sequence[AttemptRecord]) -> Timeline | None:
         )
         for attempt, start, end in zip(ordered, starts, ends, strict=True)
     ]
+    external = _in_strips([bar for bar in bars if bar.block == EXTERNAL_BLOCK])
+    bars = [external.get(id(bar), bar) for bar in bars]
     on_blocks = [bar for bar in bars if bar.block != EXTERNAL_BLOCK]
     utilisation = _utilisation(on_blocks) if on_blocks else None
     return Timeline(bars, ordered[0].started_at, (last - origin).total_seconds(), utilisation)
+
+
+def _in_strips(bars: Sequence[Bar]) -> dict[int, Bar]:
+    """`bars`, which are sorted by their start, in as few strips without overlap as possible; by the id of the bar."""
+    ends: list[float] = []
+    strips = []
+    for bar in bars:
+        free = next((strip for strip, end_s in enumerate(ends) if end_s <= bar.begin_s), len(ends))
+        if free == len(ends):
+            ends.append(bar.end_s)
+        ends[free] = bar.end_s
+        strips.append(free)
+    pairs = zip(bars, strips, strict=True)
+    return {id(bar): replace(bar, strip=strip, strips=len(ends)) for bar, strip in pairs}
 
 
 def _utilisation(bars: Sequence[Bar]) -> float:

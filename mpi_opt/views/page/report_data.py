@@ -8,19 +8,28 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any
 
-from mpi_opt.core.space import Categorical, Dimension, Integer, Real, Space
-from mpi_opt.core.thinning import thinned
+from mpi_opt.core.space import Categorical, Dimension
 from mpi_opt.core.trial import TrialRecord
-from mpi_opt.store.records import CurveRecord, FoldRecord, readable
+from mpi_opt.store.records import CurveRecord, FoldRecord
 from mpi_opt.study.study import Study
 from mpi_opt.views import series
 from mpi_opt.views.block_label import block_label
-from mpi_opt.views.figures.axes import position, unit_positions
 from mpi_opt.views.figures.importance import MIN_TRIALS, Forest
 from mpi_opt.views.figures.timeline import Timeline
+from mpi_opt.views.series.axes import Axis, hyperparameter_axis, unit_positions, whole_axis
+from mpi_opt.views.series.curves import curves_of
+from mpi_opt.views.series.figures import (
+    axis_of_figures,
+    contour_of,
+    front_axes,
+    front_note,
+    history_of,
+    parallel_of,
+    points_of_trials,
+)
 from mpi_opt.views.text.tables import error_line
 
 MAX_CURVE_VALUES = 250_000
@@ -42,15 +51,15 @@ def report_data(
 ) -> dict[str, Any]:
     """The data of all figures of the page. Trials are identified by their index in the order of their numbers."""
     index = {trial.number: i for i, trial in enumerate(study.trials)}
-    limits = series.sensible_range(series.main_figures(series.complete(study)), study.record.maximize)
     return {
         "study": {"figure_of_merit": series.main_figure_name(study.record), "sign": -1 if study.record.maximize else 1},
-        "space": [_dimension(name, i, dimension) for i, (name, dimension) in enumerate(study.space.items())],
+        "space": [_dimension(name, dimension) for name, dimension in study.space.items()],
         "trials": _trials(study.trials),
-        "values": [_values(name, dimension, study.trials) for name, dimension in study.space.items()],
-        "ended": [index[trial.number] for trial in series.by_end_time(study)],
-        "limits": limits and _finite(limits),
-        "folds": _folds(folds, index),
+        "values": [_places(study, name) for name in study.space],
+        "history": _history(study, index),
+        "y": _axis(axis_of_figures(study)),
+        "note": parallel_of(study).note,
+        "folds": _folds(study, folds, index),
         "curves": _curves(study, curves, index),
         "forest": _forest(study, forest) if forest else None,
         "min_trials": MIN_TRIALS,
@@ -74,12 +83,12 @@ def _finite(values: Iterable[float | None]) -> list[float | None]:
     return [finite(value) for value in values]
 
 
-def short(value: float | None) -> float | int | None:
-    """`value` with nine significant digits; None in place of NaN and infinity."""
+def short(value: float | None, digits: int = 9) -> float | int | None:
+    """`value` with `digits` significant digits; None in place of NaN and infinity."""
     known = finite(value)
     if known is None:
         return None
-    rounded = float(f"{known:.9g}")
+    rounded = float(f"{known:.{digits}g}")
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 
 
@@ -101,35 +110,70 @@ def _trials(trials: Sequence[TrialRecord]) -> dict[str, Any]:
 
 def _front(study: Study) -> dict[str, Any]:
     """The figures of merit of every trial, None if it has none, and whether it is on the Pareto front."""
-    names = study.figures_of_merit.names
+    names, axes = study.figures_of_merit.names, front_axes(study)
     known = [trial.figures_of_merit for trial in study.trials]
     figures = [_finite(by_name[name] for name in names) if by_name else None for by_name in known]
     pareto = [int(bool(trial.pareto)) for trial in study.trials]
-    return {"names": names, "directions": study.figures_of_merit.directions, "values": figures, "pareto": pareto}
+    pairs = [
+        {"x": i, "y": j, "note": front_note(study, axes, names[i], names[j])}
+        for i, j in combinations(range(len(names)), 2)
+    ]
+    shown = {"axes": [_axis(axes[name]) for name in names], "pairs": pairs}
+    return {"names": names, "values": figures, "pareto": pareto} | shown
 
 
-def _dimension(name: str, index: int, dimension: Dimension) -> dict[str, Any]:
-    entry: dict[str, Any] = {"name": name, "index": index}
+def _axis(axis: Axis) -> dict[str, Any]:
+    ends = {"low": axis.low, "high": axis.high}
+    return {"title": axis.title, "kind": axis.kind, **ends, "ticks": [list(tick) for tick in axis.ticks]}
+
+
+def _dimension(name: str, dimension: Dimension) -> dict[str, Any]:
+    entry = {"name": name, "axis": _axis(hyperparameter_axis(name, dimension))}
     if isinstance(dimension, Categorical):
-        return entry | {"categories": [str(category) for category in dimension.categories], "width": 0.9}
-    assert isinstance(dimension, Real | Integer), dimension
-    is_log, is_whole = dimension.prior == "log-uniform", isinstance(dimension, Integer)
-    entry |= {"low": dimension.low, "high": dimension.high, "log": is_log, "whole": is_whole}
-    is_coarse = is_whole and dimension.size <= 20 and not is_log
-    return entry | ({"width": dimension.step} if is_coarse else {})
+        entry["categories"] = [str(category) for category in dimension.categories]
+    return entry
 
 
-def _values(name: str, dimension: Dimension, trials: Sequence[TrialRecord]) -> list[float | int | None]:
-    """The position of one hyperparameter of each trial on its axis; None if it is inactive."""
-    return [short(position(dimension, t.parameters[name])) if name in t.parameters else None for t in trials]
+def _places(study: Study, name: str) -> list[float | int | None]:
+    """The positions of all trials on the axis of a hyperparameter, with as many digits as the axis needs."""
+    axis = hyperparameter_axis(name, study.space[name])
+    size, width = max(abs(axis.low), abs(axis.high)), axis.high - axis.low
+    digits = 9 if axis.kind == "log" else min(17, 9 + max(0, math.ceil(math.log10(size / width))))
+    return [short(value, digits) for value in points_of_trials(study, study.trials, name)]
 
 
-def _folds(folds: Iterable[FoldRecord], index: dict[int, int]) -> list[list[float | None]]:
-    by_trial: list[list[float | None]] = [[] for _ in index]
+def _history(study: Study, index: dict[int, int]) -> dict[str, Any]:
+    shown = history_of(study)
+    return {
+        "ended": [index[trial.number] for trial in shown.trials],
+        "best": [[i, index[trial.number]] for i, trial in shown.best],
+        "x": _axis(shown.x),
+        "y": _axis(shown.y),
+        "whole": _axis(shown.whole),
+        "note": shown.note,
+        "whole_note": shown.whole_note,
+    }
+
+
+def _folds(study: Study, folds: Iterable[FoldRecord], index: dict[int, int]) -> dict[str, Any]:
+    """The figures of merit of the folds of the best trials with several folds."""
+    by_trial: dict[int, list[float]] = {}
     for fold in folds:
-        if fold.figure_of_merit is not None:
-            by_trial[index[fold.number]].append(finite(fold.figure_of_merit))
-    return by_trial
+        if fold.figure_of_merit is not None and math.isfinite(fold.figure_of_merit):
+            by_trial.setdefault(fold.number, []).append(fold.figure_of_merit)
+    found = [t for t in series.complete(study) if len(by_trial.get(t.number, ())) > 1]
+    chosen = found[: 12 if len(study.trials) > 1000 else 20]  # long numbers need more space
+    values = [by_trial[trial.number] for trial in chosen]
+    ticks = tuple((float(i), str(trial.number)) for i, trial in enumerate(chosen))
+    return {
+        "trials": [index[trial.number] for trial in chosen],
+        "values": values,
+        "x": _axis(Axis("trial", -0.5, len(chosen) - 0.5, "category", ticks)),
+        "y": _axis(whole_axis(series.main_figure_name(study.record), chain(*values, series.main_figures(chosen)))),
+        "note": ""
+        if len(chosen) == len(found)
+        else f"the best {len(chosen)} of {len(found):,} trials with several folds",
+    }
 
 
 def _curves(study: Study, curves: Iterable[CurveRecord], index: dict[int, int]) -> dict[str, Any]:
@@ -139,24 +183,15 @@ def _curves(study: Study, curves: Iterable[CurveRecord], index: dict[int, int]) 
     """
     means = series.mean_curves(curves)
     main = series.main_metric(study.record, means)
-    ranks = {trial.number: rank for rank, trial in enumerate(series.complete(study))}
     found: dict[str, Any] = {}
     for name in sorted(means, key=lambda name: (name != main, name))[:6]:
         longest = max(map(len, means[name].values()))
-        stride = math.ceil(longest / MAX_EPOCHS)
         most = max(200, MAX_CURVE_VALUES // (min(len(means), 6) * min(longest, MAX_EPOCHS)))
-        numbers = thinned(sorted(means[name], key=lambda number: ranks.get(number, math.inf)), most)
-        values = {n: _shortened(_last_known(means[name][n], stride)) for n in numbers}
-        limits = series.curve_range(v for curve in values.values() for v in curve if v is not None) or (0.0, 1.0)
-        lines = [{"trial": index[n], "values": curve} for n, curve in values.items()]
-        found[name] = {"stride": stride, "limits": _shortened(limits), "lines": lines}
+        shown = curves_of(study, name, means[name], most=most, max_points=MAX_EPOCHS)
+        lines = [{"trial": index[n], "values": _shortened(values)} for n, values in shown.values.items()]
+        axes = {"x": _axis(shown.x), "y": _axis(shown.y), "note": shown.note}
+        found[name] = {"stride": shown.stride, "lines": lines} | axes
     return found
-
-
-def _last_known(values: Sequence[float], stride: int) -> list[float]:
-    """The last finite value of each group of `stride` epochs; NaN if a group has none."""
-    groups = (values[first : first + stride] for first in range(0, len(values), stride))
-    return [next((value for value in reversed(group) if math.isfinite(value)), math.nan) for group in groups]
 
 
 def _forest(study: Study, forest: Forest) -> dict[str, Any]:
@@ -166,8 +201,7 @@ def _forest(study: Study, forest: Forest) -> dict[str, Any]:
         "shares": [{"name": name, "index": index[name], "share": short(forest.shares[name])} for name in ranked],
         "curves": [_mean_curve(forest, name, dimension) for name, dimension in study.space.items()],
         "pairs": [
-            {"x": index[x], "y": index[y]} | _contour(forest, x, y, study.space)
-            for x, y in combinations(ranked[:N_PAIRS], 2)
+            {"x": index[x], "y": index[y]} | _contour(study, forest, x, y) for x, y in combinations(ranked[:N_PAIRS], 2)
         ],
     }
 
@@ -177,20 +211,22 @@ def _mean_curve(forest: Forest, name: str, dimension: Dimension) -> dict[str, An
     return {"x": _shortened(places), "y": _finite(forest.curve(name, units))}
 
 
-def _contour(forest: Forest, x: str, y: str, space: Space) -> dict[str, Any]:
-    (units_x, places_x), (units_y, places_y) = unit_positions(space[x]), unit_positions(space[y])
-    means = forest.surface(x, y, units_x, units_y)
-    return {"px": _shortened(places_x), "py": _shortened(places_y), "z": [_finite(row) for row in means]}
+def _contour(study: Study, forest: Forest, x: str, y: str) -> dict[str, Any]:
+    shown = contour_of(study, forest.surface, x, y)
+    places = {"px": _shortened(shown.places_x), "py": _shortened(shown.places_y)}
+    means = [_finite(row) for row in shown.means]
+    return places | {"z": means, "tones": _axis(shown.z), "n_rings": len(shown.trials), "note": shown.note}
 
 
 def _blocks(timeline: Timeline, index: dict[int, int]) -> dict[str, Any]:
     rows = {block: row for row, block in enumerate(timeline.rows)}
     return {
         "names": list(map(block_label, timeline.rows)),
-        "began": readable(timeline.began_at),
-        "span": short(timeline.span_s),
+        "unit": timeline.unit_s,
+        "x": _axis(timeline.axis),
         "bars": [
             [rows[bar.block], index[bar.number], round(bar.begin_s, 3), round(bar.end_s, 3), bar.outcome]
+            + ([bar.strip, bar.strips] if bar.strips > 1 else [])
             for bar in timeline.bars
         ],
     }

@@ -18,9 +18,9 @@ from mpi_opt.store import Store
 from mpi_opt.store.records import AttemptRecord, CurveRecord, Finish, Start
 from mpi_opt.study.study import Study
 from mpi_opt.views import series
-from mpi_opt.views.figures.axes import jittered
 from mpi_opt.views.figures.importance import Forest, _without_outliers
 from mpi_opt.views.figures.timeline import make_timeline
+from mpi_opt.views.series import curves
 from tests.mpi_opt.store.made_up import finish, make_study, start
 
 
@@ -312,13 +312,8 @@ def test_outliers_are_those_on_the_bad_side_of_either_direction() -> None:
 
 
 def test_only_the_best_of_too_many_curves_are_drawn(digits: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(series, "MIN_TRIALS", 10)
-    monkeypatch.setattr(series, "MAX_VALUES", 1)
+    monkeypatch.setattr(curves, "MIN_TRIALS", 10)
+    monkeypatch.setattr(curves, "MAX_VALUES", 1)
     drawn = {curve.number for curve in series.curves_to_draw(digits)}
     assert {trial.number for trial in digits.ranked()[:5]} <= drawn
     assert 5 < len(drawn) <= 10
-
-
-def test_points_stay_on_a_logarithmic_axis_when_they_are_shifted_apart() -> None:
-    dimension = Real(0.1, 10.0, prior="log-uniform", step=1.0)
-    assert jittered(dimension, [0.1] * 20).min() > 0

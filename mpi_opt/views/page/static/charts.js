@@ -21,11 +21,6 @@ function format(value, digits = 4) {
   return String(parseFloat(value.toPrecision(digits)));
 }
 
-// The number of digits, at least 4, with which `format` distinguishes values up to `size` in steps of `step`.
-function digitsFor(size, step) {
-  return Math.min(15, Math.max(4, Math.ceil(Math.log10(size / step)) + 2));
-}
-
 // Math.min(...values) would fail for more than about 100,000 values.
 const smallest = (values) => values.reduce((a, b) => Math.min(a, b), Infinity);
 const largest = (values) => values.reduce((a, b) => Math.max(a, b), -Infinity);
@@ -36,40 +31,16 @@ function seconds(value) {
   return value < 7200 ? `${format(value / 60)} min` : `${format(value / 3600)} h`;
 }
 
-// An axis is {kind: "linear" | "log" | "category", low, high, labels, title}. Its scale maps it to the pixels `from` to `to`.
+// An axis of the page's data: {title, kind: "linear" | "log" | "category", low, high, ticks: [[position, text], …]}. Its scale
+// maps it to the pixels `from` to `to`.
 function makeScale(axis, from, to) {
-  const transform = axis.kind === "log" ? Math.log10 : (value) => value;
-  const [low, high] = axis.kind === "category" ? [-0.5, axis.labels.length - 0.5] : [transform(axis.low), transform(axis.high)];
-  const width = high - low || 1;
-  return {
-    at: (value) => from + ((transform(value) - low) / width) * (to - from),
-    fraction: (value) => (transform(value) - low) / width,
-    ticks: makeTicks(axis, low, high, Math.abs(to - from), from > to ? 48 : 75),
-  };
-}
-
-function makeTicks(axis, low, high, length, spacing) {
-  if (axis.kind === "category") return axis.labels.map((text, i) => ({ value: i, text }));
-  if (axis.kind === "log" && high - low > 0.9) {
-    const every = Math.max(1, Math.ceil((high - low) / Math.max(2, length / spacing)));
-    const decades = [];
-    for (let e = Math.ceil(low - 1e-9); e <= high + 1e-9; e += every) decades.push({ value: 10 ** e, text: decade(e) });
-    return decades;
-  }
-  const [first, last] = axis.kind === "log" ? [10 ** low, 10 ** high] : [low, high];
-  const size = Math.max(Math.abs(first), Math.abs(last));
-  const rough = Math.max((last - first) / Math.max(2, length / spacing), size * 1e-11); // not below rounding errors
-  const power = 10 ** Math.floor(Math.log10(rough || 1));
-  const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough * 0.999);
-  const ticks = [], digits = digitsFor(size, step);
-  for (let i = Math.ceil(first / step - 1e-9); i * step <= last + step * 1e-9; i++) {
-    ticks.push({ value: i * step, text: format(parseFloat((i * step).toPrecision(12)), digits) });
-  }
-  return axis.whole ? ticks.filter((tick) => Number.isInteger(tick.value)) : ticks;
-}
-
-function decade(exponent) {
-  return exponent >= -2 && exponent <= 4 ? format(10 ** exponent) : `1e${exponent}`;
+  const transform = axis.kind === "log" ? Math.log10 : (value) => 0.25 * value; // a quarter: no difference overflows
+  const low = transform(axis.low), width = transform(axis.high) - low || 1;
+  const fraction = (value) => (transform(value) - low) / width;
+  const size = from > to ? 24 : 16 + 7 * largest(axis.ticks.map(([, text]) => text.length));
+  const every = axis.kind === "category" ? 1 : Math.ceil(axis.ticks.length / Math.max(2, Math.abs(to - from) / size));
+  const ticks = axis.ticks.filter((_, i) => i % every === 0).map(([value, text]) => ({ value, text }));
+  return { fraction, ticks, at: (value) => from + fraction(value) * (to - from) };
 }
 
 // A base canvas, which is drawn once, and a second canvas above it, which highlights the trial under the pointer.
@@ -188,6 +159,23 @@ function dot(context, colour, x, y, radius) {
   context.beginPath();
   context.arc(x, y, radius, 0, 2 * Math.PI);
   context.fill();
+}
+
+// A point of a trial. It is a triangle at the end of the vertical axis if it is outside of the range.
+function point(figure, colour, x, value, radius, trial) {
+  const { low, high } = figure.y, c = figure.context, floor = figure.height - figure.bottom;
+  if (value >= low && value <= high) {
+    dot(c, colour, x, figure.sy.at(value), radius);
+    return figure.mark(x, figure.sy.at(value), trial);
+  }
+  const [tip, base] = value > high ? [figure.top - 5, figure.top + 4] : [floor + 5, floor - 4];
+  c.fillStyle = colour;
+  c.beginPath();
+  c.moveTo(x, tip);
+  c.lineTo(x - 5, base);
+  c.lineTo(x + 5, base);
+  c.fill();
+  figure.mark(x, (tip + base) / 2, trial);
 }
 
 function ring(context, x, y) {

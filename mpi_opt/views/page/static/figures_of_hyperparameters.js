@@ -1,18 +1,5 @@
 // Figures of hyperparameters: importance, pairs, slices, and parallel coordinates.
 
-function axisOf(dimension) {
-  if (dimension.categories) return { kind: "category", labels: dimension.categories, title: dimension.name };
-  const margin = (dimension.width || 0) / 2;
-  return { kind: dimension.log ? "log" : "linear", low: dimension.low - margin, high: dimension.high + margin, title: dimension.name,
-    whole: dimension.whole };
-}
-
-// A small shift, fixed for each trial, so that points of a hyperparameter with few values do not overlap.
-function jitter(dimension, trial) {
-  if (!dimension.width) return 0;
-  return dimension.width * 0.5 * (((Math.sin(trial * 12.9898 + dimension.index) * 43758.5453) % 1 + 1) % 1 - 0.5);
-}
-
 // The share of each hyperparameter in the variance of the figure of merit.
 function importance() {
   const holder = element("importance-plot");
@@ -40,10 +27,12 @@ function contour() {
   if (!pairs.length) return empty(holder, DATA.forest ? "the study has one hyperparameter" : NO_FOREST);
   pairs.forEach((pair, i) => choice.add(new Option(`${DATA.space[pair.x].name} × ${DATA.space[pair.y].name}`, i)));
   const figure = new Figure(holder, { height: 350, right: 88, draw: drawContour });
+  const write = addNote(holder, "");
   const show = () => {
     figure.pair = pairs[choice.value];
-    [figure.x, figure.y] = [axisOf(DATA.space[figure.pair.x]), axisOf(DATA.space[figure.pair.y])];
+    [figure.x, figure.y] = [DATA.space[figure.pair.x].axis, DATA.space[figure.pair.y].axis];
     figure.render();
+    write(figure.pair.note);
   };
   choice.addEventListener("change", show);
   show();
@@ -51,17 +40,16 @@ function contour() {
 
 function drawContour(f) {
   if (!f.pair) return;
-  const c = f.context, { x, y, px, py, z } = f.pair, values = z.flat();
-  const [low, high] = [smallest(values), largest(values)];
-  const tone = (value) => (DATA.study.sign > 0 ? value - low : high - value) / (high - low || 1);
-  const floor = f.height - f.bottom, end = f.width - f.right;
+  const c = f.context, { x, y, px, py, z, tones, n_rings } = f.pair;
+  const floor = f.height - f.bottom, end = f.width - f.right, bar = makeScale(tones, floor, f.top);
+  const tone = (fraction) => (DATA.study.sign > 0 ? fraction : 1 - fraction);
   const [ex, ey] = [edges(px, f.sx, f.left, end), edges(py, f.sy, floor, f.top)];
   z.forEach((row, j) => row.forEach((value, i) => {
-    c.fillStyle = viridis(tone(value));
+    c.fillStyle = viridis(tone(bar.fraction(value)));
     c.fillRect(ex[i] - 0.3, ey[j + 1] - 0.3, ex[i + 1] - ex[i] + 0.6, ey[j] - ey[j + 1] + 0.6);
   }));
-  const chosen = RANKED.slice(0, 400).filter((t) => DATA.values[x][t] !== null && DATA.values[y][t] !== null);
-  const at = (t) => [f.sx.at(DATA.values[x][t] + jitter(DATA.space[x], t)), f.sy.at(DATA.values[y][t] + jitter(DATA.space[y], t))];
+  const chosen = RANKED.filter((t) => DATA.values[x][t] !== null && DATA.values[y][t] !== null).slice(0, n_rings);
+  const at = (t) => [f.sx.at(DATA.values[x][t]), f.sy.at(DATA.values[y][t])];
   for (const trial of chosen.slice().reverse()) {
     const [px_, py_] = at(trial);
     dot(c, COLOURS.ink, px_, py_, chosen.length > 150 ? 2.2 : 3.6);
@@ -72,13 +60,10 @@ function drawContour(f) {
   c.restore(); // the colour bar is beside the axes
   c.save();
   for (let i = 0; i < 100; i++) {
-    c.fillStyle = viridis(tone(low + ((i + 0.5) / 100) * (high - low)));
+    c.fillStyle = viridis(tone((i + 0.5) / 100));
     c.fillRect(end + 14, floor - ((i + 1) * (floor - f.top)) / 100 - 0.3, 12, (floor - f.top) / 100 + 0.6);
   }
-  const digits = digitsFor(Math.max(Math.abs(low), Math.abs(high)), (high - low) / 4 || 1);
-  for (const part of [0, 0.25, 0.5, 0.75, 1]) {
-    write(c, format(low + part * (high - low), digits), end + 31, floor - part * (floor - f.top), "left", COLOURS.soft);
-  }
+  for (const tick of bar.ticks) write(c, cut(tick.text, 9), end + 31, bar.at(tick.value), "left", COLOURS.soft);
 }
 
 // The edges of cells around `places`, in pixels.
@@ -93,14 +78,12 @@ function slices() {
   for (const index of order) {
     const dimension = DATA.space[index], line = DATA.forest && DATA.forest.curves[index];
     new Figure(holder, {
-      height: 220, left: 58, x: axisOf(dimension), y: figureOfMeritAxis(),
+      height: 220, left: 66, x: dimension.axis, y: DATA.y,
       draw(f) {
         for (const trial of RANKED.slice().reverse()) {
           const value = DATA.values[index][trial];
           if (value === null) continue;
-          const [x, y] = [f.sx.at(value + jitter(dimension, trial)), f.sy.at(T.figure_of_merit[trial])];
-          dot(f.context, shade(trial, 0.85), x, y, RANKED.length > 2000 ? 1.5 : 2.8);
-          f.mark(x, y, trial);
+          point(f, shade(trial, 0.85), f.sx.at(value), T.figure_of_merit[trial], RANKED.length > 2000 ? 1.5 : 2.8, trial);
         }
         if (!line) return;
         const points = line.x.map((value, i) => [f.sx.at(value), f.sy.at(line.y[i])]);
@@ -109,6 +92,7 @@ function slices() {
       },
     });
   }
+  addNote(holder.parentElement, DATA.note);
 }
 
 // Each complete trial is a line through its values on parallel axes.
@@ -116,13 +100,17 @@ function parallel() {
   const holder = element("parallel-plot"), clear = element("parallel-clear");
   if (!RANKED.length) return empty(holder, "no complete trial yet");
   const gaps = (i) => RANKED.some((t) => DATA.values[i][t] === null);
-  const columns = [...DATA.space.map((dimension, i) => ({ axis: axisOf(dimension), at: (t) => DATA.values[i][t], hasGaps: gaps(i) })),
-    { axis: figureOfMeritAxis(), at: (t) => T.figure_of_merit[t] }];
+  const placeOf = (i) => (DATA.space[i].categories ? (t) => (DATA.values[i][t] === null ? null : Math.round(DATA.values[i][t])) : (t) => DATA.values[i][t]);
+  const columns = [...DATA.space.map((dimension, i) => ({ axis: dimension.axis, at: placeOf(i), hasGaps: gaps(i) })),
+    { axis: DATA.y, at: (t) => T.figure_of_merit[t] }];
   const kept = columns.map(() => null); // the part of each axis that is kept, in fractions
-  const height = (f, column, value) => (value === null ? f.height - 18 : Math.min(f.height - f.bottom, Math.max(f.top, column.scale.at(value))));
+  const height = (f, column, value) => {
+    if (value === null || value < column.axis.low) return f.height - 18; // inactive, or below the range
+    return value > column.axis.high ? f.top - 11 : column.scale.at(value);
+  };
   const passes = (t) => columns.every((column, i) => {
     if (!kept[i]) return true;
-    const value = column.at(t), fraction = value === null ? -1 : column.scale.fraction(value);
+    const value = column.at(t), fraction = value === null ? -1 : Math.min(1, Math.max(0, column.scale.fraction(value)));
     return fraction >= kept[i][0] - 1e-9 && fraction <= kept[i][1] + 1e-9;
   });
   const path = (f, t) => columns.map((column, i) => [f.column(i), height(f, column, column.at(t))]);
@@ -151,6 +139,7 @@ function parallel() {
       return found;
     },
   });
+  addNote(holder, DATA.note);
   brush(figure, columns, kept, clear);
 }
 

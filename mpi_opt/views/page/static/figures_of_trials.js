@@ -2,45 +2,38 @@
 
 // The figures of merit in the order in which trials ended, and the best one so far with its uncertainty.
 function history() {
-  const holder = element("history-plot"), order = DATA.ended;
+  const holder = element("history-plot"), H = DATA.history, order = H.ended;
   if (!order.length) return empty(holder, "no trial has ended yet");
-  const steps = [];
-  order.forEach((trial, i) => {
-    const last = steps.at(-1);
-    if (RANK.has(trial) && (!last || RANK.get(trial) < RANK.get(last.trial))) steps.push({ i, trial });
-  });
   const figure = new Figure(holder, {
-    height: 340, y: figureOfMeritAxis(), x: { kind: "linear", low: -0.5, high: Math.max(order.length - 0.5, 1), title: "trials in the order of ending" },
+    height: 340, x: H.x, y: H.y,
     draw(f) {
       const c = f.context, radius = order.length > 2000 ? 1.6 : order.length > 400 ? 2.4 : 3.6;
-      const end = f.sx.at(order.length - 1);
-      steps.forEach(({ i, trial }, k) => {
-        const until = k + 1 < steps.length ? f.sx.at(steps[k + 1].i) : end, uncertainty = T.uncertainty[trial] || 0;
+      const end = f.sx.at(order.length - 1), floor = f.height - f.bottom;
+      H.best.forEach(([i, trial], k) => {
+        const until = k + 1 < H.best.length ? f.sx.at(H.best[k + 1][0]) : end, uncertainty = T.uncertainty[trial] || 0;
         const [top, bottom] = [f.sy.at(T.figure_of_merit[trial] + uncertainty), f.sy.at(T.figure_of_merit[trial] - uncertainty)];
         c.fillStyle = "rgba(11,138,92,.16)";
         c.fillRect(f.sx.at(i), top, until - f.sx.at(i), bottom - top);
       });
       order.forEach((trial, i) => {
-        const x = f.sx.at(i);
-        if (T.figure_of_merit[trial] === null) {
-          stroke(c, COLOURS.failed, [[x, f.height - f.bottom - 1], [x, f.height - f.bottom - 8]], 1.4);
-          return f.mark(x, f.height - f.bottom - 4, trial);
-        }
-        const y = Math.min(Math.max(f.sy.at(T.figure_of_merit[trial]), f.top - 3), f.height - f.bottom + 3); // outliers are at the edge
-        dot(c, T.state[trial] === "complete" ? "rgba(47,111,222,.7)" : "rgba(154,163,178,.8)", x, y, radius);
-        f.mark(x, y, trial);
+        const x = f.sx.at(i), colour = COLOURS[T.state[trial]];
+        if (T.figure_of_merit[trial] !== null) return point(f, `${colour}c0`, x, T.figure_of_merit[trial], radius, trial);
+        stroke(c, colour, [[x, floor - 1], [x, floor - 8]], 1.4);
+        f.mark(x, floor - 4, trial);
       });
       const line = [];
-      steps.forEach(({ i, trial }) => {
+      H.best.forEach(([i, trial]) => {
         if (line.length) line.push([f.sx.at(i), line.at(-1)[1]]);
         line.push([f.sx.at(i), f.sy.at(T.figure_of_merit[trial])]);
       });
       if (line.length) stroke(c, COLOURS.best, [...line, [end, line.at(-1)[1]]], 2.2);
     },
   });
+  const write = addNote(holder, H.note);
   key(holder, [["complete", COLOURS.complete], ["pruned", COLOURS.pruned], ["failed", COLOURS.failed], ["best so far", COLOURS.best]]);
   element("history-all").addEventListener("change", (event) => {
-    figure.y = figureOfMeritAxis(event.target.checked);
+    figure.y = event.target.checked ? H.whole : H.y;
+    write(event.target.checked ? H.whole_note : H.note);
     figure.render();
   });
 }
@@ -49,31 +42,26 @@ function history() {
 function front() {
   if (!DATA.front) return;
   element("front").hidden = element("front-link").hidden = false;
-  const { names, values, pareto, directions } = DATA.front;
-  const pairs = names.flatMap((_, x) => names.map((_, y) => [x, y])).filter(([x, y]) => x < y);
+  const { names, values, pareto, axes, pairs } = DATA.front;
   const choice = element("front-pair");
-  for (const [x, y] of pairs) choice.add(new Option(`${names[x]} and ${names[y]}`));
+  for (const { x, y } of pairs) choice.add(new Option(`${names[x]} and ${names[y]}`));
   const shown = values.map((_, i) => i).filter((i) => T.state[i] === "complete" && values[i]);
-  const axis = (which) => {
-    const all = shown.map((i) => values[i][which]), low = smallest(all), high = largest(all), margin = 0.05 * (high - low) || 1;
-    return { kind: "linear", low: low - margin, high: high + margin, title: `${names[which]} (${directions[which]})` };
-  };
   if (!shown.length) return empty(element("front-plot"), "no trial is complete yet");
   shown.sort((a, b) => pareto[a] - pareto[b]);
   const figure = new Figure(element("front-plot"), {
     height: 340,
     draw(f) {
-      const [x, y] = pairs[choice.selectedIndex];
+      const { x, y } = pairs[choice.selectedIndex];
       for (const i of shown) {
-        const point = [f.sx.at(values[i][x]), f.sy.at(values[i][y])];
-        dot(f.context, pareto[i] ? "rgb(11,138,92)" : "rgba(47,111,222,.45)", ...point, pareto[i] ? 4.5 : 3);
-        f.mark(...point, i);
+        point(f, pareto[i] ? "rgb(11,138,92)" : "rgba(47,111,222,.45)", f.sx.at(values[i][x]), values[i][y], pareto[i] ? 4.5 : 3, i);
       }
     },
   });
+  const write = addNote(element("front-plot"), "");
   function show() {
-    const [x, y] = pairs[choice.selectedIndex];
-    Object.assign(figure, { x: axis(x), y: axis(y) }).render();
+    const { x, y, note } = pairs[choice.selectedIndex];
+    Object.assign(figure, { x: axes[x], y: axes[y] }).render();
+    write(note);
   }
   choice.onchange = show;
   show();
@@ -86,7 +74,7 @@ function curves() {
   if (!names.length) return empty(holder, "nothing was recorded epoch by epoch");
   names.forEach((name) => choice.add(new Option(name)));
   const figure = new Figure(holder, {
-    height: 330, x: { kind: "linear", low: 0, high: 1 }, y: { kind: "linear", low: 0, high: 1 }, set: { lines: [] },
+    height: 330, set: { lines: [] },
     path(line) {
       return line.values.map((v, i) => [this.sx.at(i * this.set.stride), v === null ? null : this.sy.at(v)]).filter((p) => p[1] !== null);
     },
@@ -110,12 +98,11 @@ function curves() {
       return found;
     },
   });
+  const write = addNote(holder, "");
   const show = () => {
     figure.set = DATA.curves[choice.value];
-    const longest = largest(figure.set.lines.map((line) => line.values.length));
-    figure.x = { kind: "linear", low: 0, high: Math.max(1, (longest - 1) * figure.set.stride), title: "epoch" };
-    figure.y = { kind: "linear", low: figure.set.limits[0], high: figure.set.limits[1], title: choice.value };
-    figure.render();
+    Object.assign(figure, { x: figure.set.x, y: figure.set.y }).render();
+    write(figure.set.note);
   };
   choice.addEventListener("change", show);
   show();
@@ -123,23 +110,21 @@ function curves() {
 
 // The figures of merit of the folds of the best trials, and their aggregate.
 function folds() {
-  const holder = element("folds-plot"), n = T.number.at(-1) > 999 ? 12 : 20;
-  const chosen = RANKED.filter((t) => DATA.folds[t] && DATA.folds[t].length > 1).slice(0, n);
-  if (!chosen.length) return empty(holder, RANKED.length ? "no complete trial has results of several folds" : "no complete trial yet");
-  const all = chosen.flatMap((t) => DATA.folds[t]), low = smallest(all), high = largest(all), margin = 0.08 * (high - low || 1);
+  const holder = element("folds-plot"), { trials, values, x, y, note } = DATA.folds;
+  if (!trials.length) return empty(holder, RANKED.length ? "no complete trial has results of several folds" : "no complete trial yet");
   new Figure(holder, {
-    height: 330, x: { kind: "category", labels: chosen.map((t) => String(T.number[t])), title: "trial" },
-    y: { kind: "linear", low: low - margin, high: high + margin, title: FIGURE_OF_MERIT },
+    height: 330, x, y,
     draw(f) {
-      chosen.forEach((t, i) => {
-        const x = f.sx.at(i), aggregate = f.sy.at(T.figure_of_merit[t]), ys = DATA.folds[t].map(f.sy.at);
+      trials.forEach((t, i) => {
+        const x = f.sx.at(i), aggregate = f.sy.at(T.figure_of_merit[t]), ys = values[i].map(f.sy.at);
         stroke(f.context, COLOURS.faint, [[x, smallest(ys)], [x, largest(ys)]], 2);
-        ys.forEach((y) => dot(f.context, shade(t, 0.8), x, y, 3.6));
+        values[i].forEach((value) => point(f, shade(t, 0.8), x, value, 3.6, t));
         stroke(f.context, COLOURS.ink, [[x - 8, aggregate], [x + 8, aggregate]], 2.4);
-        [...ys, aggregate].forEach((y) => f.mark(x, y, t));
+        f.mark(x, aggregate, t);
       });
     },
   });
+  addNote(holder, note);
 }
 
 // The trials of each block against time.
@@ -147,10 +132,8 @@ function blocks() {
   const holder = element("blocks-plot"), B = DATA.blocks;
   if (!B) return empty(holder, "no trial has begun yet");
   const row = B.names.length > 40 ? 9 : B.names.length > 12 ? 16 : 26;
-  const [unit, name] = B.span > 7200 ? [3600, "h"] : B.span > 120 ? [60, "min"] : [1, "s"];
   new Figure(holder, {
-    height: 54 + row * B.names.length, x: { kind: "linear", low: 0, high: B.span / unit || 1, title: `time since ${B.began} UTC [${name}]` },
-    y: { kind: "linear", low: B.names.length, high: 0, title: "block" },
+    height: 54 + row * B.names.length, x: B.x, y: { kind: "linear", low: B.names.length, high: 0, title: "block", ticks: [] },
     drawAxes() {
       Figure.prototype.drawAxes.call(this);
       this.context.clearRect(18, 0, this.left - 19, this.height - this.bottom); // the rows have names of their own
@@ -162,22 +145,24 @@ function blocks() {
       });
     },
     draw(f) {
-      f.bars = B.bars.map(([block, trial, begin, end, outcome]) => ({
-        trial, x: f.sx.at(begin / unit), y: f.sy.at(block) + 1, width: Math.max(0.6, f.sx.at(end / unit) - f.sx.at(begin / unit)), outcome }));
+      f.bars = B.bars.map(([block, trial, begin, end, outcome, strip = 0, strips = 1]) => {
+        const x = f.sx.at(begin / B.unit), height = (row - 2) / strips; // trials of a workload system overlap
+        return { trial, outcome, x, y: f.sy.at(block) + 1 + strip * height, height, width: Math.max(0.6, f.sx.at(end / B.unit) - x) };
+      });
       for (const bar of f.bars) {
         f.context.fillStyle = COLOURS[bar.outcome];
-        f.context.fillRect(bar.x, bar.y, bar.width, row - 2);
-        if (bar.width > 4) stroke(f.context, "rgba(255,255,255,.85)", [[bar.x, bar.y], [bar.x, bar.y + row - 2]]);
-        if (bar.width > 24 && row > 20) write(f.context, String(T.number[bar.trial]), bar.x + bar.width / 2, bar.y + row / 2 - 1, "center", "#fff");
+        f.context.fillRect(bar.x, bar.y, bar.width, bar.height);
+        if (bar.width > 4) stroke(f.context, "rgba(255,255,255,.85)", [[bar.x, bar.y], [bar.x, bar.y + bar.height]]);
+        if (bar.width > 24 && bar.height > 18) write(f.context, String(T.number[bar.trial]), bar.x + bar.width / 2, bar.y + bar.height / 2, "center", "#fff");
       }
     },
     highlight(f, context, trial) {
       context.strokeStyle = COLOURS.ink;
       context.lineWidth = 2.5;
-      for (const bar of f.bars) if (bar.trial === trial) context.strokeRect(bar.x, bar.y, bar.width, row - 2);
+      for (const bar of f.bars) if (bar.trial === trial) context.strokeRect(bar.x, bar.y, bar.width, bar.height);
     },
     nearest(x, y) {
-      const bar = this.bars.findLast((b) => x >= b.x - 1 && x <= b.x + b.width + 1 && y >= b.y && y < b.y + row);
+      const bar = this.bars.findLast((b) => x >= b.x - 1 && x <= b.x + b.width + 1 && y >= b.y && y < b.y + b.height + 2);
       return bar ? bar.trial : null;
     },
   });

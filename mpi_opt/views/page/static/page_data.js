@@ -13,11 +13,16 @@ const shade = (trial, alpha) => viridis((0.92 * RANK.get(trial)) / Math.max(1, R
 // Why there is no random forest, if there is none.
 const NO_FOREST = RANKED.length < DATA.min_trials ? `fewer than ${DATA.min_trials} complete trials` : "all figures of merit are equal";
 
-// An axis for the figure of merit. Without `all`, outliers are outside of its range.
-function figureOfMeritAxis(all = false) {
-  const known = T.figure_of_merit.filter((value) => value !== null);
-  const [low, high] = all || !DATA.limits ? [smallest(known), largest(known)] : DATA.limits;
-  return { kind: "linear", low, high: high > low ? high : low + 1, title: FIGURE_OF_MERIT };
+// A line below a figure that says what the figure does not show; a function that changes it.
+function addNote(holder, text) {
+  const note = holder.appendChild(document.createElement("p"));
+  note.className = "hint outside";
+  const write = (now) => {
+    note.textContent = now;
+    note.hidden = !now;
+  };
+  write(text);
+  return write;
 }
 
 function empty(holder, text) {

@@ -59,7 +59,7 @@ function figureOfMerit(trial) {
 
 function shown(dimension, value) {
   if (value === null) return null;
-  return dimension.categories ? dimension.categories[value] : format(value);
+  return dimension.categories ? dimension.categories[Math.round(value)] : format(value);
 }
 
 for (const draw of [history, front, importance, contour, parallel, slices, curves, folds, blocks]) draw();

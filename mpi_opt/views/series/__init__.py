@@ -1,0 +1,31 @@
+"""The data of all figures: order, ranges, ticks, and points outside of a range.
+
+Computed once. `mpi_opt.views.figures` and `mpi_opt.views.page` only draw them, so that they cannot disagree.
+"""
+
+from mpi_opt.views.series.axes import curve_range, sensible_range
+from mpi_opt.views.series.curves import curves_to_draw, main_metric, mean_curves
+from mpi_opt.views.series.trials import (
+    by_end_time,
+    choose_two,
+    complete,
+    improvements,
+    local_time,
+    main_figure_name,
+    main_figures,
+)
+
+__all__ = [
+    "by_end_time",
+    "choose_two",
+    "complete",
+    "curve_range",
+    "curves_to_draw",
+    "improvements",
+    "local_time",
+    "main_figure_name",
+    "main_figures",
+    "main_metric",
+    "mean_curves",
+    "sensible_range",
+]

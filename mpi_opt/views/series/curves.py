@@ -1,0 +1,125 @@
+"""The learning curves of a study: those that are drawn, averaged over the folds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from mpi_opt.core.thinning import thinned
+from mpi_opt.store.records import CurveRecord, StudyRecord
+from mpi_opt.study.study import Study
+from mpi_opt.views.series.axes import Axis, curve_range, linear_axis, outside
+from mpi_opt.views.series.trials import complete, main_figure_name
+
+MAX_VALUES, MIN_TRIALS, MAX_TRIALS = 1_000_000, 200, 20_000
+"""A figure reads about `MAX_VALUES` values of curves, but at least `MIN_TRIALS` and at most `MAX_TRIALS` trials."""
+
+MeanCurves = dict[str, dict[int, list[float]]]
+"""Metric -> trial number -> one value per epoch."""
+
+
+N_BEST = 10
+"""The number of highlighted best trials."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The curves of one metric.
+
+    Attributes:
+        values: Trial number -> one value for each group of `stride` epochs, NaN where none is known; the best first.
+        stride: The number of epochs of a point, which has their last known value.
+        best: The numbers of the best trials with a curve, best first; at most `N_BEST`.
+        x: The axis of the epochs.
+        y: The axis of the metric, from the first to the last percentile.
+        note: How many trials and values are not in the figure, and where they are; empty if all are.
+    """
+
+    values: dict[int, list[float]]
+    stride: int
+    best: list[int]
+    x: Axis
+    y: Axis
+    note: str
+
+
+def curves_of(
+    study: Study, metric: str, means: dict[int, list[float]], *, most: int | None = None, max_points: int | None = None
+) -> Curves:
+    """The curves `means` of a metric, in a form that can be drawn.
+
+    Args:
+        study: The study.
+        metric: The name of the metric.
+        means: Trial number -> one value per epoch.
+        most: The largest number of curves; if there are more, the best and some others are kept.
+        max_points: The largest number of points per curve.
+    """
+    ranked = [trial.number for trial in complete(study) if trial.number in means]
+    known = set(ranked)
+    ordered = [*ranked, *(number for number in sorted(means) if number not in known)]
+    numbers = ordered if most is None else thinned(ordered, most)
+    longest = max(map(len, means.values()))
+    stride = 1 if max_points is None else math.ceil(longest / max_points)
+    values = {number: last_known(means[number], stride) for number in numbers}
+    every = [value for curve in values.values() for value in curve]
+    y = linear_axis(metric, curve_range(every) or (0.0, 1.0))
+    x = linear_axis("epoch", (0.0, max(1.0, stride * (math.ceil(longest / stride) - 1.0))), whole=True)
+    n_trials = sum(trial.state == "complete" for trial in study.trials)
+    parts = [f"curves of {len(values):,} of {n_trials:,} trials"] if len(values) < n_trials else []
+    return Curves(
+        values, stride, ranked[:N_BEST], x, y, "; ".join([*parts, *filter(None, [outside(y, every, "value")])])
+    )
+
+
+def last_known(values: Sequence[float], stride: int) -> list[float]:
+    """The last finite value of each group of `stride` epochs; NaN if a group has none."""
+    groups = (values[first : first + stride] for first in range(0, len(values), stride))
+    return [next((value for value in reversed(group) if math.isfinite(value)), math.nan) for group in groups]
+
+
+def points_of(values: Sequence[float], stride: int = 1) -> list[tuple[int, float]]:
+    """(epoch, value) of the epochs that have a value: a line would end at an epoch without one."""
+    return [(epoch * stride, value) for epoch, value in enumerate(values) if math.isfinite(value)]
+
+
+def curves_to_draw(study: Study) -> list[CurveRecord]:
+    """The curves of all trials.
+
+    If these have more than about `MAX_VALUES` values, only those of the best trials and of some others are read. Every
+    trial is assumed to have as many values as the best one.
+    """
+    if not study.trials:
+        return []
+    ordered = [trial.number for trial in study.ranked()]
+    n_values = sum(len(curve.values) for curve in study.curves(ordered[:1]))
+    most = min(MAX_TRIALS, max(MIN_TRIALS, MAX_VALUES // max(n_values, 1)))
+    return study.curves(None if len(ordered) <= most else thinned(ordered, most))
+
+
+def mean_curves(curves: Iterable[CurveRecord]) -> MeanCurves:
+    """The mean over the folds of each metric in each epoch; NaN where no fold has a value."""
+    gathered: dict[str, dict[int, list[list[float]]]] = {}
+    for curve in curves:
+        gathered.setdefault(curve.name, {}).setdefault(curve.number, []).append(curve.values)
+    return {name: {number: _mean(folds) for number, folds in by_trial.items()} for name, by_trial in gathered.items()}
+
+
+def main_metric(study: StudyRecord, means: MeanCurves) -> str | None:
+    """The metric whose curves are shown first: the figure of merit, else a validation metric, else any metric."""
+    wanted = main_figure_name(study)
+    if wanted in means:
+        return wanted
+    return next((name for name in means if name.startswith("val_")), next(iter(means), None))
+
+
+def _mean(folds: list[list[float]]) -> list[float]:
+    means = []
+    for epoch in range(max(map(len, folds))):
+        values = [fold[epoch] for fold in folds if epoch < len(fold) and math.isfinite(fold[epoch])]
+        total = sum(values)
+        if math.isinf(total):  # the sum overflows, the mean does not
+            total, values = sum(value / len(values) for value in values), [1.0]
+        means.append(total / len(values) if values else math.nan)
+    return means
