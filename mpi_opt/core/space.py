@@ -78,6 +78,18 @@ class Space(Mapping[str, Dimension]):
             for parent, wanted in when.items()
         )
 
+    def may_be_inactive(self, name: str, given: Mapping[str, Value]) -> bool:
+        """Whether the hyperparameter does not exist at some points that have the values `given`."""
+        for parent, wanted in (self.dimensions[name].when or {}).items():
+            dimension = self.dimensions[parent]
+            is_known = parent in given
+            if not is_known and (dimension.size == math.inf or self.may_be_inactive(parent, given)):
+                return True
+            values = (given[parent],) if is_known else dimension.all_values()
+            if not all(_is_among(value, wanted, dimension) for value in values):
+                return True
+        return False
+
     def active(self, parameters: Mapping[str, Value]) -> Parameters:
         """The active hyperparameters among `parameters`, in the order of the space."""
         kept: Parameters = {}

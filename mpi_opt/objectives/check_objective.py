@@ -11,7 +11,7 @@ from mpi_learn.settings.validation import key_in_file
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
 from mpi_opt.configuration.placeholders import references
-from mpi_opt.core.space import Space
+from mpi_opt.core.space import Parameters, Space
 from mpi_opt.errors import ConfigurationError, UserError
 from mpi_opt.objectives.training_objective import RESULT_FIGURES, TrainingObjective, in_section
 
@@ -35,6 +35,7 @@ def check_objective(configuration: StudyConfiguration, space: Space, directory: 
         configuration.training or {}, configuration.figure_of_merit, directory, n_folds=n_folds
     )
     section = key_in_file(where, "training")
+    _check_defaults(configuration, space, directory, section)
     with _errors_at(section):
         training = objective.configuration(space.centre(), where=section)
     if training.data is None:
@@ -76,9 +77,7 @@ def _check_usage(configuration: StudyConfiguration, space: Space, directory: Pat
     used = set(references(template))
     for dimension in space.values():
         used |= set(dimension.when or ())
-    models = [str(template.get("model", ""))]
-    if name := next(references(models[0]), None):
-        models = [str(model) for model in space[name].all_values()]
+    models = list(_models(configuration, space))
     for model in filter(is_function, models):
         with _errors_at(key_in_file(where, "training.model")):
             signature = signature_of(model, directory)
@@ -90,6 +89,34 @@ def _check_usage(configuration: StudyConfiguration, space: Space, directory: Pat
                 where=key_in_file(where, f"space.{name}"),
                 cure=f"write ${name} somewhere in training:, name it in {models[0]}, or remove it from the space",
             )
+
+
+def _check_defaults(configuration: StudyConfiguration, space: Space, directory: Path, section: str) -> None:
+    """Raises ConfigurationError if the model's function needs a hyperparameter that does not exist in every trial."""
+    own = (configuration.training or {}).get("parameters") or {}
+    for model, given in _models(configuration, space).items():
+        try:
+            signature = signature_of(model, directory)
+        except ConfigurationError:
+            continue  # no function, or none that exists: this is reported later
+        for argument in () if signature.is_decorated else signature.required:
+            name = next(references(own[argument]), None) if argument in own else argument
+            if name is not None and name in space and space.may_be_inactive(name, given):
+                raise ConfigurationError(
+                    f"{model} needs a value for {argument}, but the hyperparameter {name} exists only when "
+                    f"{dict(space[name].when or {})}",
+                    where=section,
+                    cure=f"give the argument a default, which is used in the other trials: def …(…, {argument}=…)",
+                )
+
+
+def _models(configuration: StudyConfiguration, space: Space) -> dict[str, Parameters]:
+    """The possible values of ``training.model``, each with the hyperparameter that selects it."""
+    model = str((configuration.training or {}).get("model", ""))
+    name = next(references(model), None)
+    if name is None or name not in space:
+        return {model: {}}
+    return {str(value): {name: value} for value in space[name].all_values()}
 
 
 @contextmanager

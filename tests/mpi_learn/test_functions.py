@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from mpi_learn.errors import ConfigurationError
+from mpi_learn.settings.component import Component, make_component
 from mpi_learn.settings.user_code import absolute_specification, load_function, signature_of
 
 SOURCE = """
@@ -281,3 +282,37 @@ def test_only_files_become_absolute(folder):
     assert absolute_specification("pack.age:f", folder) == "pack.age:f"
     assert absolute_specification("model.keras", folder) == f"{folder}/model.keras"
     assert absolute_specification("mse", folder) == "mse"
+
+
+FUNCTIONS_AND_FACTORIES = """
+def made(*arguments): return "made"
+def plain(outputs, labels): return "called"
+def with_default(outputs, labels=None): return "called"
+def with_options(outputs, labels, *, gamma=2): return "called"
+def with_rest(*arrays): return "called"
+def needs_gamma(outputs, labels, gamma): return "called"
+def factory(): return made
+def factory_with_defaults(alpha=1, gamma=2): return made
+def factory_of_gamma(gamma): return made
+def factory_by_keyword(*, gamma=2): return made
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "result"),
+    [
+        ("plain", {}, "called"),
+        ("with_default", {}, "called"),
+        ("with_options", {"gamma": 3}, "called"),
+        ("with_rest", {}, "called"),
+        ("needs_gamma", {"gamma": 3}, "called"),
+        ("factory", {}, "made"),
+        ("factory_with_defaults", {"gamma": 3}, "made"),
+        ("factory_of_gamma", {"gamma": 3}, "made"),
+        ("factory_by_keyword", {}, "made"),
+    ],
+)
+def test_a_function_is_a_factory_if_it_needs_no_argument_or_takes_too_few(folder, name, arguments, result):
+    (folder / "losses.py").write_text(FUNCTIONS_AND_FACTORIES)
+    wanted = Component.model_validate({"name": f"{folder}/losses.py:{name}"} | arguments)
+    assert make_component(wanted, 2)("outputs", "labels") == result

@@ -1,6 +1,9 @@
-"""The settings of the MPI library."""
+"""The MPI library: its settings, and a sentence if there is none."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 import pytest
 
@@ -34,3 +37,39 @@ def test_a_vector_over_tcp_does_not_wait_for_its_receiver_unless_the_user_limits
     over_tcp = [*PROTECTED, "--mca", "btl", "self,tcp", *flags]
     limit_s = patient_s(15) if is_sent else 2
     assert f"sent at once: {is_sent}" in mpirun(2, "-c", IS_SENT_AT_ONCE, str(limit_s), mpirun_flags=over_tcp).stdout
+
+
+WITHOUT_LIBRARY = """
+import sys
+from importlib import import_module
+
+class NoLibrary:
+    def find_spec(self, name, path=None, target=None):
+        if name == "mpi4py.MPI":
+            raise {error}("cannot load MPI library\\n/usr/lib/libmpi.so: cannot open shared object file")
+
+sys.meta_path.insert(0, NoLibrary())
+import_module(sys.argv.pop(1)).main()
+"""
+
+
+@pytest.mark.parametrize("error", ["ImportError", "RuntimeError"])  # of a built mpi4py, and of a wheel of mpi4py 4.1
+@pytest.mark.parametrize(
+    ("module", "command", "file"),
+    [
+        ("mpi_learn.cli.commands", "train", "model: m.py:f\ndata: {train: [a.h5], features: X, labels: y}\n"),
+        ("mpi_opt.cli.main", "search", "study: s\nobjective: m.py:f\nspace: {x: {type: real, low: 0, high: 1}}\n"),
+    ],
+)
+def test_without_an_mpi_library_programs_end_with_one_sentence(tmp_path, module, command, file, error):
+    (tmp_path / "m.py").write_text("def f(x): return x\n")
+    (tmp_path / "s.yaml").write_text(file)
+    code = WITHOUT_LIBRARY.format(error=error)
+    done = subprocess.run(
+        [sys.executable, "-c", code, module, command, "s.yaml"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    problem, cure = done.stderr.splitlines()
+    assert problem.endswith(": mpi4py finds no MPI library (cannot load MPI library)")
+    assert "module load openmpi" in cure

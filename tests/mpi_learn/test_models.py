@@ -386,13 +386,53 @@ WRONG = {
         f"{TORCH_KINDS}:two_by_two", {"energy": None, "kind": "cross_entropy"}, {"energy": ["mae"]}, BOTH[0],
         BOTH[1][1:], ModelError, r"the output energy has metrics but no label\n.*leave its metrics out",
     ),
-    "no parameters": ("torch.nn:Identity", "mse", [], (X3,), (X3,), ModelError, "leave requires_grad of some"),
+    "no parameters": (
+        "torch.nn:Identity", "mse", [], (X3,), (X3,), ModelError, r"no parameters to train\n.*leave requires_grad of",
+    ),
     "text": (
         f"{TORCH}:build_text", "mse", [], (X3,), (X3,), ModelError,
         r"the model returns str\n.*return a tensor, or a list, tuple, dict",
     ),
     "no module": (f"{TORCH}:build_nothing", "mse", [], (X3,), (X3,), ModelError, "it returned NoneType"),
 }  # fmt: skip
+
+
+UNKNOWN = {
+    "nothing": ("None", "it returned NoneType\n  → end the function with `return model`"),
+    "a class": ("torch.nn.Linear", "it returned the class torch.Linear\n  → return an object of the class: Linear(…)"),
+    "a function": ("model", "it returned function\n  → call this function"),
+    "model and optimizer": ("(torch.nn.Linear(3, 1), 0.1)", "it returned tuple\n  → return the model alone"),
+    "two models": ("[torch.nn.Linear(3, 1)] * 2", "it returned list\n  → return one model that contains the others"),
+    "weights": ("torch.nn.Linear(3, 1).state_dict()", "→ load this state dict into a module"),
+    "a learner of fastai": ("of('fastai.learner', model=torch.nn.Linear(3, 1))", "→ return its attribute model; loss"),
+    "a net of skorch": ("of('skorch.net', module=torch.nn.Linear)", "skorch.One\n  → return .initialize().module_;"),
+    "a trained net of skorch": ("of('skorch.net', module_=torch.nn.Linear(3, 1))", "→ return its attribute module_;"),
+    "a model of Keras 2": ("of('tf_keras.src.engine')", "it returned tf_keras.One\n  → build the model with Keras 3"),
+    "a network of Keras 2": ("of('archs', model=of('tf_keras.src'))", "→ build the model with Keras 3"),
+    "a module of flax": ("of('flax.linen.module')", "→ models of JAX cannot be trained here"),
+    "an estimator": ("of('sklearn.linear_model', fit=print)", "→ it has a training of its own; to train it"),
+    "an optimizer": ("torch.optim.SGD(torch.nn.Linear(3, 1).parameters())", "→ return a keras.Model or a torch.nn.Mod"),
+}  # fmt: skip
+UNKNOWN_MODEL = """
+import torch
+
+def of(module, /, **attributes):
+    built = type("One", (), {{"__module__": module}})()
+    vars(built).update(attributes)
+    return built
+
+def model():
+    return {expression}
+"""
+
+
+@pytest.mark.parametrize(("expression", "said"), UNKNOWN.values(), ids=UNKNOWN)
+def test_what_is_no_model_is_refused_with_what_to_return_instead(tmp_path, expression, said):
+    pytest.importorskip("torch")
+    (tmp_path / "m.py").write_text(UNKNOWN_MODEL.format(expression=expression))
+    with pytest.raises(ModelError) as caught:
+        made(f"{tmp_path}/m.py:model", {}, "mse", [], (X3,), (X3,))
+    assert said in str(caught.value)
 
 
 @pytest.mark.parametrize(("specification", "loss", "metrics", "x", "y", "kind", "said"), WRONG.values(), ids=WRONG)

@@ -166,10 +166,10 @@ def test_random_numbers_of_a_checkpoint_of_a_gpu_continue_on_the_cpu():
 def test_errors_that_only_a_gpu_raises_have_a_cure(monkeypatch, message, said):
     import torch
 
-    from mpi_learn.models.torch_ import torch_tensors
+    from mpi_learn.models.torch_ import torch_errors
 
     error = RuntimeError(message)
-    assert torch_tensors.cure_on_gpu(error) == ""
-    monkeypatch.setattr(torch_tensors, "device", lambda: torch.device("cuda"))
-    assert re.search(said, torch_tensors.cure_on_gpu(error))
-    assert "fewer ranks" in torch_tensors.cure_on_gpu(torch.cuda.OutOfMemoryError("CUDA out of memory"))
+    assert torch_errors.cure_on_gpu(error) == ""
+    monkeypatch.setattr(torch_errors, "device", lambda: torch.device("cuda"))
+    assert re.search(said, torch_errors.cure_on_gpu(error))
+    assert "fewer ranks" in torch_errors.cure_on_gpu(torch.cuda.OutOfMemoryError("CUDA out of memory"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -113,6 +115,45 @@ def test_the_arguments_of_every_model_among_the_categories_are_used(tmp_path):
         check_objective(configuration, configuration.search_space(), tmp_path, "")
     del configuration.space["neither"]
     check_objective(configuration, configuration.search_space(), tmp_path, "")
+
+
+FLAG = {"type": "categorical", "categories": [True, False]}
+MOMENTUM = {"type": "real", "low": 0.5, "high": 0.99}
+ONLY_WITH_NORM = "m.py:one needs a value for momentum, but the hyperparameter momentum exists only when {'norm': True}"
+
+
+@pytest.mark.parametrize(
+    ("space", "training", "problem"),
+    [
+        ({"norm": FLAG, "momentum": MOMENTUM | {"when": {"norm": True}}}, {"model": "m.py:one"}, ONLY_WITH_NORM),
+        ({"norm": FLAG, "momentum": MOMENTUM | {"when": {"norm": [True, False]}}}, {"model": "m.py:one"}, ""),
+        ({"norm": FLAG, "momentum": MOMENTUM | {"when": {"norm": True}}}, {"model": "m.py:default"}, ""),
+        (
+            {"norm": FLAG, "momentum": MOMENTUM | {"when": {"norm": True}}},
+            {"model": "m.py:one", "parameters": {"momentum": "$momentum"}},
+            ONLY_WITH_NORM,
+        ),
+        (
+            {"kind": {"type": "categorical", "categories": ["m.py:one", "m.py:none"]},
+             "norm": FLAG, "momentum": MOMENTUM | {"when": {"kind": "m.py:one"}}},
+            {"model": "$kind"},
+            "",
+        ),
+        (
+            {"norm": FLAG, "deep": FLAG | {"when": {"norm": True}}, "momentum": MOMENTUM | {"when": {"deep": True}}},
+            {"model": "m.py:one"},
+            "m.py:one needs a value for momentum, but the hyperparameter momentum exists only when {'deep': True}",
+        ),
+    ],
+)  # fmt: skip
+def test_an_argument_without_a_default_needs_a_hyperparameter_that_always_exists(tmp_path, space, training, problem):
+    functions = {"one": "norm, momentum, deep=0", "default": "norm, momentum=0.9", "none": "norm"}
+    (tmp_path / "m.py").write_text("".join(f"def {name}({text}): pass\n" for name, text in functions.items()))
+    np.savez(tmp_path / "data.npz", X=np.zeros((9, 2), np.float32), y=np.zeros(9))
+    data = {"train": ["data.npz"], "features": "X", "labels": "y", "validation_fraction": 0.2}
+    configuration = read_study({"space": space, "training": {"data": data, "loss": "mse"} | training})
+    with pytest.raises(ConfigurationError, match=re.escape(problem)) if problem else nullcontext():
+        check_objective(configuration, configuration.search_space(), tmp_path, "")
 
 
 def test_reproducible_trials_do_not_depend_on_the_number_of_blocks():

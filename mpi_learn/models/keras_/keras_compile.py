@@ -83,10 +83,11 @@ def check_loop(model: keras.Model, is_validated: bool) -> None:
     of_validation = ("evaluate", "make_test_function") if is_validated else ()
     for name in ("fit", "make_train_function", *of_validation):
         if overrides(model, name):
+            cure = "override `train_step`, `test_step` or `compute_loss`, or use `callbacks`"
+            if getattr(model, "inputs", None):  # as the tasks of keras_hub, which preprocess their data in `fit`
+                cure = "return keras.Model(model.input, model.output): the same layers, without methods of the class"
             raise ModelError(
-                f"{type(model).__name__} overrides `{name}`, which MPI Learn does not call",
-                where="model",
-                cure="override `train_step`, `test_step` or `compute_loss`, or use `callbacks`",
+                f"{type(model).__name__} overrides `{name}`, which MPI Learn does not call", where="model", cure=cure
             )
 
 

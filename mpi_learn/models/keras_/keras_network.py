@@ -75,6 +75,12 @@ class KerasNetwork:
                 where="model",
                 cure="make a layer trainable, or build the layers before you return the model; for a GAN write `gan:`",
             )
+        if any(isinstance(variable.value, tf.distribute.DistributedValues) for variable in self.model.variables):
+            raise ModelError(
+                "the model is built in the scope of a strategy of tf.distribute",
+                where="model",
+                cure="build it outside of strategy.scope(): the ranks of MPI share the work",
+            )
         check_precision(self.model, self.settings.precision)
         self.reseed()
         self.variables = list(self.model.trainable_variables)

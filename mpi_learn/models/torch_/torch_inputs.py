@@ -86,10 +86,14 @@ def _named_tensors(outputs: Any, prefix: str = "") -> list[tuple[str, torch.Tens
     if isinstance(outputs, torch.Tensor):
         return [(prefix, outputs)]
     if (parts := _parts(outputs)) is None:
+        of_part = f" in the output {prefix}" if prefix else ""
+        cure = "return a tensor, or a list, tuple, dict or dataclass of tensors"
+        if isinstance(outputs, torch.distributions.Distribution):
+            cure = "return -distribution.log_prob(x) from forward, and write a loss that returns outputs.mean()"
         raise ModelError(
-            f"expected one or several tensors, the model returns {type(outputs).__name__}",
+            f"expected one or several tensors, the model returns {type(outputs).__name__}{of_part}",
             where="model",
-            cure="return a tensor, or a list, tuple, dict or dataclass of tensors",
+            cure=cure,
         )
     start = f"{prefix}." if prefix else ""
     return [pair for name, part in parts.items() if part is not None for pair in _named_tensors(part, f"{start}{name}")]

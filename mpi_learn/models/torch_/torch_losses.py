@@ -237,7 +237,8 @@ def make_output_loss(wanted: Component, output: Shape, labels: np.ndarray) -> tu
     loss = make_loss(wanted)
     kind, rule = type(loss.module), None
     is_class_number = labels.dtype.kind in "biu" and loss.key != "categorical_crossentropy"
-    if kind in OF_CLASSES and (is_class_number or labels.shape[1:] == output[2:]):
+    has_shape_of_classes = labels.shape[1:] in (output[2:], (*output[2:], 1)) and labels.shape[1:] != output[1:]
+    if kind in OF_CLASSES and (is_class_number or has_shape_of_classes):
         rule = LabelRule(loss.key, output, class_axis=1, ignored=getattr(loss.module, "ignore_index", None))
     elif kind in LOSSES.values():
         rule = LabelRule(loss.key, output, is_elementwise=True, is_probability=kind is nn.BCELoss)

@@ -15,14 +15,14 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, named
 from mpi_learn.models.model import Model
 from mpi_learn.models.outputs import Outputs, names_in_history
+from mpi_learn.models.torch_.torch_errors import cure_of, not_taken
 from mpi_learn.models.torch_.torch_inputs import arguments_of, described, flat_outputs
 from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
 from mpi_learn.models.torch_.torch_network import TorchNetwork, least_samples, trainable_parameters
-from mpi_learn.models.torch_.torch_tensors import cure_on_gpu, fetch, on_device, split, tensors
+from mpi_learn.models.torch_.torch_tensors import fetch, on_device, split, tensors
 from mpi_learn.models.torch_.torch_total_loss import make_total_loss, metrics_of_single_outputs
 from mpi_learn.settings.component import component
 
-OF_INTEGERS = "write `data: {dtype: {NAME: float32}}` for each array of integers that the model takes as real numbers"
 FIRST_STATE = 3
 """Index of the first metric state in the sums."""
 
@@ -164,13 +164,7 @@ class TorchModel(Model):
                 raise
             except Exception as error:  # noqa: BLE001 - of the user's module
                 errors.append(error)
-        shapes = " and ".join(f"{array.shape[1:]} ({array.dtype})" for array in example.x)
-        is_mixed = has_integers and len(example.x) > 1 and "dtype" in str(errors[0])
-        raise ModelError(
-            f"the model does not take samples of shape {shapes}: {errors[0]}",
-            where="data.features",
-            cure=cure_on_gpu(errors[0]) or (OF_INTEGERS if is_mixed else ""),
-        ) from errors[0]
+        raise not_taken(errors[0], example) from errors[0]
 
     def _made_metrics(self, outputs: Outputs, example: Example) -> list[tuple[str, tuple[int, int] | None, Metric]]:
         """(key, indices of its output and label, metric) of each metric; None for all outputs and labels together.
@@ -227,7 +221,7 @@ class TorchModel(Model):
             raise
         except Exception as error:  # of the user's module, loss or metric, or a warning
             raise ModelError(
-                f"model, loss and data do not fit together: {error}", where="loss", cure=cure_on_gpu(error)
+                f"model, loss and data do not fit together: {error}", where="loss", cure=cure_of(error)
             ) from error
         if not all(map(torch.equal, state, self._loss_buffers())):
             raise ModelError(

@@ -273,10 +273,20 @@ def _check_parameters(module: torch.nn.Module) -> None:
             where="model",
             cure="call the module with a few samples in your function, before you return it",
         )
-    trainable = trainable_parameters(module)
-    if not trainable or any(parameter.dtype != torch.float32 for parameter in trainable):
-        cure = "call .float() on it before you return it" if trainable else "leave requires_grad of some of them on"
-        raise ModelError("the module needs parameters to train, all of them float32", where="model", cure=cure)
+    if not trainable_parameters(module):
+        raise ModelError(
+            "the module has no parameters to train", where="model", cure="leave requires_grad of some of them on"
+        )
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad and parameter.dtype != torch.float32:
+            cure = "call .float() on the module before you return it"
+            if parameter.is_complex():
+                cure = "make real and imaginary part two parameters of float32, and call torch.complex in forward"
+            raise ModelError(
+                f"expected parameters of float32, {name} is of {str(parameter.dtype).removeprefix('torch.')}",
+                where="model",
+                cure=cure,
+            )
     if any(parameter.is_meta for parameter in module.parameters()):
         raise ModelError(
             "the module is on the device meta, without values", where="model", cure="call .to_empty and set its values"

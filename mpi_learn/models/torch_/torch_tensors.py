@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 
 import numpy as np
@@ -74,17 +73,3 @@ def set_random_state(state: torch.Tensor) -> None:
     torch.set_rng_state(state[:-N_GPU_STATE])
     if device().type != "cpu" and state[-N_GPU_STATE:].any():
         torch.cuda.set_rng_state(state[-N_GPU_STATE:])
-
-
-def cure_on_gpu(error: Exception) -> str:
-    """What to do about an error of a user's module, loss or metric that only a GPU raises; empty for other errors."""
-    if device().type == "cpu":
-        return ""
-    if isinstance(error, torch.cuda.OutOfMemoryError):
-        return "use a smaller model or batch, or start fewer ranks for each GPU"
-    if not re.search("cuda|device", str(error), re.IGNORECASE):
-        return ""
-    return (
-        "create tensors on the device of the inputs or outputs (device=x.device), or register them in the module with "
-        "register_buffer; convert a tensor to NumPy with .cpu().numpy()"
-    )

@@ -548,3 +548,47 @@ def compiled_with_ignored_class():
     model = classes()
     model.compile(loss=keras.losses.SparseCategoricalCrossentropy(ignore_class=2))
     return model
+
+
+class Task(keras.Model):
+    """A functional model that preprocesses its data in `fit`."""
+
+    def fit(self, *arguments, **options):
+        raise AssertionError
+
+
+def task():
+    inputs = keras.Input((5,))
+    return Task(inputs, layers.Dense(1)(inputs))
+
+
+def in_a_scope():
+    import tensorflow as tf
+
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        return dense()
+
+
+@keras.saving.register_keras_serializable("conformance")
+class Oscillator(keras.Model):
+    """A physics-informed network: the residual of a differential equation is a term of the loss."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.inner, self.outer = layers.Dense(8, "tanh"), layers.Dense(1)
+
+    def call(self, t):
+        import tensorflow as tf
+
+        with tf.GradientTape() as second:
+            second.watch(t)
+            with tf.GradientTape() as first:
+                first.watch(t)
+                u = self.outer(self.inner(t))
+            du = first.gradient(u, t)
+        self.add_loss(0.1 * keras.ops.mean((second.gradient(du, t) + 0.4 * du + 4 * u) ** 2))
+        return u
+
+
+def oscillator():
+    return Oscillator()

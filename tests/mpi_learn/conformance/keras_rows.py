@@ -247,6 +247,10 @@ ROWS: dict[str, Row] = {
     "cannot be saved": row(
         "models that cannot be saved whole: their weights are", "cannot_be_saved", {"loss": "mse"}, saved=".weights.h5",
     ),
+    "derivatives": row(
+        "derivatives with respect to the inputs (physics-informed networks), in a `GradientTape`", "oscillator",
+        {"loss": "mse"}, x="z_column",
+    ),
     # refused
     "constraints": row(
         "constraints on weights with an optimizer of MPI Learn", "constrained", {"loss": "mse"},
@@ -332,6 +336,13 @@ ROWS: dict[str, Row] = {
         "class weights with several classes per sample", "segmentation", OF_CLASSES,
         {"features": "pixels", "labels": "per_pixel", "class_weight": {0: 1.0, 1: 5.0}},
         refused="expected one class per sample",
+    ),
+    "fit of a functional model": row(
+        "`fit` of a functional model, as of the tasks of keras_hub", "task", {"loss": "mse"},
+        refused="return keras.Model(model.input, model.output)",
+    ),
+    "scope of a strategy": row(
+        "variables of `tf.distribute`", "in_a_scope", {"loss": "mse"}, refused="outside of strategy.scope()",
     ),
     "float16": row("float16 with loss scaling", "half_precision", {"loss": "mse"}, refused="mixed_float16"),
     "bfloat16": row(

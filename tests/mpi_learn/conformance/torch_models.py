@@ -425,3 +425,68 @@ def graph():
 
 def scripted():
     return torch.jit.script(dense())
+
+
+class Oscillator(nn.Module):
+    """A physics-informed network: the time is the input, the residual of the differential equation an output."""
+
+    def __init__(self, is_enabled: bool):
+        super().__init__()
+        self.net, self.is_enabled = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1)), is_enabled
+
+    def forward(self, t):
+        with torch.set_grad_enabled(self.is_enabled or torch.is_grad_enabled()):
+            t = t.requires_grad_(True)
+            u = self.net(t)
+            du = torch.autograd.grad(u.sum(), t, create_graph=True)[0]
+            ddu = torch.autograd.grad(du.sum(), t, create_graph=True)[0]
+            return u, ddu + 0.4 * du + 4 * u
+
+
+def oscillator(is_enabled: bool = True):
+    return Oscillator(is_enabled)
+
+
+def of_equation(outputs, labels, weight=0.1):
+    """A loss with a default argument."""
+    u, residual = outputs
+    return ((u.squeeze(-1) - labels) ** 2).mean() + weight * (residual**2).mean()
+
+
+class ComplexWeights(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(5, 1, dtype=torch.complex64))
+
+    def forward(self, x):
+        return (x.to(torch.complex64) @ self.w).abs()
+
+
+def complex_weights():
+    return ComplexWeights()
+
+
+class Density(nn.Module):
+    """Calling it returns a distribution, as a flow of zuko, or raises an exception, as a flow of nflows."""
+
+    def __init__(self, is_of_nflows: bool):
+        super().__init__()
+        self.mean, self.is_of_nflows = nn.Parameter(torch.zeros(5)), is_of_nflows
+
+    def forward(self, x):
+        if self.is_of_nflows:
+            raise RuntimeError("Forward method cannot be called for a Distribution object.")
+        return torch.distributions.Normal(self.mean, 1.0)
+
+
+def density(is_of_nflows: bool = False):
+    return Density(is_of_nflows)
+
+
+class Misspelt(nn.Linear):
+    def forward(self, x):
+        return self.forwards(x)
+
+
+def misspelt():
+    return Misspelt(5, 1)

@@ -73,7 +73,7 @@ def predicted(model: Any, x: Any) -> list[np.ndarray]:
     with torch.no_grad():
         found = _called(model, _from_numpy(x))
     found = list(found.values()) if isinstance(found, dict) else found.logits if hasattr(found, "logits") else found
-    return [one.numpy() for one in (found if isinstance(found, list | tuple) else [found])]
+    return [one.detach().numpy() for one in (found if isinstance(found, list | tuple) else [found])]
 
 
 def _from_numpy(x: Any) -> Any:

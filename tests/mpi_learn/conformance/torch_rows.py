@@ -57,6 +57,10 @@ def accuracy(batch):
     return {"accuracy": (batch["outputs"].argmax(1) == batch["k"]).float().mean()}
 
 
+def equation(module, outputs, batch):
+    return module.of_equation(outputs, batch["y"])
+
+
 def class_weight(batch):
     return batch["w"].new_tensor([1.0, 5.0, 0.5])[batch["k"]]
 
@@ -244,6 +248,10 @@ ROWS: dict[str, Row] = {
             "MulticlassRecall": _torchmetrics("recall", b, task="multiclass", num_classes=3, average="macro"),
         },
     ),
+    "derivatives": row(
+        "derivatives with respect to the inputs (physics-informed networks), inside `torch.enable_grad`", "oscillator",
+        equation, {"loss": "$of_equation"}, x="z_column",
+    ),
     # refused
     "sum over the batch": row(
         "losses that are sums over the batch, on several ranks", "dense", mse, {"loss": "$summed"},
@@ -316,7 +324,33 @@ ROWS: dict[str, Row] = {
         {"features": "X", "labels": "one_hot"}, refused="PyTorch has no loss kl_divergence",
     ),
     "text": row("outputs that are no tensors", "speaking", mse, {"loss": "mse"}, refused="the model returns str"),
-    "double precision": row("parameters in float64", "in_double", mse, {"loss": "mse"}, refused="all of them float32"),
+    "complex numbers": row(
+        "complex parameters", "complex_weights", mse, {"loss": "mse"},
+        refused="make real and imaginary part two parameters of float32",
+    ),
+    "derivatives without enable_grad": row(
+        "derivatives in `forward` without `torch.enable_grad`", "oscillator", equation, {"loss": "$of_equation"},
+        x="z_column", parameters={"is_enabled": False}, refused="inside `with torch.enable_grad():` in forward",
+    ),
+    "distribution": row(
+        "modules that return a distribution", "density", mse, {"loss": "mse"},
+        refused="return -distribution.log_prob(x) from forward",
+    ),
+    "bare flow": row(
+        "a flow of nflows without a module around it", "density", mse, {"loss": "mse"},
+        parameters={"is_of_nflows": True}, refused="return a module whose forward returns -flow.log_prob(x)",
+    ),
+    "misspelt": row(
+        "exceptions of `forward` that no data cause", "misspelt", mse, {"loss": "mse"},
+        refused="model: calling the model with samples of shape (5,) (float32) raised AttributeError",
+    ),
+    "real class numbers": row(
+        "class numbers that are real numbers", "classes", entropy, {"loss": "cross_entropy"},
+        {"features": "X", "labels": "k_real"}, refused="class numbers must be integers, the data have float32",
+    ),
+    "double precision": row(
+        "parameters in float64", "in_double", mse, {"loss": "mse"}, refused="0.weight is of float64",
+    ),
     "no values": row(
         "parameters without values", "elsewhere", mse, {"loss": "mse"}, refused="on the device meta, without values",
     ),

@@ -1,0 +1,63 @@
+"""Sentences about exceptions that a PyTorch module raises when it is called on a few samples."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from mpi_learn.errors import ModelError
+from mpi_learn.models.example import Example
+from mpi_learn.models.torch_.torch_tensors import device
+
+OF_INTEGERS = "write `data: {dtype: {NAME: float32}}` for each array of integers that the model takes as real numbers"
+OF_FLOWS = "return a module whose forward returns -flow.log_prob(x), and write a loss that returns outputs.mean()"
+CURES = {
+    r"does not require grad and does not have a grad_fn": "gradients are off in validation: compute derivatives with "
+    "respect to inputs inside `with torch.enable_grad():` in forward, on inputs with x.requires_grad_(True)",
+    r"[Ff]orward method cannot be called for a Distribution": OF_FLOWS,  # of nflows
+    r'missing the required "forward" function': "define forward in the class",
+}
+"""A pattern in the message of an exception -> what to do. These are no errors of shapes or dtypes."""
+
+OF_SHAPES = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
+"""Exceptions that may mean that the module does not take arrays of these shapes and dtypes."""
+
+
+def not_taken(error: Exception, example: Example) -> ModelError:
+    """The error of a module that cannot be called on the example."""
+    shapes = " and ".join(f"{array.shape[1:]} ({array.dtype})" for array in example.x)
+    if (cure := _cure_by_text(error)) or not isinstance(error, OF_SHAPES):
+        text = str(error).splitlines()[0] if str(error) else ""
+        problem = f"calling the model with samples of shape {shapes} raised {type(error).__name__}: {text}"
+        return ModelError(problem, where="model", cure=cure)
+    has_integers = any(array.dtype.kind != "f" for array in example.x)
+    is_mixed = has_integers and len(example.x) > 1 and "dtype" in str(error)
+    return ModelError(
+        f"the model does not take samples of shape {shapes}: {error}",
+        where="data.features",
+        cure=cure_on_gpu(error) or (OF_INTEGERS if is_mixed else ""),
+    )
+
+
+def cure_of(error: Exception) -> str:
+    """What to do about an error of a user's module, loss or metric; empty if that is not known."""
+    return _cure_by_text(error) or cure_on_gpu(error)
+
+
+def _cure_by_text(error: Exception) -> str:
+    return next((cure for pattern, cure in CURES.items() if re.search(pattern, str(error))), "")
+
+
+def cure_on_gpu(error: Exception) -> str:
+    """What to do about an error that only a GPU raises; empty for other errors."""
+    if device().type == "cpu":
+        return ""
+    if isinstance(error, torch.cuda.OutOfMemoryError):
+        return "use a smaller model or batch, or start fewer ranks for each GPU"
+    if not re.search("cuda|device", str(error), re.IGNORECASE):
+        return ""
+    return (
+        "create tensors on the device of the inputs or outputs (device=x.device), or register them in the module with "
+        "register_buffer; convert a tensor to NumPy with .cpu().numpy()"
+    )
