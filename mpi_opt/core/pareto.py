@@ -14,6 +14,9 @@ from numpy.typing import ArrayLike
 
 from mpi_opt.core.arrays import Bools, Floats, Ints
 
+HUGE = 1e307
+"""Differences of values beyond ± `HUGE` may be infinite."""
+
 
 def dominates(one: tuple[float, ...] | float, other: tuple[float, ...] | float) -> bool:
     """Whether `one` is at least as good as `other` in every value, and better in one. Values are to be minimised."""
@@ -87,6 +90,8 @@ def crowding(values: ArrayLike) -> Floats:
     points = np.asarray(values, dtype=float)
     distance = np.zeros(len(points))
     for column in points.T:
+        if np.abs(column).max(initial=0.0) > HUGE:
+            column = 0.25 * column  # distances of finite values must be finite
         order = np.argsort(column, kind="stable")
         extent = column[order[-1]] - column[order[0]]
         distance[order[[0, -1]]] = np.inf

@@ -7,7 +7,8 @@ names that `skopt.gp_minimize` gives them. The portfolio ``gp_hedge`` is that of
 - Pending trials: each proposal comes from an `Optimizer` that received all outcomes, and the same cost for each
   pending trial (the constant liar of Ginsbourger, Le Riche and Carraro, in Computational Intelligence in Expensive
   Optimization Problems, 2010), as in ``Optimizer.ask(n_points)``.
-- Failed trials count as the largest cost so far; the model has no other means to avoid them.
+- Failed trials, and outliers (see `extremes`), count as the largest cost so far; the model has no other means to avoid
+  them.
 - Conditional hyperparameters are part of every point. An inactive one always has the middle of its range (the first of
   its categories), so that it does not distinguish two points. The model does not know that it is inactive.
 - Constraints and repetitions: if the proposal was tried before or violates a constraint, the point with the best value
@@ -45,6 +46,7 @@ from mpi_opt.strategies.points.bookkeeping import Bookkeeping
 from mpi_opt.strategies.points.options import Options, read_options
 from mpi_opt.strategies.points.sampling import Sampler
 from mpi_opt.strategies.strategy import Cost, Strategy
+from mpi_opt.strategies.surrogates.extremes import is_outlier
 
 N_CANDIDATES = 1000
 """Number of random points among which a repetition is replaced."""
@@ -180,8 +182,10 @@ class ScikitOptimize(Strategy):
         return np.asarray(function(rows, model, min(optimizer.yi), options.xi))
 
     def _observed_costs(self) -> Floats:
-        """The costs of all trials; for failed ones the largest cost so far, or the first cost if there was none."""
+        """The costs of all trials; for failed ones and outliers the largest cost so far, or the first cost."""
         costs = np.array([np.nan if cost is None else cost for cost in self._costs])
+        with np.errstate(over="ignore"):
+            costs[is_outlier(costs)] = np.nan
         first = costs[np.isfinite(costs)][0]
         largest = np.fmax.accumulate(np.concatenate([[first], costs]))[1:]
         costs = np.where(np.isnan(costs), largest, costs)

@@ -41,7 +41,7 @@ class EarlierStudyModel:
     """
 
     def __init__(self, observed: Observations, is_known: Bools, is_category: Bools) -> None:
-        observed = observed.without_penalties().succeeded()
+        observed = observed.without_extremes().succeeded().scaled()
         self._is_known, self._observed = is_known, observed.thinned(MAX_ADDED_VALUES)
         self._model: GaussianProcess | None = None
         if is_known.any() and len(observed.values) >= MIN_EARLIER and np.ptp(observed.values) > 0:

@@ -13,14 +13,8 @@ from mpi_opt.core.pareto import as_tuple
 from mpi_opt.core.trial import Measured, Proposal
 from mpi_opt.strategies.points.encoding import Encoding, GrowingArray
 from mpi_opt.strategies.strategy import Cost
+from mpi_opt.strategies.surrogates.extremes import scaled, without_extremes
 from mpi_opt.strategies.surrogates.scalarization import scalarized
-
-MAX_UNCERTAINTY = 1e100
-"""The largest uncertainty in units of the largest value. Its square is finite."""
-
-MIN_PENALTIES, MIN_OTHER_VALUES, PENALTY_GAP = 3, 5, 100.0
-"""A value is a penalty if it occurs at least `MIN_PENALTIES` times, if there are at least `MIN_OTHER_VALUES` other
-values, and if its distance from the best value is more than `PENALTY_GAP` times their range."""
 
 
 @dataclass(frozen=True)
@@ -46,20 +40,17 @@ class Observations:
         """The observations without failed trials."""
         return self._kept(np.isfinite(self.values))
 
-    def without_penalties(self) -> Observations:
-        """The observations with penalties (1e6, for example) replaced by NaN, so that they count as failed trials.
-
-        A penalty is a single value that was observed repeatedly and is much larger than all others. A model of
-        penalties and other values would mostly describe the step between the two. With several figures of merit, at
-        least one of them must have such a value, and trials with it must agree in every figure.
-        """
-        columns = self.values.reshape(len(self.values), -1)
-        is_penalty = np.any([_is_penalty(column) for column in columns.T], axis=0)
-        if not is_penalty.any() or np.ptp(columns[is_penalty], axis=0).any():
+    def without_extremes(self) -> Observations:
+        """The observations with penalties and outliers replaced by NaN, so that they count as failed trials."""
+        values = without_extremes(columns := self.values.reshape(len(self.values), -1))
+        if values is columns:
             return self
-        values = self.values.copy()
-        values[is_penalty] = math.nan
-        return Observations(self.rows, values, self.variances)
+        return Observations(self.rows, values.reshape(self.values.shape), self.variances)
+
+    def scaled(self) -> Observations:
+        """The observations of one figure of merit with values in (-1, 1)."""
+        values, uncertainties = scaled(self.values[:, None], np.sqrt(self.variances)[:, None])
+        return Observations(self.rows, values[:, 0], uncertainties[:, 0] ** 2)
 
     def thinned(self, n: int) -> Observations:
         """At most `n` observations: the n/2 best ones, and an even selection of all others. Keeps the order."""
@@ -111,48 +102,17 @@ class ObservationHistory:
         self.n_succeeded += cost is not None
 
     def observations(self) -> Observations:
-        """A copy of all observations: values scaled to (-1, 1) (see `scaled`), NaN for failed trials and penalties."""
-        values, uncertainties = scaled(self._values.rows, self._uncertainties.rows)
+        """A copy of all observations: values scaled to (-1, 1); NaN for failed trials, penalties and outliers."""
+        values, uncertainties = scaled(without_extremes(self._values.rows), self._uncertainties.rows)
         variances = uncertainties**2
         if values.shape[1] == 1:
             values, variances = values[:, 0], variances[:, 0]
-        return Observations(self._points.rows.copy(), values, variances).without_penalties()
+        return Observations(self._points.rows.copy(), values, variances)
 
     def best_rows(self) -> Floats:
         """The rows of the best eight trials, for each figure of merit: shape (m, n_dimensions)."""
         order = [np.argsort(column)[: min(8, self.n_succeeded)] for column in self._values.rows.T]
         return self._points.rows[np.concatenate(order)]
-
-
-def _is_penalty(column: Floats) -> Bools:
-    """Whether each of the values of one figure of merit, shape (n,) with NaN for failed trials, is a penalty."""
-    values = column[np.isfinite(column)]
-    largest = values.max(initial=-math.inf)
-    others = values[values < largest]
-    is_largest: Bools = column == largest
-    is_enough = is_largest.sum() >= MIN_PENALTIES and len(others) >= MIN_OTHER_VALUES
-    if is_enough and largest - others.min() > PENALTY_GAP * np.ptp(others) > 0:
-        return is_largest
-    return np.zeros_like(is_largest)
-
-
-def scaled(values: Floats, uncertainties: Floats) -> tuple[Floats, Floats]:
-    """Divides each column by a power of two, so that its largest magnitude lies in [0.5, 1).
-
-    Differences and squares of the results are finite for all finite values. Division by a power of two changes no
-    digit, so that models do not depend on it.
-
-    Args:
-        values: Shape (n, n_figures); NaN for failed trials.
-        uncertainties: Shape (n, n_figures), standard deviations.
-
-    Returns:
-        The divided values and uncertainties; uncertainties are at most `MAX_UNCERTAINTY`.
-    """
-    magnitudes = np.abs(values).max(axis=0, initial=0.0, where=np.isfinite(values))
-    exponents = np.frexp(magnitudes)[1]
-    with np.errstate(over="ignore", under="ignore"):
-        return np.ldexp(values, -exponents), np.minimum(np.ldexp(uncertainties, -exponents), MAX_UNCERTAINTY)
 
 
 def _uncertainty(cost: float) -> float:

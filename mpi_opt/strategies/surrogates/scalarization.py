@@ -17,6 +17,9 @@ AUGMENTATION = 0.05
 """The weight of the sum in addition to the largest term, as in ParEGO: with equal largest terms the smaller sum is
 better."""
 
+MIN_EXTENT = 1e-50
+"""The smallest extent of a front, of values up to 1. The square of a value in units of it is finite."""
+
 
 def drawn_weights(n_values: int, seed: int, number: int) -> Floats:
     """Weights of proposal `number`, uniformly distributed on the simplex: shape (n_values,), with the sum 1."""
@@ -27,7 +30,7 @@ def scalarized(values: Floats, variances: Floats, weights: Floats) -> tuple[Floa
     """max(w y) + 0.05 Σ w y, where each y is relative to its minimum, in units of the front's extent.
 
     Args:
-        values: Shape (n, n_values), to be minimised; a row of NaN for a failed trial.
+        values: Shape (n, n_values), to be minimised, in (-1, 1); a row of NaN for a failed trial.
         variances: Shape (n, n_values), the variance of each value.
         weights: Shape (n_values,).
 
@@ -48,4 +51,4 @@ def _scale(values: Floats) -> tuple[Floats, Floats]:
     low = values.min(axis=0)
     extent = values[is_on_front(values)].max(axis=0) - low
     extent = np.where(extent > 0, extent, np.median(values, axis=0) - low)
-    return low, np.where(extent > 0, extent, 1.0)
+    return low, np.where(extent > 0, np.maximum(extent, MIN_EXTENT), 1.0)

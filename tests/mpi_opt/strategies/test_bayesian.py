@@ -175,7 +175,7 @@ PENALISED = Observations(np.zeros((9, 1)), np.array([1e6, 3.0, 1e6, 2.0, math.na
 
 
 def test_a_repeated_value_far_above_all_others_is_a_failure():
-    found = PENALISED.without_penalties().values
+    found = PENALISED.without_extremes().values
     np.testing.assert_array_equal(found, [math.nan, 3, math.nan, 2, math.nan, 5, 4, math.nan, 2.5])
 
 
@@ -184,7 +184,7 @@ def test_a_repeated_value_far_above_all_others_is_a_failure():
 )
 def test_values_that_differ_lie_near_or_are_all_there_is_are_no_penalties(values):
     told = Observations(np.zeros((len(values), 1)), np.array(values, dtype=float), np.zeros(len(values)))
-    assert told.without_penalties() is told
+    assert told.without_extremes() is told
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_values_that_differ_lie_near_or_are_all_there_is_are_no_penalties(values
 def test_penalties_of_several_figures_of_merit_are_the_same_in_all_of_them(penalties, are_failures):
     values = np.array([[3.0, 1.0], [2.0, 2.0], [5.0, 3.0], [4.0, 4.0], [2.5, 5.0], *penalties])
     told = Observations(np.zeros((8, 1)), values, np.zeros((8, 2)))
-    assert np.isnan(told.without_penalties().values).all(axis=1).tolist() == [False] * 5 + [are_failures] * 3
+    assert np.isnan(told.without_extremes().values).all(axis=1).tolist() == [False] * 5 + [are_failures] * 3
 
 
 @pytest.mark.parametrize("n_figures", [1, 2])

@@ -1,0 +1,104 @@
+"""Values that no model can describe together with the others, and values whose squares are not finite.
+
+Users return a huge number where a trial cannot be evaluated: 1e6, 1e300 or the largest float. Any finite value is
+legal. Usual values are not changed by the functions of this module, except by powers of two.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mpi_opt.core.arrays import Bools, Floats
+
+MIN_PENALTIES, MIN_OTHER_VALUES, PENALTY_GAP = 3, 5, 100.0
+"""A value is a penalty if it occurs at least `MIN_PENALTIES` times, if there are at least `MIN_OTHER_VALUES` other
+values, and if its distance from the best value is more than `PENALTY_GAP` times their range."""
+OUTLIER_GAP = 1e12
+"""A value is an outlier if at least half of the values, and at least `MIN_OTHER_VALUES`, are better than it, and its
+distance from the best value is more than `OUTLIER_GAP` times that of each of these."""
+MIN_RELATIVE_DISTANCE = 1e-6
+"""A smaller distance, relative to the best value, counts as this one: equal values differ by errors of rounding."""
+LARGEST_DISTANCE = 1e50
+"""Values whose distance from the best one is more than this many times that of the best quarter are moved to there, so
+that the differences of the others do not vanish. The distances of usual values differ by less."""
+MAX_UNCERTAINTY = 1e100
+"""The largest uncertainty in units of the largest value. Its square is finite."""
+
+
+def without_extremes(values: Floats) -> Floats:
+    """Replaces penalties and outliers by NaN, so that they count as failed trials, and limits the other values.
+
+    A model of such values and others would mostly describe the step between the two. With several figures of merit, at
+    least one of them must be a penalty or an outlier, and trials with a penalty must agree in every figure.
+
+    Args:
+        values: Shape (n, n_figures), to be minimised; NaN for failed trials.
+
+    Returns:
+        The same shape; `values` itself if nothing changes.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        limited = np.column_stack([_limited(column) for column in values.T])
+        is_penalty = np.any([_is_penalty(column) for column in limited.T], axis=0)
+        if is_penalty.any() and (limited[is_penalty] != limited[is_penalty][0]).any():
+            is_penalty[:] = False
+        is_extreme = is_penalty | np.any([is_outlier(column) for column in limited.T], axis=0)
+        limited[is_extreme] = math.nan
+    return values if np.array_equal(limited, values, equal_nan=True) else limited
+
+
+def scaled(values: Floats, uncertainties: Floats) -> tuple[Floats, Floats]:
+    """Divides each column by a power of two, so that its largest magnitude lies in [0.5, 1).
+
+    Differences and squares of the results are finite for all finite values. Division by a power of two changes no
+    digit, so that models do not depend on it.
+
+    Args:
+        values: Shape (n, n_figures); NaN for failed trials.
+        uncertainties: Shape (n, n_figures), standard deviations.
+
+    Returns:
+        The divided values and uncertainties; uncertainties are at most `MAX_UNCERTAINTY`.
+    """
+    magnitudes = np.abs(values).max(axis=0, initial=0.0, where=np.isfinite(values))
+    exponents = np.frexp(magnitudes)[1]
+    with np.errstate(over="ignore", under="ignore"):
+        return np.ldexp(values, -exponents), np.minimum(np.ldexp(uncertainties, -exponents), MAX_UNCERTAINTY)
+
+
+def is_outlier(column: Floats) -> Bools:
+    """Whether each of the values of one figure of merit, shape (n,) with NaN for failed trials, is an outlier."""
+    values = np.sort(column[np.isfinite(column)])
+    n_better = max(MIN_OTHER_VALUES, (len(values) + 1) // 2)
+    if len(values) <= n_better:
+        return np.zeros(len(column), dtype=bool)
+    distances = values - values[0]
+    limits = OUTLIER_GAP * np.maximum(distances, MIN_RELATIVE_DISTANCE * abs(values[0]))[n_better - 1 : -1]
+    found = np.flatnonzero((distances[n_better:] > limits) & (limits > 0))
+    least = values[n_better + found[0]] if len(found) else math.inf
+    is_beyond: Bools = column >= least
+    return is_beyond
+
+
+def _is_penalty(column: Floats) -> Bools:
+    """Whether each of the values of one figure of merit, shape (n,) with NaN for failed trials, is a penalty."""
+    values = column[np.isfinite(column)]
+    largest = values.max(initial=-math.inf)
+    others = values[values < largest]
+    is_largest: Bools = column == largest
+    is_enough = is_largest.sum() >= MIN_PENALTIES and len(others) >= MIN_OTHER_VALUES
+    if is_enough and largest - others.min() > PENALTY_GAP * np.ptp(others) > 0:
+        return is_largest
+    return np.zeros_like(is_largest)
+
+
+def _limited(column: Floats) -> Floats:
+    """The values of one figure of merit, none above the limit that `LARGEST_DISTANCE` sets."""
+    values = np.sort(column[np.isfinite(column)])
+    for part in (0.25, 0.5, 0.75, 0.9):
+        if len(values) and (distance := values[int(part * (len(values) - 1))] - values[0]) > 0:
+            limited: Floats = np.minimum(column, values[0] + LARGEST_DISTANCE * distance)
+            return limited
+    return column
