@@ -35,6 +35,10 @@ from mpi_opt.worker.worker import Worker
 if TYPE_CHECKING:
     from mpi_opt.study.progress import Progress
     from mpi_opt.study.study import Study
+    from mpi_opt.views.text.progress_display import PlainProgress
+
+QUIET_INTERVAL_S = 30.0
+"""The interval between the lines of a search that was not asked for its progress, in seconds."""
 
 _BLOCK_INDICES = itertools.count()
 """Block indices. No index is used twice in the searches of one script, so that late messages are recognised."""
@@ -62,6 +66,7 @@ def search(
     transfer: str | Mapping[str, Any] | None = None,
     spares: int = 0,
     wait: bool = False,
+    progress: bool | None = None,
 ) -> Study:
     """Searches for the hyperparameters with the best figure of merit; continues the study if the store has it.
 
@@ -92,6 +97,8 @@ def search(
         transfer: The store of an earlier study to learn from, or ``{"store": …, "study": …, "best": …, "learn": …}``.
         spares: Number of ranks that wait to replace lost ones.
         wait: Whether to wait for another search that runs the study, instead of raising `UserError`.
+        progress: Whether to show the progress: a panel on a terminal and in a notebook, otherwise a line per second on
+            standard error. None is the same, but with a line per 30 seconds. False shows nothing.
 
     Returns:
         The study after the search, the same on every rank. It is not finished after a request to stop, or at a time
@@ -134,9 +141,23 @@ def search(
     check_combinations(configuration)
     world = world_communicator()
     n_ranks = 1 if world is None else world.size
-    found = run_study(Plan(configuration, Path.cwd(), FunctionObjective(objective), n_ranks, wait=wait), world)
-    assert found is not None, "every rank receives the study"
+    plan = Plan(configuration, Path.cwd(), FunctionObjective(objective), n_ranks, wait=wait)
+    display = None if progress is False or (world is not None and world.rank > 0) else _display(configuration, progress)
+    with contextlib.nullcontext() if display is None else contextlib.closing(display):
+        found = run_study(plan, world, None if display is None else lambda: display)
+        assert found is not None, "every rank receives the study"
+        if display is not None:
+            display.counts.is_finished = found.is_finished
     return found
+
+
+def _display(configuration: StudyConfiguration, progress: bool | None) -> PlainProgress:
+    """The progress display of rank 0, made in the thread that calls `search`."""
+    from mpi_opt.views.text.progress_counts import ProgressCounts
+    from mpi_opt.views.text.progress_display import LINE_INTERVAL_S, make_display
+
+    interval_s = LINE_INTERVAL_S if progress else QUIET_INTERVAL_S
+    return make_display(ProgressCounts.of(configuration), in_python=True, interval_s=interval_s)
 
 
 def _name(objective: Callable[[Trial], Any]) -> str:

@@ -36,6 +36,12 @@ def is_watched() -> bool:
     return _launcher_terminal() is not None if is_launched() else sys.stdout.isatty()
 
 
+def is_notebook() -> bool:
+    """Whether this process is the kernel of a notebook, such as Jupyter's."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
 def console_size() -> tuple[int, int]:
     """Columns and lines of the terminal; those of `DEFAULT_SIZE` for a terminal that reports 0."""
     try:

@@ -104,7 +104,7 @@ def run_search(plan: Plan, request: StopRequest) -> int:
     from mpi_opt.views.text.search_summary import search_summary
 
     configuration = plan.configuration
-    counts = ProgressCounts(configuration.search.trials, configuration.figures_of_merit().sign < 0)
+    counts = ProgressCounts.of(configuration)
     with ExitStack() as shown:
 
         def make_observer() -> PlainProgress:
@@ -200,10 +200,11 @@ def _check_one_batch(configuration: StudyConfiguration, directory: Path) -> None
 
 
 def _progress(configuration: StudyConfiguration, counts: ProgressCounts) -> PlainProgress:
-    """The progress display: a panel on a terminal, plain lines otherwise."""
-    from mpi_learn.cli.terminal import is_watched
-    from mpi_opt.views.text.progress_display import LivePanel, PlainProgress
+    """The progress display, which also records the trials elsewhere if the configuration says so."""
+    from mpi_opt.views.text.progress_display import make_display
     from mpi_opt.views.trackers import make_tracker
 
     tracker = None if configuration.track is None else make_tracker(configuration.track, configuration.study)
-    return (LivePanel if is_watched() else PlainProgress)(counts, tracker)
+    display = make_display(counts)
+    display.tracker = tracker
+    return display

@@ -136,6 +136,7 @@ def test_trackers_and_progress_show_no_password(capsys):
     progress = PlainProgress(ProgressCounts(2, maximize=False))
     progress.note(URL)
     progress.finished(0, Outcome(0, "failed", None, None, 0.1, error=URL), {})
+    progress.tick()
     printed, said = capsys.readouterr()
     assert said and printed.count("***") == 4
     assert "secret" not in said + printed

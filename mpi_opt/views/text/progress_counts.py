@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mpi_learn.cli.terminal import Trend, duration
+from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import FINISHED, Outcome, State
 from mpi_opt.study.study import Study
@@ -49,6 +50,11 @@ class ProgressCounts:
     n_ended_here: int = 0
     is_finished: bool = False
     clock: Callable[[], float] = time.monotonic
+
+    @classmethod
+    def of(cls, configuration: StudyConfiguration) -> ProgressCounts:
+        """The counts of a search that has not begun."""
+        return cls(configuration.search.trials, configuration.figures_of_merit().sign < 0)
 
     @property
     def n_blocks(self) -> int:
@@ -114,10 +120,12 @@ class ProgressCounts:
         self.trend.take(self.best)
 
     def __str__(self) -> str:
-        parts = [f"{self.n_ended}/{self.trials} trials", f"{len(self.busy)}/{self.n_blocks} blocks busy"]
+        parts = [f"{self.n_ended}/{self.trials} trials"]
+        if not self.is_finished:
+            parts.append(f"{len(self.busy)}/{self.n_blocks} {'block' if self.n_blocks == 1 else 'blocks'} busy")
         parts += [f"{n} {state}" for state in ("failed", "pruned") if (n := self.ended[state])]
         if self.best is not None:
             parts.append(f"best {self.best:.6g} (trial {self.best_number})")
-        if self.left_s is not None:
+        if self.left_s is not None and not self.is_finished:
             parts.append(f"{duration(self.left_s)} left")
         return ", ".join(parts)

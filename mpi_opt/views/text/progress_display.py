@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
-from mpi_learn.cli.terminal import console_size, duration, make_console
+from mpi_learn.cli.terminal import console_size, duration, is_notebook, is_watched, make_console
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Outcome
 from mpi_opt.errors import without_passwords
@@ -32,12 +32,46 @@ MAX_CELLS = 256
 """The largest number of blocks in the panel."""
 
 
-class PlainProgress(Progress):
-    """Prints notes and at most one trial per second, without colours, for the logs of batch systems."""
+def make_display(
+    counts: ProgressCounts, *, in_python: bool = False, interval_s: float = LINE_INTERVAL_S
+) -> PlainProgress:
+    """The progress display: a panel on a terminal and in a notebook, plain lines otherwise.
 
-    def __init__(self, counts: ProgressCounts, tracker: Tracker | None = None, stream: TextIO | None = None) -> None:
+    Args:
+        counts: The progress.
+        in_python: Whether a script of the user prints to standard output; then lines are written to standard error.
+        interval_s: The shortest interval between the lines of two trials, in seconds.
+    """
+    if in_python and is_notebook():
+        from mpi_opt.views.text.notebook_panel import NotebookPanel
+
+        return NotebookPanel(counts)
+    if is_watched():
+        return LivePanel(counts)
+    return PlainProgress(counts, stream=sys.stderr if in_python else None, interval_s=interval_s)
+
+
+class PlainProgress(Progress):
+    """Prints notes and at most one trial per interval, without colours, for the logs of batch systems.
+
+    Args:
+        counts: The progress.
+        tracker: Also records the trials.
+        stream: Where to print; default: standard output.
+        interval_s: The shortest interval between the lines of two trials, in seconds. If it is longer than
+            `LINE_INTERVAL_S`, a search that is shorter prints none.
+    """
+
+    def __init__(
+        self,
+        counts: ProgressCounts,
+        tracker: Tracker | None = None,
+        stream: TextIO | None = None,
+        interval_s: float = LINE_INTERVAL_S,
+    ) -> None:
         self.counts, self.tracker, self.stream = counts, tracker, stream or sys.stdout
-        self._written = float("-inf")
+        self._interval_s, self._line = interval_s, ""
+        self._written = float("-inf") if interval_s <= LINE_INTERVAL_S else time.monotonic()
 
     def resumed(self, study: Study) -> None:
         self.counts.resume(study)
@@ -51,11 +85,16 @@ class PlainProgress(Progress):
     def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
         self._record(block, outcome, parameters)
         now = time.monotonic()
-        if now - self._written >= LINE_INTERVAL_S:
+        if now - self._written >= self._interval_s:
             self._written = now
             what = outcome.error.splitlines()[0] if outcome.error else f"{outcome.figure_of_merit:.6g}"
-            took = duration(outcome.duration_s)
-            self._write(f"trial {outcome.number} {outcome.state}: {what} in {took}; {self.counts}")
+            self._line = f"trial {outcome.number} {outcome.state}: {what} in {duration(outcome.duration_s)}"
+
+    def tick(self) -> None:
+        """Prints the line of a trial: now its block has the next one, and counts as busy."""
+        if self._line:
+            self._write(f"{self._line}; {self.counts}")
+            self._line = ""
 
     def given_up(self, block: int) -> None:
         self.counts.lose(block)
@@ -65,6 +104,7 @@ class PlainProgress(Progress):
 
     def close(self) -> None:
         """Prints the last counts; the search has ended, or failed before its start."""
+        self.tick()
         if self.counts.has_begun:
             self._write(f"{'done' if self.counts.is_finished else 'ended'}: {self.counts}")
 
@@ -91,7 +131,6 @@ class LivePanel(PlainProgress):
 
     def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
         self._record(block, outcome, parameters)
-        self.tick()
 
     def tick(self) -> None:
         """Updates the panel, unless the last update was less than `DRAW_INTERVAL_S` ago."""

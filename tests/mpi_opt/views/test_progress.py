@@ -11,10 +11,11 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from mpi_opt import Real, search
 from mpi_opt.core.trial import Outcome
 from mpi_opt.views.text import progress_display
 from mpi_opt.views.text.progress_counts import ProgressCounts
-from mpi_opt.views.text.progress_display import LivePanel, PlainProgress, panel
+from mpi_opt.views.text.progress_display import LivePanel, PlainProgress, make_display, panel
 
 
 def ended(number: int, value: float | None = None, state: str = "complete", error: str | None = None) -> Outcome:
@@ -113,6 +114,7 @@ def test_many_short_trials_are_drawn_seldom_and_kept_in_little_memory(monkeypatc
         clock.now = number / 64
         live.started(0, number)
         live.finished(0, ended(number, 1.0 / (number + 1)), {"rate": 0.1})
+        live.tick()
     assert (time.process_time() - began) / 20_000 < 50e-6
     assert draws == [number * progress_display.DRAW_INTERVAL_S for number in range(1250)]
     assert len(live.counts.trend.values) <= 40
@@ -181,9 +183,11 @@ def test_lines_are_plain_without_a_terminal():
     lines.ready(0)
     lines.started(0, 0)
     lines.finished(0, ended(0, 0.5), {"rate": 0.1})
+    lines.started(0, 1)  # before the line is printed
+    lines.tick()
     lines.close()
     first, last = stream.getvalue().splitlines()
-    assert first.startswith("trial 0 complete: 0.5 in 1 s; 1/2 trials, 0/1 blocks busy, best 0.5 (trial 0)")
+    assert first.startswith("trial 0 complete: 0.5 in 1 s; 1/2 trials, 1/1 block busy, best 0.5 (trial 0)")
     assert last.startswith("ended: 1/2 trials")
     assert "\033" not in stream.getvalue()
 
@@ -196,3 +200,82 @@ def test_last_line_says_whether_the_study_is_finished(is_finished, word):
     lines.counts.is_finished = is_finished
     lines.close()
     assert stream.getvalue().startswith(f"{word}: 0/2 trials")
+    assert ("block busy" in stream.getvalue()) != is_finished
+
+
+def test_lines_of_a_short_search_are_only_those_of_its_end(monkeypatch, clock):
+    monkeypatch.setattr(progress_display, "time", SimpleNamespace(monotonic=clock))
+    lines = PlainProgress(ProgressCounts(9, maximize=False), stream=(stream := io.StringIO()), interval_s=30)
+    lines.ready(0)
+    for number in range(7):
+        lines.finished(0, ended(number, 0.5), {})
+        lines.tick()
+        clock.now += 10
+    lines.close()
+    shown = [line.split(":")[0] for line in stream.getvalue().splitlines()]
+    assert shown == ["trial 3 complete", "trial 6 complete", "ended"]
+
+
+@pytest.mark.parametrize(
+    ("notebook", "terminal", "in_python", "kind", "stream"),
+    [
+        (False, False, False, "PlainProgress", "stdout"),
+        (False, False, True, "PlainProgress", "stderr"),
+        (False, True, True, "LivePanel", "stdout"),
+        (True, False, True, "NotebookPanel", "stdout"),
+        (True, False, False, "PlainProgress", "stdout"),
+    ],
+)
+def test_progress_is_shown_where_the_user_looks(monkeypatch, notebook, terminal, in_python, kind, stream):
+    import sys
+
+    monkeypatch.setattr(progress_display, "is_notebook", lambda: notebook)
+    monkeypatch.setattr(progress_display, "is_watched", lambda: terminal)
+    use_ipython(monkeypatch)
+    expected = getattr(sys, stream)  # rich replaces it
+    shown = make_display(ProgressCounts(2, maximize=False), in_python=in_python)
+    assert (type(shown).__name__, shown.stream) == (kind, expected)
+    shown.close()
+
+
+def use_ipython(monkeypatch, kernel: object = None) -> list[str]:
+    """Replaces IPython by a small one; returns the pages that it shows, the last of which is visible."""
+    import sys
+
+    pages: list[str] = []
+    handle = SimpleNamespace(update=pages.append)
+    display = SimpleNamespace(HTML=str, display=lambda page, display_id: pages.append(page) or handle)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    shell = SimpleNamespace(kernel=kernel)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(display=display, get_ipython=lambda: shell))
+    return pages
+
+
+def test_notebook_shows_the_panel_in_place(monkeypatch):
+    from mpi_learn.cli.terminal import is_notebook
+
+    assert not is_notebook()
+    use_ipython(monkeypatch)
+    assert not is_notebook()  # IPython in a terminal
+    pages = use_ipython(monkeypatch, kernel=object())
+    assert is_notebook()
+    shown = make_display(ProgressCounts(2, maximize=False), in_python=True)
+    shown.ready(0)
+    shown.finished(0, ended(0, 0.25), {"rate": "<b>"})
+    shown.tick()
+    shown.close()
+    assert "<pre" in pages[-1] and "0.25" in pages[-1] and "1/2" in pages[-1]
+    assert "&lt;b&gt;" in pages[-1] and "<b>" not in pages[-1]
+
+
+@pytest.mark.parametrize("progress", [None, True, False])
+def test_search_in_python_shows_its_progress_unless_told_not_to(capsys, tmp_path, progress):
+    store = f"sqlite:///{tmp_path / 'a.db'}"
+    options = {} if progress is None else {"progress": progress}
+    search(lambda t: t.parameters["x"], space={"x": Real(0, 1)}, trials=3, strategy="random", store=store, **options)
+    out, err = capsys.readouterr()
+    assert out == ""
+    if progress is False:
+        assert "trials" not in err
+    else:
+        assert "done: 3/3 trials" in err and ("trial 0 complete" in err) == (progress is True)
