@@ -20,7 +20,7 @@ from mpi_learn.mpi.communicators import Communicator, private
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.loop import Training
 from mpi_learn.training.result import why_unsavable
-from mpi_learn.training.setup import build_model, load_dataset, make_training_batches
+from mpi_learn.training.setup import build_model, make_training_batches, open_dataset
 from mpi_learn.training.tracing import resident_bytes
 
 
@@ -42,8 +42,10 @@ def check(configuration: TrainingConfiguration, comm: Communicator, *, data: Dat
     """
     alone = {"algorithm": AllReduce(), "checkpoint": None, "trace": None}
     configuration = configuration.model_copy(update=alone)
-    dataset = load_dataset(configuration, comm, data)
-    with closing(build_model(configuration, comm, dataset)) as model:
+    with (
+        open_dataset(configuration, comm, data) as dataset,
+        closing(build_model(configuration, comm, dataset)) as model,
+    ):
         with Training(configuration, comm, dataset, model):
             pass
         return "\n".join(f"{name:<12} {text}" for name, text in _lines(configuration, dataset, model))
@@ -58,10 +60,13 @@ def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: 
         UserError: Invalid configuration, data or model; the same on every rank.
     """
     configuration = configuration.model_copy(update={"trace": None})
-    with private(comm) as own:
-        dataset = load_dataset(configuration, own, data)
-        with closing(build_model(configuration, own, dataset)) as model, Training(configuration, own, dataset, model):
-            pass
+    with (
+        private(comm) as own,
+        open_dataset(configuration, own, data) as dataset,
+        closing(build_model(configuration, own, dataset)) as model,
+        Training(configuration, own, dataset, model),
+    ):
+        pass
 
 
 def _lines(configuration: TrainingConfiguration, dataset: Dataset, model: Model) -> list[tuple[str, str]]:

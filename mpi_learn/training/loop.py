@@ -28,7 +28,7 @@ from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.training.callbacks import Callbacks
 from mpi_learn.training.checkpoints.resume import Checkpointing
 from mpi_learn.training.configuration import TrainingConfiguration
-from mpi_learn.training.result import Result, as_pair
+from mpi_learn.training.result import Result, validation_of
 from mpi_learn.training.setup import (
     check_settings,
     make_training_batches,
@@ -158,7 +158,7 @@ class Training:
             load_model=self.model.current,
             save_model=self.model.save,
             save_weights=self.model.save_weights,
-            load_validation=lambda: as_pair(dataset.take_validation(slice(None))),
+            load_validation=lambda: validation_of(dataset),
         )
 
     def _algorithm_setup(self) -> AlgorithmSetup:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.errors import SavingError
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import result_of_rank
@@ -74,8 +74,10 @@ class Result:
         return self.load_validation()
 
 
-def as_pair(samples: Samples) -> tuple[SampleArrays, SampleArrays]:
-    """Samples as (x, y): a mapping if they have names, else the only array or a tuple of arrays."""
+def validation_of(dataset: Dataset) -> tuple[SampleArrays, SampleArrays]:
+    """The validation samples as (x, y): a mapping if they have names, else the only array or a tuple of arrays."""
+    samples = dataset.take_validation(slice(None))
+    dataset.close()
     return _arrays(samples.x, samples.format.x_names), _arrays(samples.y, samples.format.y_names)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import chain
 
@@ -189,10 +191,13 @@ def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset
     return made
 
 
-def load_dataset(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset | None) -> Dataset:
+@contextmanager
+def open_dataset(
+    configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset | None
+) -> Iterator[Dataset]:
     """The samples of a training, with class weights and noise for a generator if these are configured.
 
-    Collective over `comm`.
+    Collective over `comm`. At the end of the context, the files of ``configuration.data`` are closed.
 
     Args:
         dataset: The samples; None loads those of ``configuration.data``.
@@ -200,11 +205,18 @@ def load_dataset(configuration: TrainingConfiguration, comm: Communicator, datas
     Raises:
         UserError: There are no samples, or they cannot be read.
     """
+    if dataset is not None:
+        yield _completed(configuration, comm, dataset)
+        return
+    if configuration.data is None:
+        raise ConfigurationError("this section is required", where="data", cure="say which files to train on")
+    with closing(load(configuration.data, comm, configuration.seed)) as own:
+        yield _completed(configuration, comm, own)
+
+
+def _completed(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Dataset:
+    """The samples with class weights and noise. Collective over `comm`."""
     section, gan = configuration.data, configuration.gan
-    if dataset is None:
-        if section is None:
-            raise ConfigurationError("this section is required", where="data", cure="say which files to train on")
-        dataset = load(section, comm, configuration.seed)
     if gan is not None:
         noise = Noise(configuration.seed, gan.latent, gan.turns_per_batch, is_normal=gan.noise == "normal")
         dataset = replace(dataset, noise=noise)

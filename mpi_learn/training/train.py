@@ -15,7 +15,7 @@ from mpi_learn.training.configuration import TrainingConfiguration, read_configu
 from mpi_learn.training.loop import OnBegin, OnEpoch, Progress, Training
 from mpi_learn.training.result import OnUnsavable, Result, check_saving
 from mpi_learn.training.same_code import same_code
-from mpi_learn.training.setup import build_model, load_dataset
+from mpi_learn.training.setup import build_model, open_dataset
 from mpi_learn.training.xla_choice import choose_compiler
 
 
@@ -67,12 +67,14 @@ def train(
                     where="data",
                     cure="write arrays to an HDF5 file, and name it in the configuration's section `data`",
                 )
-        with same_code(configuration, own):
-            dataset = load_dataset(configuration, own, data)
-            with closing(build_model(configuration, own, dataset)) as model:
-                choose_compiler(configuration, own, dataset, model)
-                with Training(configuration, own, dataset, model) as training:
-                    if on_unsavable is not None:
-                        check_saving(own, model, training.layout.workers[0], on_unsavable, output)
-                    training.run(on_epoch, progress, on_begin)
-                return training.result()
+        with (
+            same_code(configuration, own),
+            open_dataset(configuration, own, data) as dataset,
+            closing(build_model(configuration, own, dataset)) as model,
+        ):
+            choose_compiler(configuration, own, dataset, model)
+            with Training(configuration, own, dataset, model) as training:
+                if on_unsavable is not None:
+                    check_saving(own, model, training.layout.workers[0], on_unsavable, output)
+                training.run(on_epoch, progress, on_begin)
+            return training.result()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from weakref import WeakSet
 
 import numpy as np
 
@@ -89,12 +90,41 @@ class DataPlan:
         return self.n_samples * self.sample_bytes
 
 
+class Sources:
+    """Opens paths and URLs, and keeps the last sources.
+
+    Args:
+        copies: The copies of URLs.
+    """
+
+    def __init__(self, copies: Copies) -> None:
+        def opened(place: str) -> Source:
+            source = open_source(copies.path(place) if is_url(place) else Path(place), place)
+            self._existing.add(source)
+            return source
+
+        self._existing: WeakSet[Source] = WeakSet()
+        self._opened = lru_cache(N_OPEN)(opened)
+
+    def __call__(self, place: str) -> Source:
+        """The source of a path or URL."""
+        return self._opened(place)
+
+    def close(self) -> None:
+        """Closes the files of all sources, also of those that only a traceback refers to. Sources can open them again.
+
+        An open HDF5 file cannot be written, not even by the program that has it open.
+        """
+        for source in list(self._existing):
+            source.close()
+
+
 @contextmanager
-def opening(configuration: DataConfiguration) -> Iterator[OpenSource]:
-    """A function that opens a path or URL and caches the last sources. Copies of URLs exist inside of the context."""
+def opening(configuration: DataConfiguration) -> Iterator[Sources]:
+    """The sources of a configuration. Copies of URLs exist inside of the context; at its end, all files are closed."""
     cache = configuration.cache and Path(configuration.cache)
-    with Copies(cache or None, configuration.keep_cache) as copies:
-        yield lru_cache(N_OPEN)(lambda place: open_source(copies.path(place) if is_url(place) else Path(place), place))
+    with Copies(cache or None, configuration.keep_cache) as copies, closing(Sources(copies)) as sources:
+        yield sources
 
 
 def make_plans(configuration: DataConfiguration, opened: OpenSource) -> tuple[DataPlan, DataPlan | None]:
@@ -181,6 +211,7 @@ def _make_plan(
         first = first or found
         for reader, expected, kinds_so_far in zip(found, first, kinds, strict=True):
             _check_same(reader, expected)
+            reader.check_complete()
             kinds_so_far.append(reader.kinds)
         parts.append(_part(place, found, configuration))
     if not parts or first is None:

@@ -67,6 +67,14 @@ class Reader:
         with reading(self.source):
             return self.source.n_together(self._names)
 
+    def check_complete(self) -> None:
+        """See `Source.check_complete`, for the arrays of this reader."""
+        try:
+            with reading(self.source):
+                self.source.check_complete(self._names)
+        except DataError as error:
+            raise error.at(self.config_key) from error
+
     @property
     def why_not_streamable(self) -> str:
         """`Source.why_not_streamable` for the arrays of this reader."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from mpi_learn.data.formats.source import Description, Jagged, Source
+from mpi_learn.errors import DataError
 
 if TYPE_CHECKING:
     import h5py
@@ -27,9 +28,16 @@ class HDF5(Source):
     is_table: ClassVar[bool] = False
 
     def names(self) -> list[str]:
-        return list(self._descriptions)
+        return [*self._descriptions, *self._broken_links]
 
     def describe(self, names: Sequence[str]) -> dict[str, Description]:
+        for name in names:
+            if name in self._broken_links:
+                raise DataError(
+                    f"it is a link to {self._broken_links[name]}, which is missing",
+                    where=f"{self.place}: {name}",
+                    cure="copy the linked file to its place, or write the dataset again",
+                )
         return {name: self._descriptions[name] for name in names}
 
     def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray | Jagged]:
@@ -46,6 +54,17 @@ class HDF5(Source):
                 found[name] = _rows(array) if self._descriptions[name].is_jagged else array
         return found
 
+    def check_complete(self, names: Sequence[str]) -> None:
+        from mpi_learn.data.formats.hdf5_storage import missing_values
+
+        for name in dict.fromkeys(self._descriptions[name].record or name for name in names):
+            if missing := missing_values(self._file[name]):
+                raise DataError(missing.problem, where=f"{self.place}: {name}", cure=missing.cure)
+
+    def close(self) -> None:
+        if (file := vars(self).pop("_file", None)) is not None:
+            file.close()
+
     def n_together(self, names: Sequence[str]) -> int:
         chunks = [self._file[self._descriptions[name].record or name].chunks for name in names]
         return max((shape[0] for shape in chunks if shape), default=1)
@@ -55,13 +74,20 @@ class HDF5(Source):
         return {
             place: description
             for name, dataset in _datasets(self._file)
-            if dataset.shape
+            if dataset is not None and dataset.shape
             for place, description in _described(name, dataset)
         }
 
     @cached_property
+    def _broken_links(self) -> dict[str, str]:
+        """Name -> place to which a link without a target refers."""
+        return {
+            name: _target(self._file.get(name, getlink=True)) for name, item in _datasets(self._file) if item is None
+        }
+
+    @cached_property
     def _file(self) -> h5py.File:
-        """The open file. It stays open, since opening takes as long as reading some megabytes."""
+        """The open file. It stays open until `close`, since opening takes as long as reading some megabytes."""
         import h5py
 
         return h5py.File(self.path, locking=LOCKING)
@@ -69,8 +95,11 @@ class HDF5(Source):
 
 def _datasets(
     group: h5py.Group, prefix: str = "", outer: tuple[h5py.Group, ...] = ()
-) -> Iterator[tuple[str, h5py.Dataset]]:
-    """The datasets in a group with their names. Links to the group itself or to `outer` groups are not followed."""
+) -> Iterator[tuple[str, h5py.Dataset | None]]:
+    """The datasets in a group with their names; None for a link without a target.
+
+    Links to the group itself or to `outer` groups are not followed.
+    """
     import h5py
 
     outer = (*outer, group)
@@ -78,8 +107,12 @@ def _datasets(
         if isinstance(item, h5py.Group):
             if item not in outer:
                 yield from _datasets(item, f"{prefix}{name}/", outer)
-        elif isinstance(item, h5py.Dataset):
+        elif item is None or isinstance(item, h5py.Dataset):
             yield prefix + name, item
+
+
+def _target(link: h5py.ExternalLink | h5py.SoftLink) -> str:
+    return f"{link.path} in {link.filename}" if hasattr(link, "filename") else str(link.path)
 
 
 def _described(name: str, dataset: h5py.Dataset) -> Iterator[tuple[str, Description]]:
@@ -90,6 +123,8 @@ def _described(name: str, dataset: h5py.Dataset) -> Iterator[tuple[str, Descript
     for field, (kind, *_) in (dtype.fields or {}).items():
         yield f"{name}/{field}", Description(n, (*shape, *kind.shape), kind.base, record=name)
     if not dtype.fields:
+        if h5py.check_string_dtype(dtype) is not None:
+            dtype = np.dtype("S8")  # text of any length, which h5py reads as objects
         of_a_row = h5py.check_vlen_dtype(dtype)
         is_jagged = isinstance(of_a_row, np.dtype) and dataset.ndim == 1
         yield name, Description(n, shape, of_a_row if is_jagged else dtype, is_jagged)

@@ -34,6 +34,11 @@ class ROOT(Source):
     def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray | Jagged]:
         return {name: _as_numpy(self._branch(name).array(entry_start=start, entry_stop=stop)) for name in names}
 
+    def close(self) -> None:
+        vars(self).pop("_trees", None)
+        if (file := vars(self).pop("_file", None)) is not None:
+            file.close()
+
     def n_together(self, names: Sequence[str]) -> int:
         """The length of the longest basket, or of the longest cluster of an RNTuple."""
         lengths = [1]
@@ -62,8 +67,11 @@ class ROOT(Source):
 
     @cached_property
     def _trees(self) -> dict[str, Any]:
-        file = imported("uproot", "root").open(self.path)
-        return {name: file[name] for name in file.keys(cycle=False, filter_classname=TREES)}
+        return {name: self._file[name] for name in self._file.keys(cycle=False, filter_classname=TREES)}
+
+    @cached_property
+    def _file(self) -> Any:
+        return imported("uproot", "root").open(self.path)
 
     def _tree(self, name: str) -> Any:
         return self._trees[self._places[name][0]]

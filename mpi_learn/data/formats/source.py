@@ -63,8 +63,8 @@ class Jagged:
 class Source(ABC):
     """One file of samples. Concrete sources are final; `open_source` creates them.
 
-    A source keeps its open file and its memory until it is deleted; only a few sources exist at a time. `reading`
-    converts its exceptions to `DataError`.
+    A source keeps its file open until `close`, and its memory until it is deleted; only a few sources exist at a time.
+    `reading` converts its exceptions to `DataError`.
 
     Args:
         path: A local file.
@@ -91,6 +91,12 @@ class Source(ABC):
         Raises:
             DataError: One of `names` is not an array of samples.
         """
+
+    def check_complete(self, names: Sequence[str]) -> None:  # noqa: B027 - optional
+        """Raises DataError if values of an array are missing that `read` would replace by other values."""
+
+    def close(self) -> None:  # noqa: B027 - optional
+        """Closes the file; the next access opens it again."""
 
     def n_together(self, names: Sequence[str]) -> int:
         """The number of consecutive samples that the file stores as one piece; reading fewer is not faster."""

@@ -42,6 +42,12 @@ class Dataset:
         """The number of validation samples."""
         return _count(self.validation, self.validation_indices)
 
+    def close(self) -> None:
+        """Closes the files of streamed samples. The next access opens them again."""
+        for samples in (self.training, self.validation):
+            if isinstance(samples, StreamedSamples):
+                samples.close()
+
     def take_training(self, positions: Selection) -> Samples:
         """A copy of the training samples at `positions` in [0, n_training), as returned by `Samples.take`."""
         return self.training.take(_chosen(self.training_indices, positions))

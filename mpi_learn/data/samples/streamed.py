@@ -34,7 +34,7 @@ class StreamedSamples:
     def __init__(self, plan: DataPlan, configuration: DataConfiguration) -> None:
         self.plan, self.window_bytes = plan, configuration.window_bytes
         stack = ExitStack()
-        opened = stack.enter_context(opening(configuration))
+        opened = self._opened = stack.enter_context(opening(configuration))
         weakref.finalize(self, stack.close)
         self._readers = lru_cache(N_OPEN)(lambda place: readers(opened(place), configuration, plan.requests))
         self._lock = threading.Lock()
@@ -43,6 +43,11 @@ class StreamedSamples:
 
     def __len__(self) -> int:
         return self.plan.n_samples
+
+    def close(self) -> None:
+        """Closes the files. The next read opens them again."""
+        with self._lock:
+            self._opened.close()
 
     @property
     def window_samples(self) -> int:
