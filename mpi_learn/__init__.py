@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mpi_learn.job import process_exit  # noqa: F401 - registers its exit handler before those of user code
+
 if TYPE_CHECKING:
     from mpi_learn.training.check import rehearse
     from mpi_learn.training.configuration import read_configuration

@@ -18,9 +18,10 @@ from mpi_learn.cli.error_report import reported
 from mpi_learn.cli.program_options import program_options
 from mpi_learn.cli.terminal import replace_missing_characters
 from mpi_learn.errors import ConfigurationError, UserError
+from mpi_learn.job import process_exit
 from mpi_learn.job.exit_status import FINISHED, LaunchMode
 from mpi_learn.job.launch import Launch, launch, start_limit, without_n
-from mpi_learn.job.launchers import check_allocation, check_world, launched_rank
+from mpi_learn.job.launchers import check_allocation, check_world, is_launched, launched_rank
 from mpi_learn.job.stop_request import StopRequest
 
 if TYPE_CHECKING:
@@ -309,7 +310,10 @@ def main(arguments: list[str] | None = None) -> None:
     words = without_debug(arguments)
     command = partial(app, [*words, *([DEBUG] if DEBUG in arguments else [])], prog_name="mpi-learn")
     if words[:1] == ["train"]:
-        sys.exit(_run_training(command, arguments))
+        status = _run_training(command, arguments)
+        if is_launched():
+            process_exit.limit_end(launched_rank(), status)
+        sys.exit(status)
     command()  # ends the process
 
 

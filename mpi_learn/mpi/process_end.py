@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
+from mpi_learn.job import process_exit
 from mpi_learn.mpi.library import MPI
 from mpi_learn.mpi.lost_ranks import is_protected
 from mpi_learn.mpi.messaging import receive
@@ -30,12 +31,14 @@ def skip_finalize(world: MPI.Comm, reachable: Sequence[int] = ()) -> None:
     Without protection (`is_protected`), ``mpirun`` counts such a process as failed. Rank 0 therefore waits until the
     other ranks have reached their end, and ends the job with ``MPI_Abort``, which returns its status.
 
+    Exit handlers and child processes of user code end first (`mpi_learn.job.process_exit`).
+
     Args:
         reachable: On rank 0: the ranks that call this function as well.
     """
     global skips_finalize
     skips_finalize = True
-    atexit.register(_leave, world, reachable)
+    process_exit.leave = partial(_leave, world, reachable)
 
 
 def _leave(world: MPI.Comm, reachable: Sequence[int]) -> None:

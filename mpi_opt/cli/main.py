@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpi_learn.cli.debug_option import DEBUG, without_debug
 from mpi_learn.cli.terminal import replace_missing_characters
+from mpi_learn.job import process_exit
 from mpi_learn.job.exit_status import FAILED, FINISHED, INTERRUPTED, INVALID, LaunchMode
 from mpi_learn.job.launch import Launch, launch, start_limit
 from mpi_learn.job.launchers import is_launched, launched_rank
@@ -40,6 +41,8 @@ def main(arguments: list[str] | None = None) -> None:
         status = mode.report(_search_everywhere(arguments, request), rank)
         if "mpi_learn.mpi.process_end" in sys.modules:
             setattr(sys.modules["mpi_learn.mpi.process_end"], "exit_status", status)  # noqa: B010 - not imported here
+        if is_launched():
+            process_exit.limit_end(rank, status)
         sys.exit(status)
 
 

@@ -30,6 +30,7 @@ import threading
 import time
 from typing import Any, NoReturn
 
+from mpi_learn.job import process_exit
 from mpi_learn.job.exit_status import UNFINISHED
 from mpi_learn.mpi import communicators, lost_ranks, process_end
 from mpi_learn.mpi.communicators import Communicator
@@ -248,8 +249,9 @@ def _with_text(kind: type[Exception], why: str) -> type[Exception]:
 
 
 def end_process(why: str) -> NoReturn:
-    """Ends this process by a signal, which the other ranks detect as a death."""
+    """Ends this process by a signal, which the other ranks detect as a death; its child processes end first."""
     _print_reason(why)
+    process_exit.kill_children()
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("the process is still alive after SIGKILL")
 
@@ -260,6 +262,7 @@ def end_unfinished(why: str) -> NoReturn:
     ``mpirun`` returns that status. With protection, it would return 0 if all ranks ended by signals.
     """
     _print_reason(why)
+    process_exit.kill_children()
     os._exit(UNFINISHED)
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import ctypes
+import multiprocessing
 import os
 import random
 import signal
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -185,3 +189,25 @@ def accuracy_and_cost(trial) -> dict[str, float]:
 def one_of_two(trial) -> float:
     """Returns one of two figures of merit."""
     return 1.0
+
+
+def lingering(trial) -> float:
+    """The first trial of each rank leaves an exit handler, a folder and a child; some leave more, which never ends."""
+    rank = MPI.COMM_WORLD.rank
+    if _first_time(f"began-{rank}"):
+        folders.append(tempfile.TemporaryDirectory(prefix="folder-", dir="."))
+        atexit.register(Path(f"handled-{rank}").touch)
+        forking = multiprocessing.get_context("fork")
+        children = [forking.Process(target=time.sleep, args=(1000,), daemon=True)]
+        if rank == 2:
+            threading.Thread(target=time.sleep, args=(1000,), name="endless").start()
+        if rank == 3:
+            children.append(forking.Process(target=time.sleep, args=(1000,)))
+        for child in children:
+            child.start()
+            Path(f"child-{child.pid}").touch()
+    time.sleep(0.2)
+    return trial.parameters["x"]
+
+
+folders: list[tempfile.TemporaryDirectory] = []

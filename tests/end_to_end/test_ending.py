@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -184,3 +185,78 @@ def test_a_time_limit_ends_the_search_in_order(space_file, query, tmp_path):
     assert done.returncode == 75, done.stderr
     assert "after the time limit" in done.stdout
     assert query("SELECT count(*) FROM trials WHERE state = 'running'") == [(0,)]
+
+
+LINGERING = (
+    "import multiprocessing.util, logging; from mpi_learn.job import process_exit; process_exit.GRACE_S = 2.0; "
+    "from mpi_opt.cli.main import main; main()"
+)
+"""A program that is ``mpi-opt``, with modules that register exit handlers before it, and a short time for its end."""
+
+
+def still_alive(processes: list[int]) -> list[int]:
+    """Those of `processes` that do not end within seconds. They are killed."""
+
+    def alive() -> list[int]:
+        found = []
+        for pid in processes:
+            with suppress(OSError):
+                if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                    found.append(pid)
+        return found
+
+    until = time.monotonic() + patient_s(2)
+    while alive() and time.monotonic() < until:
+        time.sleep(0.05)
+    left = alive()
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    return left
+
+
+@pytest.mark.parametrize("flags", [PROTECTED, ["--oversubscribe"]], ids=["protected", "unprotected"])
+def test_threads_handlers_and_children_of_user_code_end_before_their_rank(flags, space_file, query, tmp_path):
+    done = mpirun(4, "-c", LINGERING, "search", str(space_file("lingering")), cwd=tmp_path, mpirun_flags=flags)
+    children = [int(path.name.partition("-")[2]) for path in tmp_path.glob("child-*")]
+    alive = still_alive(children)
+    assert query("SELECT kind FROM events") == [("study_finished",)]
+    assert sorted(path.name for path in tmp_path.glob("handled-*")) == ["handled-1", "handled-2", "handled-3"]
+    assert not list(tmp_path.glob("folder-*"))
+    assert len(children) == 4
+    assert not alive
+    logs = {path.stem: path.read_text() for path in (tmp_path / "test.logs").iterdir()}
+    assert logs["rank-0001"] == ""
+    assert "rank 2 ends: threads of user code still run 2 s after the program has ended: endless" in logs["rank-0002"]
+    assert "rank 3 ends: exit handlers or child processes of user code take longer than 2 s" in logs["rank-0003"]
+    if flags == PROTECTED:  # without protection, mpirun reports a rank that ends without MPI_Finalize
+        assert done.returncode == 0, done.stderr
+
+
+SCRIPT = """
+import atexit, multiprocessing.util, os, signal, weakref
+weakref.finalize(atexit, print)  # the first one registers the exit handler of all
+from pathlib import Path
+from mpi4py import MPI
+import mpi_opt
+from tests.end_to_end.objectives import lingering
+
+atexit.register(Path(f"early-{MPI.COMM_WORLD.rank}").touch)
+
+def objective(trial):
+    if MPI.COMM_WORLD.rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return lingering(trial)
+
+space = {"x": mpi_opt.Real(0, 2)}
+mpi_opt.search(objective, space=space, trials=4, strategy="random", store="sqlite:///test.db", study="test")
+"""
+
+
+def test_a_script_that_has_lost_a_rank_runs_its_exit_handlers(tmp_path):
+    """The ranks end without ``MPI_Finalize``."""
+    done = mpirun(3, "-c", SCRIPT, cwd=tmp_path, env={"PYTHONPATH": str(Path(__file__).parents[2])})
+    assert done.returncode == 0, done.stderr
+    found = sorted(path.name for path in tmp_path.iterdir() if path.name.partition("-")[0] in ("early", "handled"))
+    assert found == ["early-0", "early-1", "handled-1"]
+    assert not list(tmp_path.glob("folder-*"))
+    assert not still_alive([int(path.name.partition("-")[2]) for path in tmp_path.glob("child-*")])
