@@ -59,3 +59,25 @@ def test_callbacks_read_the_rate_of_the_first_step_of_an_epoch(has_optimizer):
         rate.per_step(0.5, options.schedule, 100, is_settable=True)
         rate.per_step(0.25, Schedule(), 3, is_settable=False)
     assert [rate.at_start_of(epoch) for epoch in (0, 1, 4, 5, 9)] == pytest.approx([0.001, 0.101, 0.401, 0.5, 0.5])
+
+
+def settable(**options):
+    """A rate that callbacks can set, and the rate of each step."""
+    options = Sgd(learning_rate=0.5, **options)
+    rate = LearningRate(options, 10, n_workers=1, history=dict, delay=0, also_fixed_by="", n_steps=10)
+    return rate, rate.per_step(0.5, options.schedule, 10, is_settable=True)
+
+
+@pytest.mark.parametrize("chosen", [0.0, 0.25, 0.5])
+def test_the_rate_that_a_callback_sets_is_used_also_if_it_is_zero(chosen):
+    rate, per_step = settable()
+    assert (per_step(0), rate.at_start_of(0)) == (0.5, 0.5)
+    rate.chosen = chosen
+    assert (per_step(3), per_step(99), rate.at_start_of(4)) == (chosen, chosen, chosen)
+
+
+def test_callbacks_cannot_set_a_rate_that_a_schedule_or_a_warm_up_determines():
+    reason = "optimizer.schedule determines it"
+    assert settable()[0].fixed_by == ""
+    assert settable(schedule=Schedule(name="cosine"))[0].fixed_by == reason
+    assert settable(schedule=Schedule(warmup_epochs=2))[0].fixed_by == reason

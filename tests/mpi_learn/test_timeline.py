@@ -13,7 +13,16 @@ from typer.testing import CliRunner
 from mpi_learn.cli.commands import app
 from mpi_learn.errors import DataError
 from mpi_learn.training import tracing
-from mpi_learn.training.tracing import COMMUNICATION, COMPUTE, Monitor, RankTrace, chrome_trace, read_traces, summary
+from mpi_learn.training.tracing import (
+    COMMUNICATION,
+    COMPUTE,
+    DATA,
+    Monitor,
+    RankTrace,
+    chrome_trace,
+    read_traces,
+    summary,
+)
 from tests.mpi_learn.configurations_for_tests import NUMBERS
 from tests.mpi_learn.models_for_tests import line
 
@@ -34,6 +43,9 @@ def test_training_leaves_a_timeline_of_every_step(traces):
     names = [event[0] for event in trace.events]
     assert (trace.rank, trace.role) == (0, "worker")
     assert [names.count(name) for name in ("batch", "gradient", "exchange", "update", "validation")] == [20] * 4 + [2]
+    expected = {"batch": DATA, "gradient": COMPUTE, "update": COMPUTE, "validation": COMPUTE}
+    expected |= {"exchange": COMMUNICATION, "synchronize": COMMUNICATION}
+    assert {event[:2] for event in trace.events} == expected.items()
     seconds = trace.seconds()
     assert all(value >= 0 for value in seconds.values())
     assert seconds[COMPUTE] > seconds[COMMUNICATION]
@@ -53,6 +65,19 @@ def test_merged_trace_has_a_row_for_every_rank_and_starts_at_zero():
     assert [(event["pid"], event["tid"]) for event in events] == [(0, 0), (0, 1), (1, 2), (1, 3)]
     assert events[0]["ts"] == 0
     assert len(summary(traces).splitlines()) == 5
+
+
+def test_the_summary_has_seconds_and_fractions_of_each_kind_for_each_rank():
+    second = 1_000_000_000
+    worker = [("batch", "data", 0, second), ("gradient", "compute", second, 6 * second),
+              ("exchange", "communication", 8 * second, 2 * second)]  # fmt: skip
+    master = [("serve", "idle", 0, 3 * second), ("update", "compute", 3 * second, second)]
+    head, *rows = summary([RankTrace(0, "a", "master", master), RankTrace(12, "b", "worker", worker)]).splitlines()
+    assert head.split() == ["rank", "role", "compute", "communication", "data", "idle"]
+    assert [" ".join(row.split()) for row in rows] == [
+        "0 master 1.000 s 25.0 % 0.000 s 0.0 % 0.000 s 0.0 % 3.000 s 75.0 %",
+        "12 worker 6.000 s 60.0 % 2.000 s 20.0 % 1.000 s 10.0 % 1.000 s 10.0 %",
+    ]
 
 
 def test_command_writes_the_trace_and_prints_the_summary(traces, tmp_path):

@@ -301,7 +301,8 @@ def test_workers_of_a_resumed_training_are_compiled_as_before(build, tmp_path):
 
         def make(rank):
             model = LinearModel(rank)
-            model.can_use_xla, model.uses_xla, model.compile_step = True, uses_xla, chosen.append
+            model.can_use_xla, model.compile_step = True, chosen.append
+            model.uses_xla = uses_xla and rank > 0
             return model
 
         build(make)
@@ -366,6 +367,16 @@ def test_a_timeline_is_written_during_an_epoch_and_after_a_failure(build, monkey
     names = [event[0] for event in trace.events]
     assert [names.count(name) for name in ("gradient", "exchange", "update")] == [last_step + 1, last_step, last_step]
     assert (lengths[-1] > 1) == (last_step > 1)
+
+
+def test_a_timeline_has_the_ranks_of_the_last_training_only(build, tmp_path):
+    build(LinearModel)
+    roles = []
+    for n_ranks, algorithm in ((3, "downpour"), (2, "allreduce")):
+        changes = {"epochs": 1, "trace": str(tmp_path), "algorithm": algorithm}
+        run_ranks(n_ranks, lambda comm, changes=changes: train(configured(**changes), comm, data=dataset()))
+        roles.append([(trace.rank, trace.role) for trace in tracing.read_traces(tmp_path)])
+    assert roles == [[(0, "master"), (1, "worker"), (2, "worker")], [(0, "worker"), (1, "worker")]]
 
 
 def test_an_unfinished_line_of_a_timeline_is_left_out(tmp_path):

@@ -80,3 +80,17 @@ def test_history_has_a_value_for_each_epoch():
     assert len(history) == 3
     np.testing.assert_array_equal(history.columns["a"], [1, 2, NAN])
     np.testing.assert_array_equal(history.columns["b"], [NAN, 3, 4])
+
+
+def test_values_that_come_after_their_epoch_keep_all_columns_equally_long():
+    """A validation in a thread ends during the next epoch."""
+    history = History()
+    for epoch in range(3):
+        history.append({"loss": float(epoch)})
+    history.replace(1, {"val_loss": 5.0, "loss": 7.0})
+    history.replace(0, {"val_loss": 4.0})
+    assert {name: len(column) for name, column in history.columns.items()} == {"loss": 3, "val_loss": 3}
+    np.testing.assert_array_equal(history.columns["loss"], [0, 7, 2])
+    np.testing.assert_array_equal(history.columns["val_loss"], [4, 5, NAN])
+    history.append({"loss": 3.0, "val_loss": 6.0})
+    np.testing.assert_array_equal(history.columns["val_loss"], [4, 5, NAN, 6])

@@ -80,6 +80,7 @@ class ListedStore:
         pass
 
     def event(self, study_id: int, kind: str, detail: str) -> None:
+        assert detail, f"an event without details: {kind}"
         self.events.append(kind)
         self.details.append(detail)
 

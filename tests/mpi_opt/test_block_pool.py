@@ -38,6 +38,14 @@ def test_an_idle_block_that_is_disbanded_is_not_idle(pool):
     assert pool.link.called == [(1, "Disband"), (2, "Disband")]
 
 
+@pytest.mark.parametrize(("order", "disbanded", "idle"), [((0, 1), 0, [1]), ((0, 1), 1, [0]), ((1, 0), 0, [1])])
+def test_of_several_idle_blocks_the_one_that_is_disbanded_is_no_longer_idle(pool, order, disbanded, idle):
+    for block in order:
+        pool.mark_ready(Ready(block, "host"))
+    pool.disband(disbanded)
+    assert pool.idle == idle
+
+
 @pytest.mark.parametrize(("events", "is_retired"), [("bbb", True), ("bbrb", False), ("rbbb", True)])
 def test_ranks_are_retired_after_three_consecutive_blocks_that_could_not_be_formed(pool, events, is_retired):
     """b: the block is broken; r: it is ready."""

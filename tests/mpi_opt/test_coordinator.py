@@ -263,7 +263,7 @@ def test_a_continued_study_keeps_its_trials_and_first_repeats_those_that_were_ru
     assert [(start.proposal.number, start.attempt) for start in store.started] == [(1, 2), (3, 3), (4, 1), (5, 1)]
     assert store.requeued == [1]
     assert strategy.told[:2] == [(0, 4.0), (2, Failed("lost"))]
-    assert "study_resumed" in store.events
+    assert dict(zip(store.events, store.details, strict=True))["study_resumed"] == "2 finished, 2 queued"
 
 
 def test_a_trial_that_a_workload_system_runs_is_not_run_by_the_search():
@@ -709,6 +709,31 @@ def test_a_search_that_no_longer_owns_its_study_records_no_lost_rank_and_queues_
     with pytest.raises(StudyOwnedError):
         Coordinator(pool, ListedStrategy(), store, 1, settings).run()
     assert store.requeued == store.events == []
+
+
+def test_a_search_that_was_taken_over_ends_although_it_has_nothing_to_write():
+    """All its blocks are busy for hours."""
+
+    class Busy(ScriptedLink):
+        n_waits = 0
+
+        def receive(self, timeout_s, is_interrupted):
+            if self.waiting:
+                return super().receive(timeout_s, is_interrupted)
+            self.n_waits += 1
+            assert self.n_waits < 5, "the search continues"
+            return []
+
+    def check_lease() -> None:
+        if store.started:
+            raise StudyOwnedError("another search has taken the study over")
+
+    store = ListedStore()
+    pool = BlockPool(link := Busy(squares), BlockMembership.of(BlockLayout(3, 1)))
+    settings = SearchSettings(SearchLimits(6), check_lease=check_lease)
+    with pytest.raises(StudyOwnedError):
+        Coordinator(pool, ListedStrategy(), store, 1, settings).run()
+    assert link.n_waits == 1
 
 
 class Unreachable(ScriptedLink):

@@ -165,6 +165,10 @@ def test_targets_that_do_not_go_with_the_figures_are_refused():
     assert read_target(0.9, FiguresOfMerit()) == (0.9,)
     with pytest.raises(ConfigurationError, match="a target for each of accuracy, seconds; found 1"):
         read_target(0.9, TWO)
+    with pytest.raises(ConfigurationError, match="a target for each of accuracy, seconds; found 3"):
+        read_target([0.9, None, 0.1], TWO)
+    with pytest.raises(ConfigurationError, match="found 2"):
+        read_target([0.9, None], FiguresOfMerit())
 
 
 @pytest.mark.parametrize("value", [0, -1.5, 10**300, np.float32(2.0), np.int64(3)])

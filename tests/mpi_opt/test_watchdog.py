@@ -92,6 +92,22 @@ def test_a_process_ends_even_if_it_cannot_write_a_message():
     assert done.returncode == -signal.SIGKILL
 
 
+@pytest.mark.parametrize(("end", "status"), [("end_process", -signal.SIGKILL), ("end_unfinished", 75)])
+def test_a_process_ends_at_once_whatever_its_user_code_catches_or_still_runs(end, status):
+    """Also from another thread, and although a thread of the user never ends."""
+    program = f"""
+import threading, time
+from mpi_opt.worker.watchdog import {end}
+threading.Thread(target=time.sleep, args=(60,)).start()
+try:
+    {end}("rank 0 was lost")
+except BaseException as error:
+    print("caught", repr(error))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=50)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", "rank ends: rank 0 was lost\n")
+
+
 @pytest.mark.parametrize("message", [Disband(3), EndProcess()])
 def test_a_trial_whose_block_is_given_up_is_ended(message, watchdog, coordinator):
     coordinator.send(0, Join(3, (0,)))

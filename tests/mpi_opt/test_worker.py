@@ -6,11 +6,12 @@ from collections import deque
 
 from mpi4py import MPI
 
+from mpi_learn.mpi import lost_ranks
 from mpi_opt.core.objective import TrialSettings
 from mpi_opt.core.trial import Outcome, Proposal, Trial
 from mpi_opt.messages.link import WorkerLink
-from mpi_opt.messages.messages import STOP, TO_RANK, Assignment, Dismissal, Join, Stop
-from mpi_opt.worker.watchdog import Watchdog
+from mpi_opt.messages.messages import STOP, TO_RANK, Assignment, Broken, Dismissal, Join, LeftBlock, Ready, Stop
+from mpi_opt.worker.watchdog import Disbanded, Watchdog
 from mpi_opt.worker.worker import LinkReporter, Worker
 
 
@@ -21,7 +22,7 @@ class FilledLink(WorkerLink):
 
     def __init__(self, *to_rank, stops=()) -> None:
         self.arrived = {TO_RANK: deque(to_rank), STOP: deque(map(Stop, stops))}
-        self.sent = []
+        self.sent, self.broken = [], False
 
     def send(self, message) -> None:
         self.sent.append(message)
@@ -33,6 +34,8 @@ class FilledLink(WorkerLink):
         return self.arrived[TO_RANK].popleft()
 
     def form_block(self, join, meanwhile):
+        if self.broken:
+            raise lost_ranks.RankLost("rank 2")
         return MPI.COMM_SELF
 
 
@@ -64,3 +67,47 @@ def test_a_trial_that_was_stopped_remains_stopped():
     assert not trial.should_stop()  # the message was for another trial
     link.arrived[STOP].append(Stop(5))
     assert [trial.should_stop() for _ in range(3)] == [True, True, True]
+
+
+def test_stops_of_several_trials_are_read_at_once():
+    """A stop of another trial that arrived before delays the stop of this one by no report."""
+    reporter = LinkReporter(FilledLink(stops=[3, 4, 5, 6]))
+    assert reporter.is_stopped(5)
+    assert not reporter.is_stopped(6), "all of them are read"
+
+
+def served(link: FilledLink) -> list[type]:
+    """The types of the messages that a rank sends until `serve` returns; it fails if the rank waits for another one."""
+    Worker(link, Watchdog(link, may_end_process=False), Steps(), TrialSettings(0)).serve()
+    assert not link.arrived[TO_RANK], "messages are left"
+    return [type(message) for message in link.sent if type(message) in (Ready, Outcome, Broken, LeftBlock)]
+
+
+def test_a_dismissal_ends_a_rank_wherever_it_waits():
+    """Before its first block, as the leader of one, and in a block that could not be formed."""
+    join, trial, end = Join(1, (1,)), Assignment(Proposal(5, {})), Dismissal()
+    assert served(FilledLink(end)) == []
+    assert served(FilledLink(join, end)) == [Ready]
+    assert served(FilledLink(join, trial, trial, end)) == [Ready, Outcome, Outcome]
+    broken = FilledLink(join, end)
+    broken.broken = True
+    assert served(broken) == [Broken]
+
+
+def test_a_rank_whose_block_was_disbanded_serves_in_the_next_one(monkeypatch):
+    link = FilledLink(
+        Join(1, (1,)), Assignment(Proposal(5, {})), Join(2, (1,)), Assignment(Proposal(5, {})), Dismissal()
+    )
+    checks = iter([None, Disbanded("block 1 is disbanded")])
+
+    def receive(meanwhile):
+        meanwhile()
+        return link.arrived[TO_RANK].popleft()
+
+    def check(watchdog, block):
+        if block == 1 and (error := next(checks, None)):
+            raise error
+
+    link.receive = receive
+    monkeypatch.setattr(Watchdog, "check", check)
+    assert served(link) == [Ready, LeftBlock, Ready, Outcome]

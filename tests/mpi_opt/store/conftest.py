@@ -6,12 +6,14 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mpi_opt.store import Store
+from mpi_opt.store.records import LeaseRecord
 
 
 def _programs() -> Path | None:
@@ -63,9 +65,25 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def store(url: str) -> Iterator[Store]:
-    """An empty store of each kind, open."""
-    with Store.open(url) as opened:
+    """An empty store of each kind, open. Its queries are those of another process, unless it is in memory."""
+    with (ReadElsewhere if url != "sqlite://" else Store).open(url) as opened:
         yield opened
+
+
+class ReadElsewhere(Store):
+    """Opens the database anew for each query: changes that a call has not committed are not seen."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.leases.read = self._read_lease
+
+    def _read_lease(self, study_id: int) -> LeaseRecord | None:
+        with Store.open(self.address, read_only=True) as other:
+            return other.leases.read(study_id)
+
+    def _read(self, query: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        with Store.open(self.address, read_only=True) as other:
+            return other._read(query, *arguments, **options)
 
 
 def empty(server: str) -> None:

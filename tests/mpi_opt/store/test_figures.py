@@ -79,14 +79,15 @@ def test_trials_and_folds_keep_every_figure(store):
     assert rows == [(0, "accuracy", 0.9), (0, "seconds", 12.0)]
 
 
-def test_figures_of_many_trials_are_read_without_a_parameter_for_each(store):
+def test_figures_of_many_trials_are_read_without_a_parameter_for_each(url):
     """Databases limit the parameters of a statement: SQLite to 32766, PostgreSQL to 65535."""
-    study, numbers, n_parameters = create(store), range(1001), []
-    store.start(study.id, [start(n) for n in numbers])
-    store.finish(study.id, [ended(n, (n / 1000, 12.0)) for n in numbers])
-    count = lambda *arguments: n_parameters.append(len(arguments[3]))  # noqa: E731
-    event.listen(store._database._connection, "before_cursor_execute", count)
-    assert [trial.figures_of_merit["accuracy"] for trial in store.trials(study.id)] == [n / 1000 for n in numbers]
+    with Store.open(url) as store:
+        study, numbers, n_parameters = create(store), range(1001), []
+        store.start(study.id, [start(n) for n in numbers])
+        store.finish(study.id, [ended(n, (n / 1000, 12.0)) for n in numbers])
+        count = lambda *arguments: n_parameters.append(len(arguments[3]))  # noqa: E731
+        event.listen(store._database._connection, "before_cursor_execute", count)
+        assert [trial.figures_of_merit["accuracy"] for trial in store.trials(study.id)] == [n / 1000 for n in numbers]
     assert 0 < max(n_parameters) <= 1000
 
 

@@ -3,6 +3,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -116,6 +117,21 @@ def test_a_model_is_the_same_to_the_last_digit_after_a_restart():
     for n in range(8, 27):
         before, after = living.fit(told.first(n))[0], Surrogate(is_category).fit(told.first(n))[0]
         np.testing.assert_array_equal(before.predict(x)[0], after.predict(x)[0])
+
+
+def test_between_anchors_length_scales_and_noise_follow_the_observations(monkeypatch):
+    used = []
+
+    def make(x, y, is_category, hyperparameters, variances):
+        used.append((*hyperparameters.log_weights, hyperparameters.log_noise))
+        return GaussianProcess(x, y, is_category, hyperparameters, variances)
+
+    monkeypatch.setattr("mpi_opt.strategies.surrogates.fitting.GaussianProcess", make)
+    x, y = points(26)
+    told, surrogate = Observations(x, y, np.zeros(26)), Surrogate(np.zeros(3, bool))
+    for n in range(8, 27):
+        surrogate.fit(told.first(n))
+    assert all(before != after for before, after in pairwise(used))
 
 
 def test_pending_points_leave_the_mean_and_take_the_uncertainty():

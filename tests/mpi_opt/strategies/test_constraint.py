@@ -33,6 +33,10 @@ SPACE = Space({"units": Integer(1, 512), "layers": Integer(1, 8), "kind": Catego
         ("'%z' % units == 'a'", False),
         ("round(1e400 - 1e400) == 1", False),
         ("min([]) < units", False),
+        ("layers == 4 or 1 / (layers - 4) > 0", True),
+        ("layers != 4 and 1 / (layers - 4) > 0", False),
+        ("not (layers != 4 and 1 / (layers - 4) > 0)", True),
+        ("units < 0 or layers == 4 or 1 / (layers - 4) > 0", True),
     ],
 )
 def test_expression_is_evaluated_like_arithmetic(text, is_met):
