@@ -19,7 +19,7 @@ help:
 	@echo "make test-mpich   the tests that start mpirun, under MPICH"
 	@echo "make test-gpu     trainings of PyTorch modules on a GPU"
 	@echo "make test-oldest  the tests with the oldest versions of the packages that setup.cfg allows"
-	@echo "make mutants      whether the tests detect wrong changes; ONLY='words' selects some of them"
+	@echo "make mutants      whether the tests detect wrong changes; ONLY='words' selects some, DRAW=60 SEED=3 draws others"
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/mpi-learn prepare digits --to searchspaces/digits.h5
@@ -47,7 +47,7 @@ test-oldest: $(VENV)/oldest.stamp
 	PATH="$(CURDIR)/$(VENV)/oldest/bin:$$PATH" $(VENV)/oldest/bin/python -m pytest -m "not slow and not timing"
 
 mutants: $(VENV)/test.stamp
-	$(BIN)/python -m tests.mutants $(ONLY)
+	$(BIN)/python -m tests.mutants $(if $(DRAW),--draw $(DRAW) --seed $(or $(SEED),0)) $(ONLY)
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

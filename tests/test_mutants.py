@@ -11,8 +11,19 @@ from pathlib import Path
 import pytest
 
 from tests.mutants import __main__ as command
+from tests.mutants.drawing import Drawn, defaults, draw, read_argued, source_files, stale_arguments
 from tests.mutants.mutant import ROOT, Mutant, StaleMutant, read_mutants, stale_mutants
-from tests.mutants.runner import NOTICED, TIMEOUT, UNNOTICED, CannotRun, Results, run_mutants
+from tests.mutants.operators import Site, sites
+from tests.mutants.runner import (
+    NOTICED,
+    TIMEOUT,
+    UNNOTICED,
+    CannotRun,
+    Results,
+    failures_without_change,
+    run_mutants,
+)
+from tests.mutants.selecting import CoverageMap, Selection, functions_by_line
 
 SOURCE = "def total(values):\n    result = 0\n    for value in values:\n        result += value\n    return result\n"
 TESTS = """
@@ -24,6 +35,24 @@ def test_total():
 
 def test_in_another_process():
     subprocess.run([sys.executable, "-c", "import sums; sums.total([1])"], check=True, start_new_session=True)
+"""
+
+TESTS_OF_A = """
+import pytest
+from mpi_opt.a import f, g
+
+@pytest.fixture(scope="module")
+def shared():
+    return g()
+
+def test_f():
+    assert f() == 1
+
+def test_shared(shared):
+    assert shared == 2
+
+def test_fails():
+    assert f() == 3
 """
 
 
@@ -153,3 +182,155 @@ def test_the_command_lists_the_chosen_mutants():
     done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.count("rules/adam.py: no bias correction") == 2
     assert len(done.stdout.splitlines()) == 3
+
+
+def changed(source: str, kind: str) -> set[str]:
+    """The changed last lines of a module."""
+    return {site.applied_to(source).splitlines()[-1].strip() for site in sites(source) if site.kind == kind}
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "expected"),
+    [
+        ("x = a < b", "comparison", {"x = (a <= b)", "x = (a > b)"}),
+        ("x = 'ü' if a is None else b", "comparison", {"x = 'ü' if (a is not None) else b"}),
+        ("x = a and (b or c)", "and, or", {"x = (a or (b or c))", "x = a and ((b and c))"}),
+        ("x = not a", "not dropped", {"x = a"}),
+        ("x = [y for y in z if y > 0]", "filter dropped", {"x = [y for y in z if True]"}),
+        ("x = f(2, n=True)", "constant", {"x = f(3, n=True)", "x = f(2, n=False)"}),
+        ("x = -y", "sign dropped", {"x = y"}),
+        ("x += y * 2", "arithmetic", {"x -= y * 2", "x += (y / 2)"}),
+        ("f(x)", "call removed", {"pass"}),
+        ("x.y = 3", "assignment removed", {"pass"}),
+        ("x = 3", "assignment removed", set()),
+        ("def f(x=1): x = 2", "assignment removed", {"def f(x=1): pass"}),
+        ("while f(): break", "break, continue", {"while f(): continue"}),
+        ("def f(): raise x", "raise, return", {"def f(): return"}),
+        ("x = f(a, key=b)", "argument dropped", {"x = f(a)"}),
+        ("x = f(a, b)", "arguments exchanged", {"x = f(b, a)"}),
+        ("x = sorted(y)", "call dropped", {"x = y"}),
+        ("x = max(y)", "other function", {"x = min(y)"}),
+        ("AA, BB = 1, 2; x = AA", "other constant", {"AA, BB = 1, 2; x = BB"}),
+        ("x = y[1:]", "slice dropped", {"x = y[:]"}),
+        ("with lock: pass", "context dropped", {"with __import__('contextlib').nullcontext(): pass"}),
+        ("x = f'{a} of {b}'", "value not said", {"x = f' of {b}'", "x = f'{a} of '"}),
+    ],
+)
+def test_operators_change_what_they_say(source, kind, expected):
+    assert changed(source, kind) == expected
+
+
+def test_annotations_imports_and_texts_are_left_alone():
+    source = '"""Module 1."""\nfrom a import b\nx: list[1]\ndef f(y: Literal[1]) -> Literal[2]:\n    "Text 3."\n'
+    assert sites(source) == []
+
+
+def test_an_argument_without_default_is_never_dropped():
+    source = "class A:\n    x: int\n    y: int = 0\ndef f(*, x, y=1): pass\nA(x=1, y=2); f(x=1, y=2)"
+    has_default = defaults([source])
+    dropped = {site.text for site in sites(source, has_default) if site.kind == "argument dropped"}
+    assert dropped == {"A(x=1)", "f(x=1)"}
+
+
+def test_functions_are_named_as_python_names_them():
+    source = "class A:\n    def f(self):\n        def g():\n            return 1\n        return g\nx = 1\n"
+    names = {3: "A.f", 4: "A.f.<locals>.g", 5: "A.f"}
+    assert functions_by_line(source) == names
+    assert [site.function for site in sites(source) if site.kind == "constant"] == ["A.f.<locals>.g", ""]
+
+
+def test_a_seed_draws_the_same_valid_changes_of_all_packages():
+    drawn = draw(25, 3)
+    assert len({(one.file, one.site) for one in drawn}) == 25
+    assert {one.file.partition("/")[0] for one in drawn} == {"mpi_learn", "mpi_opt"}
+    for one in drawn:
+        assert compile(one.applied_to((ROOT / one.file).read_text()), one.file, "exec")
+    assert len(source_files(ROOT)) > 200
+
+
+def test_another_seed_draws_other_changes_and_words_select_files(project):
+    for package in ("mpi_learn", "mpi_opt"):
+        (project / package).mkdir()
+        (project / package / "sums.py").write_text(SOURCE * 5)
+    first, again, other = draw(8, 3, project), draw(8, 3, project), draw(8, 4, project)
+    assert first == again != other
+    assert {one.file for one in draw(3, 1, project, only=["opt/"])} == {"mpi_opt/sums.py"}
+    assert 0 < len(draw(10_000, 1, project)) < 10_000, "no change is drawn twice"
+
+
+def test_the_key_of_a_drawn_change_survives_other_changes_of_its_file():
+    def key(source: str) -> tuple[str, ...]:
+        (site,) = [site for site in sites(source) if site.kind == "arithmetic"]
+        line = source.splitlines()[site.line - 1].strip()
+        return Drawn("sums.py", site, line, "").key
+
+    assert key(SOURCE) == key("import os\n\n\n" + SOURCE)
+
+
+def test_reasons_for_unnoticed_changes_are_read_and_must_fit_the_source(tmp_path, project):
+    path = tmp_path / "drawn.yaml"
+    entry = "  - {in: total, was: result = 0, becomes: result = -0, argued: it is the same number}\n"
+    path.write_text(f"sums.py:\n{entry}gone.py:\n{entry}")
+    argued = read_argued(path)
+    assert argued["sums.py", "total", "result = 0", "result = -0"] == "it is the same number"
+    assert [line.partition(": no such")[0].split(": ")[1] for line in stale_arguments(argued, project)] == ["gone.py"]
+    assert read_argued(tmp_path / "missing.yaml") == {}
+    assert stale_arguments(read_argued()) == []
+
+
+def test_the_tests_of_a_change_are_those_that_run_its_function(project, monkeypatch):
+    pytest.importorskip("coverage")
+    folder = project / "mpi_opt"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "a.py").write_text("def f():\n    return 1\n\ndef g():\n    return 2\n")
+    (project / "tests" / "__init__.py").touch()
+    (project / "tests" / "test_a.py").write_text(TESTS_OF_A)
+    (project / "tests" / "mutants").symlink_to(ROOT / "tests" / "mutants")
+    monkeypatch.setenv("PYTHONPATH", str(project))
+    path = project / "build" / "map.json"
+    for _ in range(2):  # measured once, then read
+        measured = CoverageMap(path, project)
+        measured.update(["tests"])
+    a = "tests/test_a.py"
+    assert set(measured.tests_of("mpi_opt/a.py", "f")) == {f"{a}::test_f"}
+    assert set(measured.tests_of("mpi_opt/a.py", "g")) == {f"{a}::test_f", f"{a}::test_shared"}  # a shared fixture
+    assert set(measured.tests_of("mpi_opt/a.py", "")) == {f"{a}::test_f", f"{a}::test_shared"}
+
+
+def test_a_change_that_ends_pytest_counts_as_noticed_and_a_hanging_test_is_named(project, monkeypatch):
+    monkeypatch.setattr("tests.mutants.runner.START_S", 3.0)
+    changes = [mutant("result = 0", "import os; os._exit(9)"), mutant("result += value", "while True: pass")]
+    changes.append(mutant("+= value", "-= value"))
+    results = Results(project / "results.jsonl")
+    found = run_mutants(changes, results, lambda *_: None, n_jobs=1, scratch=project.parent / "scratch", root=project)
+    assert [(result.outcome, result.test) for _, result in found] == [
+        (NOTICED, "tests/test_sums.py::test_total"),
+        (TIMEOUT, "tests/test_sums.py::test_total"),
+        (NOTICED, "tests/test_sums.py::test_total"),
+    ]
+
+
+def test_a_test_that_fails_without_a_change_is_found(project, tmp_path):
+    tests = project / "tests" / "test_sums.py"
+    tests.write_text(TESTS + "\ndef test_wrong():\n    assert total([1]) == 2\n")
+    names = [f"tests/test_sums.py::{name}" for name in ("test_total", "test_wrong", "test_total")]
+    assert failures_without_change(names, project, tmp_path) == ["tests/test_sums.py::test_wrong"]
+
+
+def test_the_command_draws_changes_runs_their_tests_and_fails_for_survivors(project, monkeypatch, capsys):
+    site = next(site for site in sites(SOURCE) if site.kind == "arithmetic")
+    noticed, survivor = (Drawn("sums.py", one, "", str(one)) for one in (site, Site("same", 2, "total", 0, 0, "0\n")))
+    monkeypatch.setattr(command, "ROOT", project)
+    monkeypatch.setattr(command, "RESULTS", project / "results.jsonl")
+    monkeypatch.setattr(command, "draw", lambda *_: [noticed, survivor])
+    monkeypatch.setattr(command, "read_argued", dict)
+    monkeypatch.setattr(CoverageMap, "update", lambda self: None)
+    monkeypatch.setattr(Selection, "stages", lambda self, *_: ((("tests/test_sums.py",),), 1.0))
+    run = lambda *arguments, **options: run_mutants(*arguments, **options, root=project)  # noqa: E731
+    monkeypatch.setattr(command, "run_mutants", run)
+    assert command.main(["--draw", "2", "--seed", "5"]) == 1
+    out = capsys.readouterr().out
+    assert "2 places, drawn with seed 5" in out
+    assert "by tests/test_sums.py::test_total" in out
+    assert "1 of 2 noticed (50%)" in out

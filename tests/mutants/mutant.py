@@ -6,7 +6,7 @@ import ast
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 
@@ -16,6 +16,29 @@ ROOT = LISTS.parents[1]
 
 class StaleMutant(Exception):
     """The list no longer describes the source."""
+
+
+class Change(Protocol):
+    """A wrong change and the tests that should notice it: a `Mutant` of a list, or one that is drawn."""
+
+    @property
+    def file(self) -> str:
+        """The source file, relative to the project."""
+
+    @property
+    def stages(self) -> tuple[tuple[str, ...], ...]:
+        """Arguments of pytest; the next ones are used if these tests pass."""
+
+    @property
+    def limit_s(self) -> float | None:
+        """How long the tests may take; None: it is measured, without the change."""
+
+    @property
+    def argued(self) -> str:
+        """Why no test needs to notice it; empty if one must."""
+
+    def applied_to(self, source: str) -> str:
+        """Returns the changed source."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +67,16 @@ class Mutant:
 
     def __str__(self) -> str:
         return f"{self.file}: {self.what}"
+
+    @property
+    def stages(self) -> tuple[tuple[str, ...], ...]:
+        """Arguments of pytest; the next ones are used if these tests pass."""
+        return (self.tests,)
+
+    @property
+    def limit_s(self) -> float | None:
+        """How long the tests may take; None: it is measured, without the change."""
+        return None
 
     def applied_to(self, source: str) -> str:
         """Returns the changed source.
@@ -120,9 +153,10 @@ def _mismatch(mutant: Mutant, root: Path) -> str:
     return f"tests/mutants/{mutant.listed_in}: {mutant}: no such tests: {', '.join(missing)}" if missing else ""
 
 
-def selected_files(mutant: Mutant) -> list[str]:
-    """Returns the files and folders among a mutant's pytest arguments."""
-    return [test.partition("::")[0] for test in mutant.tests if test.startswith("tests/")]
+def selected_files(change: Change) -> list[str]:
+    """Returns the files and folders among the arguments of pytest."""
+    tests = (test for stage in change.stages for test in stage)
+    return list(dict.fromkeys(test.partition("::")[0] for test in tests if test.startswith("tests/")))
 
 
 def _source_of(mutant: Mutant, root: Path) -> str:

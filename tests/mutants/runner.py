@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,11 +18,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from tests.mutants.mutant import ROOT, Mutant, selected_files
+from tests.mutants.mutant import ROOT, Change, selected_files
 
 NOTICED, UNNOTICED, TIMEOUT = "noticed", "unnoticed", "timeout"
-PASSED, STATUSES = 0, {0: UNNOTICED, 1: NOTICED, 2: NOTICED}
-"""Exit statuses of pytest: all passed, a test failed, the changed program cannot be imported."""
+PASSED = 0
+USAGE_ERROR = 4
+"""Exit statuses of pytest. With a change, all but `PASSED` count as noticed: the change may end pytest itself."""
+FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+?\.py::.+?)(?: - .*)?$", re.MULTILINE)
+BEGUN = re.compile(r"^(tests/\S+?\.py::.+?) *(?:PASSED|FAILED|ERROR|SKIPPED|$)", re.MULTILINE)
+"""The names of tests in the output of pytest."""
 SLOWER, START_S = 4.0, 60.0
 """A run with a change may take SLOWER times as long as without, plus START_S seconds."""
 
@@ -38,11 +43,13 @@ class Result:
         key: Identifies the changed source, the selected tests and their content.
         outcome: ``noticed``, ``unnoticed``, or ``timeout``, which counts as noticed.
         seconds: How long they took.
+        test: The test that failed, or that ran when the time was over; empty if pytest itself ended or could not start.
     """
 
     key: str
     outcome: str
     seconds: float
+    test: str = ""
 
 
 class Results:
@@ -70,14 +77,14 @@ class Results:
 
 
 def run_mutants(
-    mutants: list[Mutant],
+    mutants: list[Change],
     results: Results,
-    report: Callable[[Mutant, Result], None],
+    report: Callable[[Change, Result], None],
     *,
     n_jobs: int,
     scratch: Path,
     root: Path = ROOT,
-) -> list[tuple[Mutant, Result]]:
+) -> list[tuple[Change, Result]]:
     """Runs the selected tests of each mutant that has no result yet.
 
     Args:
@@ -103,10 +110,11 @@ def run_mutants(
             copies.put(copied(root, scratch / f"copy-{number}"))
         limits = _Limits()
 
-        def run(mutant: Mutant, key: str) -> None:
+        def run(mutant: Change, key: str) -> None:
             copy = copies.get()
             try:
-                result = _tested(mutant, key, copy, limits.of(mutant.tests, copy))
+                limit_s = limits.of(mutant.stages[0], copy) if mutant.limit_s is None else mutant.limit_s
+                result = _tested(mutant, key, copy, limit_s)
             finally:
                 copies.put(copy)
             results.add(result)
@@ -116,7 +124,7 @@ def run_mutants(
     return [(mutant, results.get(key)) for mutant, key in zip(mutants, keys, strict=True)]
 
 
-def _for_all(run: Callable[[Mutant, str], None], todo: Iterable[tuple[Mutant, str]], n_jobs: int) -> None:
+def _for_all(run: Callable[[Change, str], None], todo: Iterable[tuple[Change, str]], n_jobs: int) -> None:
     """Calls `run` for all mutants in threads; stops at the first error."""
     with ThreadPoolExecutor(n_jobs) as pool:
         futures = [pool.submit(run, *one) for one in todo]
@@ -143,35 +151,60 @@ class _Limits:
             if tests not in self._limits:
                 status, seconds, output = pytest_status(tests, copy, limit_s=None)
                 if status != PASSED:
-                    raise CannotRun(f"without any change, pytest {' '.join(tests)} ends with {status}:\n{output}")
+                    ran = f"pytest {' '.join(tests)}"
+                    raise CannotRun(f"without any change, {ran} ends with {status}:\n{output[-4000:]}")
                 self._limits[tests] = SLOWER * seconds + START_S
             return self._limits[tests]
 
 
-def _tested(mutant: Mutant, key: str, copy: Path, limit_s: float) -> Result:
+def _tested(mutant: Change, key: str, copy: Path, limit_s: float) -> Result:
     file = copy / mutant.file
     original, kept = file.read_text(encoding="utf-8"), file.with_suffix(".original")
     shutil.copy2(file, kept)
+    status, seconds, output = PASSED, 0.0, ""
     try:
         file.write_text(mutant.applied_to(original), encoding="utf-8")
-        status, seconds, output = pytest_status(mutant.tests, copy, limit_s)
+        for tests in mutant.stages:
+            status, took, output = pytest_status(tests, copy, limit_s)
+            seconds += took
+            if status == USAGE_ERROR and "ERROR: not found: " in output:  # the change has renamed tests of a table
+                status, took, output = pytest_status(tuple(selected_files(mutant)), copy, limit_s)
+                seconds += took
+            if status != PASSED:
+                break
     finally:
         kept.replace(file)  # with its time of modification, so that what Python and numba cached stays valid
-    if status is not None and status not in STATUSES:
-        raise CannotRun(f"{mutant}: pytest {' '.join(mutant.tests)} ends with {status}:\n{output}")
-    return Result(key, TIMEOUT if status is None else STATUSES[status], round(seconds, 1))
+    outcome = TIMEOUT if status is None else UNNOTICED if status == PASSED else NOTICED
+    return Result(key, outcome, round(seconds, 1), _last_test(output) if outcome != UNNOTICED else "")
 
 
-def pytest_status(tests: tuple[str, ...], folder: Path, limit_s: float | None) -> tuple[int | None, float, str]:
+def _last_test(output: str) -> str:
+    """The test that failed, or that had begun when pytest was ended."""
+    return (FAILED.findall(output) or BEGUN.findall(output) or [""])[-1]
+
+
+def failures_without_change(tests: Iterable[str], root: Path, scratch: Path) -> list[str]:
+    """Runs tests on an unchanged copy; returns those that fail."""
+    chosen = tuple(dict.fromkeys(tests))
+    if not chosen:
+        return []
+    status, _, output = pytest_status(chosen, copied(root, scratch / "unchanged"), limit_s=None, options=())
+    failed = set(FAILED.findall(output))
+    return [test for test in chosen if status != PASSED and test in failed]
+
+
+def pytest_status(
+    tests: tuple[str, ...], folder: Path, limit_s: float | None, options: tuple[str, ...] = ("-x",)
+) -> tuple[int | None, float, str]:
     """Runs pytest in a copy of the project.
 
     Returns:
-        Its exit status (None: ended after `limit_s`), how many seconds it took, and the end of its output.
+        Its exit status (None: ended after `limit_s`), how many seconds it took, and its output.
     """
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", *options, "-vv", "--tb=short", "-p", "no:cacheprovider", *tests]
     environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     began = time.monotonic()
-    with (folder / "pytest.log").open("w+") as log:
+    with (folder / "pytest.log").open("w+", errors="replace") as log:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
         try:
             status = process.wait(limit_s)
@@ -181,7 +214,7 @@ def pytest_status(tests: tuple[str, ...], folder: Path, limit_s: float | None) -
             if process.poll() is None:
                 _kill_tree(process)
         log.seek(0)
-        return status, time.monotonic() - began, log.read()[-4000:]
+        return status, time.monotonic() - began, log.read()
 
 
 def _kill_tree(process: subprocess.Popen[bytes]) -> None:
@@ -215,10 +248,10 @@ def copied(root: Path, target: Path) -> Path:
     return target
 
 
-def _key(mutant: Mutant, root: Path) -> str:
+def _key(mutant: Change, root: Path) -> str:
     """Identifies a run: the changed source, the arguments of pytest, and the content of the selected test files."""
     digest = hashlib.sha256(mutant.applied_to((root / mutant.file).read_text(encoding="utf-8")).encode())
-    digest.update("\0".join((mutant.file, *mutant.tests)).encode())
+    digest.update("\0".join((mutant.file, *(test for stage in mutant.stages for test in stage))).encode())
     for name in selected_files(mutant):
         paths = sorted((root / name).rglob("*.py")) if (root / name).is_dir() else [root / name]
         for path in paths:
