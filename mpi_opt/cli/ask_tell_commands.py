@@ -36,11 +36,16 @@ def ask(
     from mpi_opt.study import ask_tell
 
     plan = Plan(read_study(space, changes), space.resolve().parent)
-    proposals = [json.dumps(proposal, ensure_ascii=False) for proposal in ask_tell.ask(plan, k)]
+    proposals = [json.dumps(proposal, ensure_ascii=False) for proposal in ask_tell.ask(plan, k, _note)]
     if not lines:
         show(f"[{', '.join(proposals)}]")
     elif proposals:
         show("\n".join(proposals))
+
+
+def _note(text: str) -> None:
+    """Shows a message on stderr: the proposals are on stdout."""
+    print(f"mpi-opt: {text}", file=sys.stderr)
 
 
 def tell(

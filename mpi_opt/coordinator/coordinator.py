@@ -27,7 +27,14 @@ from mpi_opt.store.errors import StoreNotReadyError
 from mpi_opt.store.store import Store
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.past_trials import EXTERNAL_BLOCK, PastTrials
-from mpi_opt.study.study import CODE_CHANGED, SEARCH_FINISHED, SEARCH_STOPPED, STUDY_FINISHED, STUDY_RESUMED
+from mpi_opt.study.study import (
+    CODE_CHANGED,
+    SEARCH_FINISHED,
+    SEARCH_STOPPED,
+    STRATEGY_FAILED,
+    STUDY_FINISHED,
+    STUDY_RESUMED,
+)
 
 STOPPING_S = 3.0
 """Time that running trials have to end after a request to stop the search or at its time limit, in seconds."""
@@ -94,7 +101,9 @@ class Coordinator:
                 self._record()
                 self._clear_suspects()
                 self._dispatch()
+                self._report_problems()
                 self.progress.tick()
+            self._report_problems()
             self._conclude()
             if self._suspects:
                 self.stop_condition.await_copy()
@@ -402,6 +411,12 @@ class Coordinator:
             files = ", ".join(edited)
             self._event(CODE_CHANGED, f"{files}: edited during this search; the next search runs the new code")
 
+    def _report_problems(self) -> None:
+        """Reports exceptions that the strategy has survived."""
+        for problem in self.state.problems():
+            self._event(STRATEGY_FAILED, problem)
+
     def _event(self, kind: str, detail: str) -> None:
-        self.progress.note(f"{kind.replace('_', ' ')}: {detail}")
+        first_line, _, _ = detail.partition("\n")
+        self.progress.note(f"{kind.replace('_', ' ')}: {first_line}")
         self.store.event(kind, detail)

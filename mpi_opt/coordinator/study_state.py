@@ -157,6 +157,10 @@ class StudyState:
         """The numbers of trials from which no other trial will resume."""
         return self._strategy.obsolete()
 
+    def problems(self) -> list[str]:
+        """The exceptions that the strategy has survived since the last call."""
+        return self._strategy.problems()
+
     @property
     def is_exhausted(self) -> bool:
         """Whether no trial waits and the strategy has no more proposals."""

@@ -26,7 +26,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any, Literal, final
 
@@ -37,8 +37,10 @@ from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.bayesian import Bayesian
+from mpi_opt.strategies.guarded import Guarded
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
 from mpi_opt.strategies.points.options import Options, read_options
+from mpi_opt.strategies.points.problems import Problems
 from mpi_opt.strategies.points.sampling import n_allowed_points
 from mpi_opt.strategies.random_search import RandomSearch
 from mpi_opt.strategies.strategy import Cost, Decision, Strategy
@@ -124,7 +126,10 @@ class Halving(Strategy):
         if self._options.proposer == "bayesian":
             await_up_to = self._options.await_refit_up_to
             self._model = RungModel(space, seed, common, await_up_to)
-            self._proposer = Bayesian(space, seed=seed, options=common | {"await_refit_up_to": await_up_to})
+            waiting = common | {"await_refit_up_to": await_up_to}
+            make = partial(Bayesian, space, seed=seed, options=waiting)
+            # guarded here, because a random point needs the budget of its rung as well
+            self._proposer = Guarded("bayesian", make, space, seed, self._options.constraints)
         else:
             self._proposer = RandomSearch(space, seed=seed, options=common)
         self._configuration_of: dict[int, int] = {}
@@ -132,6 +137,7 @@ class Halving(Strategy):
         self._new: dict[int, Proposal] = {}
         self._epochs_of_new, self._epochs_of_promoted = 0.0, 0.0
         self._obsolete: list[int] = []
+        self._problems = Problems()
 
     def expect(self, n_figures: int) -> None:
         """Promotes by Pareto front.
@@ -199,6 +205,9 @@ class Halving(Strategy):
         found, self._obsolete = self._obsolete, []
         return found
 
+    def problems(self) -> list[str]:
+        return self._problems.take() + self._proposer.problems()
+
     def _promotion(self) -> Proposal | None:
         """The next promotion of the highest rung that has one; None if `exploration` does not allow it yet."""
         if not self._options.resume:
@@ -238,7 +247,12 @@ class Halving(Strategy):
     def _point(self) -> Parameters | None:
         if self._model is not None:
             points = [trial.parameters for _, trial in sorted(self._last_trial_of.items())]
-            point = self._model.point(points, [rung.costs for rung in self._rungs], len(self._bookkeeping.pending))
+            costs, n_pending = [rung.costs for rung in self._rungs], len(self._bookkeeping.pending)
+            try:
+                point = self._model.point(points, costs, n_pending)
+            except Exception as error:  # noqa: BLE001 - of the numerics of any library
+                point = None
+                self._problems.add("halving: the model of a rung", error, "the next point is that of the first rung")
             if point is not None:
                 return point
         asked = self._proposer.ask(1)

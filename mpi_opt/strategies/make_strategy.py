@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from mpi_learn.settings.suggestions import suggestion
 from mpi_opt.core.space import Dimension, Space
 from mpi_opt.errors import ConfigurationError
+from mpi_opt.strategies.guarded import Guarded
 from mpi_opt.strategies.points.checks import whole_number
 from mpi_opt.strategies.points.warm_start import Transfer
 from mpi_opt.strategies.strategy import Strategy
@@ -45,6 +46,8 @@ def make_strategy(
     options: Mapping[str, Any] | None = None,
     n_figures: int = 1,
     transfer: Transfer | None = None,
+    *,
+    guarded: bool = False,
 ) -> Strategy:
     """Constructs a strategy.
 
@@ -57,6 +60,7 @@ def make_strategy(
             be at least the number of blocks.
         n_figures: Number of figures of merit. If there are several, outcomes are tuples of costs.
         transfer: Results of an earlier study.
+        guarded: Whether the strategy survives exceptions inside of it, with random proposals (see `Guarded`).
 
     Raises:
         ConfigurationError: The strategy is unknown, supports one figure of merit only, or an option is unknown or
@@ -78,7 +82,11 @@ def make_strategy(
         )
     if transfer is not None:
         options = transfer.options(space, seed, options)
-    make = partial(_construct, name, space, seed, options, n_figures, transfer)
+    make: Callable[[], Strategy] = partial(_construct, name, space, seed, options, n_figures, transfer)
+    if guarded:
+        is_own = name not in STRATEGIES
+        constraints = () if is_own else options.get("constraints", ())
+        make = partial(Guarded, name, make, space, seed, constraints, n_figures=n_figures, fails_at_start=is_own)
     if not is_reproducible:
         return make()
     from mpi_opt.strategies.reproducible import Reproducible

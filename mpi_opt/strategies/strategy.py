@@ -108,6 +108,13 @@ class Strategy(ABC):
         """
         return []
 
+    def problems(self) -> list[str]:
+        """Exceptions inside of the strategy since the last call, in spite of which it continues. By default none.
+
+        The first line of each says what was raised, and what the strategy does instead.
+        """
+        return []
+
     @property
     def finished(self) -> bool:
         """Whether the strategy will make no more proposals, whatever outcomes arrive."""

@@ -25,7 +25,7 @@ from mpi_opt.study.external_results import ExternalResult
 from mpi_opt.study.lease import owner_as_text
 from mpi_opt.study.open_study import OpenStudy, open_study
 from mpi_opt.study.past_trials import EXTERNAL_BLOCK, EXTERNAL_RANKS, PastTrials
-from mpi_opt.study.study import STUDY_FINISHED, STUDY_RESUMED, is_finished, read_record, sorted_front
+from mpi_opt.study.study import STRATEGY_FAILED, STUDY_FINISHED, STUDY_RESUMED, is_finished, read_record, sorted_front
 
 RETRY_LIMIT_S = 60.0
 """The time limit for retries while other processes write to the store, in seconds."""
@@ -36,11 +36,16 @@ PAUSE_S = 0.2
 Answer = TypeVar("Answer")
 
 
-def ask(plan: Plan, count: int) -> list[dict[str, Any]]:
+def ask(plan: Plan, count: int, note: Callable[[str], None] = lambda text: None) -> list[dict[str, Any]]:
     """Gives out at most `count` trials of a study, which are recorded as running. Creates the study if necessary.
 
     Trials that an interrupted search left in the queue come first. Fewer trials or none are returned when all of
     ``search.trials`` have been given out, the target is reached, or the strategy waits for results.
+
+    Args:
+        plan: The plan of the study.
+        count: The largest number of trials.
+        note: Receives messages for the user.
 
     Returns:
         ``number``, ``attempt``, ``parameters``, ``seed``, ``study`` of each; ``budget`` and ``resume_from`` if the
@@ -50,7 +55,9 @@ def ask(plan: Plan, count: int) -> list[dict[str, Any]]:
         UserError: The study was created with another space, or the store or the strategy cannot be used.
     """
     _check_shared(plan.configuration.store)
-    return [_as_json_object(proposal, attempt, plan) for proposal, attempt in _retry(lambda: _give_out(plan, count))]
+    return [
+        _as_json_object(proposal, attempt, plan) for proposal, attempt in _retry(lambda: _give_out(plan, count, note))
+    ]
 
 
 def tell(url: str, name: str | None, results: Sequence[ExternalResult]) -> tuple[StudyRecord, list[TrialRecord]]:
@@ -75,7 +82,7 @@ def tell(url: str, name: str | None, results: Sequence[ExternalResult]) -> tuple
     return _retry(lambda: _study_and_front(url, name))  # a separate retry: results are recorded once
 
 
-def _give_out(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
+def _give_out(plan: Plan, count: int, note: Callable[[str], None]) -> list[tuple[Proposal, int]]:
     """The next trials, which are recorded as running, with the numbers of their attempts."""
     limits = plan.limits
     with open_study(plan, awaits_refit=True) as study:
@@ -88,6 +95,7 @@ def _give_out(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
         n_new = min(count - len(queued), limits.n_trials - len(past))
         trials = [(record.proposal, record.attempts + 1) for record in queued]
         trials += [(proposal, 1) for proposal in (study.strategy.ask(n_new) if n_new > 0 else [])]
+        _report_problems(study, note)
         if trials:
             starts = [
                 Start(proposal, attempt, EXTERNAL_BLOCK, EXTERNAL_RANKS, hosts="") for proposal, attempt in trials
@@ -98,6 +106,16 @@ def _give_out(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
         elif not past.unfinished:
             _record_end(study, "there are no more trials")
     return trials
+
+
+def _report_problems(study: OpenStudy, note: Callable[[str], None]) -> None:
+    """Reports exceptions that the strategy has survived; those that an earlier call has recorded are not repeated."""
+    if problems := study.strategy.problems():
+        known = {event.detail for event in study.store.events(study.record.id) if event.kind == STRATEGY_FAILED}
+        for problem in problems:
+            if problem not in known:
+                study.store.event(study.record.id, STRATEGY_FAILED, problem)
+                note(f"strategy failed: {problem.partition(chr(10))[0]}")
 
 
 def _record_end(study: OpenStudy, why: str) -> None:

@@ -102,7 +102,7 @@ def build_strategy(
     *,
     awaits_refit: bool = False,
 ) -> Strategy:
-    """Builds the strategy of a study for `search`, `ask` and `check`, without any trials.
+    """Builds the strategy of a study for `search`, `ask` and `check`, without any trials. It survives its exceptions.
 
     Args:
         plan: The configuration of the study.
@@ -120,7 +120,13 @@ def build_strategy(
         found = [(trial.parameters, figures.sign * trial.figure_of_merit) for trial in earlier]
         transfer = Transfer(found, section.best, section.learn)
     return make_strategy(
-        wanted.strategy, plan.space, seed=wanted.seed, options=options, n_figures=len(figures.names), transfer=transfer
+        wanted.strategy,
+        plan.space,
+        seed=wanted.seed,
+        options=options,
+        n_figures=len(figures.names),
+        transfer=transfer,
+        guarded=True,
     )
 
 

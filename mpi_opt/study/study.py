@@ -33,6 +33,9 @@ SEARCH_FINISHED = "search_finished"
 CODE_CHANGED = "code_changed"
 """Event: a study continues with other code than before, or a file was edited during a search."""
 
+STRATEGY_FAILED = "strategy_failed"
+"""Event: the strategy raised an exception, and the search continues with random points."""
+
 SEARCH_EVENTS = (STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED, SEARCH_FINISHED)
 """The events that decide whether a study is finished; the latest one counts."""
 

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from unittest.mock import patch
 
@@ -18,6 +19,7 @@ import yaml
 from mpi_learn.job.launch import find_mpirun, launch_environment
 from mpi_opt.cli.main import main, run
 from mpi_opt.store import connecting
+from mpi_opt.strategies.surrogates.fitting import Surrogate
 from tests import session_folders
 from tests.docs.pages import DOCS
 from tests.mpirun import mpirun
@@ -122,6 +124,11 @@ def _locked_store() -> None:
         holder.execute("ROLLBACK")
 
 
+def _failing_model() -> None:
+    with patch.object(Surrogate, "fit", lambda self, observed: 1 / 0), redirect_stdout(sys.stderr):
+        _searched("numbers", change={"search": {"trials": 9, "options": {"initial_points": 4}}})
+
+
 def _store_locked_meanwhile() -> None:
     Path("objective.py").write_text("import time\n\ndef objective(trial):\n    time.sleep(1)\n    return 1.0\n")
     Path("space.yaml").write_text(yaml.safe_dump(FUNCTION))
@@ -181,6 +188,7 @@ PROVOKED: dict[str, Callable[[], object]] = {
     "trials all failed": lambda: (
         _text("objective.py", "def objective(trial):\n    1 / 0\n") or _searched("one", change=MANY)
     ),
+    "strategy failed": _failing_model,
     "already runs under one": _started_twice,
     "attempt to run as root": lambda: _under_mpirun("-np", "1", consent=False),
     "There are not enough slots": lambda: _under_mpirun("-np", "4000", consent=True),

@@ -61,6 +61,9 @@ class CheckedStrategy(Strategy):
     def obsolete(self) -> list[int]:
         return self._strategy.obsolete()
 
+    def problems(self) -> list[str]:
+        return self._strategy.problems()
+
     @property
     def finished(self) -> bool:
         return self._strategy.finished

@@ -45,7 +45,8 @@ class PreparedProposals(Generic[Item]):
         if self._preparation is not None:
             if not self._preparation.done():
                 return
-            self._items = deque(self._preparation.result())
+            preparation, self._preparation = self._preparation, None  # it is collected once, also if it raised
+            self._items = deque(preparation.result())
         count = min(max(MIN_PREPARED, self._n_requested + self._n_requested // 4), MAX_PREPARED)
         self._n_requested = 0
         executor = ThreadPoolExecutor(1, "refit")
