@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class Interruption:
     """Decides after every epoch whether the training ends there. Its construction is collective over `world`.
 
-    A training without checkpoints has nothing to save: a request that reaches all ranks ends it at once.
+    A training without checkpoints, and one that has not begun, has nothing to save: a request ends it at once. A rank
+    that waits in the start may wait for one that never comes.
 
     Args:
         request: The request to this rank. After an epoch the request to rank 0 decides.
@@ -38,16 +39,19 @@ class Interruption:
             n_recent = max(n_recent, checkpoint.every)
             if end_s is not None:
                 self._must_end_s = end_s - margin_s(end_s - time.time())
-        else:
-            request.on_first = self._end_at_once
-            if request.signal_name is not None:
-                request.on_first()
+        self._has_checkpoints, self._has_begun = checkpoint is not None, False
+        request.on_first = self._end_at_once
+        if request.signal_name is not None:
+            request.on_first()
         self._reported_at_s = time.monotonic()
         # They cover one epoch with a validation or a checkpoint. A validation in a thread reports two epochs at once.
         self._intervals_s: deque[float] = deque(maxlen=n_recent)
 
     def before_first_epoch(self) -> None:
         """Begins to measure the epochs: data and model are loaded."""
+        self._has_begun = True
+        if self._has_checkpoints:
+            self.request.on_first = lambda: None
         self._reported_at_s = time.monotonic()
 
     def after_epoch(self, epoch: int, metrics: dict[str, float]) -> bool:
@@ -72,11 +76,15 @@ class Interruption:
         """Ends this process, in a signal handler.
 
         SIGUSR1 and SIGINT reach all ranks, by ``mpirun`` or a terminal. SIGTERM may have been sent to this rank alone,
-        and the others would not notice the end of this process.
+        and the others would not notice the end of this process: in the start, it ends all ranks.
         """
-        if self.world.size > 1 and self.request.signal_name == "SIGTERM":
+        is_alone = self.world.size > 1 and self.request.signal_name == "SIGTERM"
+        if is_alone and self._has_begun:
             return
         if self.world.rank == 0:
-            text = f"mpi-learn: {self.request.reason}; without `checkpoint:` the same command starts from the beginning"
+            why = "without `checkpoint:`" if self._has_begun else "no epoch had begun:"
+            text = f"mpi-learn: {self.request.reason}; {why} the same command starts from the beginning"
             os.write(2, f"{text}\n".encode())  # print is not reentrant
+        if is_alone:
+            self.world.Abort(self.request.status)
         os._exit(self.request.status)

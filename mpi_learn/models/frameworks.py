@@ -75,6 +75,18 @@ def seed_python(seed: int) -> None:
     np.random.seed(seed % 2**32)
 
 
+@contextmanager
+def seeded_python(seed: int) -> Iterator[None]:
+    """In the block, Python's and NumPy's global generators begin from `seed`; at its end, they continue as before."""
+    before = random.getstate(), np.random.get_state()
+    seed_python(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+
+
 class _PreparingFinder(MetaPathFinder):
     """Runs a step after the import of a module, and suppresses what TensorFlow writes to stderr meanwhile."""
 

@@ -116,6 +116,11 @@ class GanModel(Model):
         generate = self.generator.compile(self._generated, Example(x, ()), self.weights)
         return tuple(generate(x, ()))
 
+    def probe(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> list[np.ndarray]:
+        """The losses of both models."""
+        with self.discriminator.rehearsal(), self.generator.rehearsal():
+            return list(map(np.array, self.evaluate(x, y)[[D_LOSS, G_LOSS]]))
+
     def close(self) -> None:
         self._steps.clear()
         del self._forward

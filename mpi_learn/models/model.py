@@ -11,7 +11,7 @@ import numpy as np
 
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.example import Arrays
-from mpi_learn.models.network import ModelState, Network
+from mpi_learn.models.network import ArrayKind, ModelState, Network
 from mpi_learn.settings.component import Component
 from mpi_learn.update_rule import UpdateRule
 
@@ -80,6 +80,24 @@ class Model(ABC):
     @abstractmethod
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
         """Loss and metrics, by name, over all samples of `sums`, (n_sums,)."""
+
+    @abstractmethod
+    def probe(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> list[np.ndarray]:
+        """What ranks with the same model compute alike for a few samples: outputs, if any, and losses, in inference.
+
+        Random numbers depend on the configured seed alone. Weights and `state` do not change.
+
+        Args:
+            x, y, weights: As in `gradient`.
+        """
+
+    def arrays(self) -> list[ArrayKind]:
+        """All arrays of its networks."""
+        return [
+            array._replace(name=f"{name}.{array.name}" if name else array.name)
+            for name, network in self.networks.items()
+            for array in network.arrays()
+        ]
 
     @property
     def metric_names(self) -> list[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,6 +19,26 @@ from mpi_learn.update_rule import UpdateRule
 
 Loss = Callable[[Any, Any], Any]
 """(labels, output) -> mean loss of a batch."""
+
+
+class ArrayKind(NamedTuple):
+    """What two ranks compare of an array of a model.
+
+    Attributes:
+        name: Its name in the framework, without the counters in names that Keras generates.
+        shape: Its shape.
+        dtype: The name of its dtype.
+        is_trained: Whether it is part of the flat vector.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    is_trained: bool
+
+    def __str__(self) -> str:
+        kind = "the trained array" if self.is_trained else "the array"
+        return f"{kind} {self.name} of shape {self.shape} ({self.dtype})"
 
 
 class ModelState(Protocol):
@@ -79,6 +100,12 @@ class Network(ModelState, Protocol):
     @property
     def has_penalty(self) -> bool:
         """Whether its layers add terms to the loss, which may be sums over the batch; known after `outputs`."""
+
+    def arrays(self) -> list[ArrayKind]:
+        """All arrays: the trainable ones in the order of `layout`, then the others."""
+
+    def rehearsal(self) -> AbstractContextManager[None]:
+        """In the block, random numbers depend on the configured seed alone; at its end, the state is as before."""
 
     def least_samples(self, x: Arrays) -> int:
         """See `Model.least_samples`; tried on the first of a few samples. The state does not change."""

@@ -11,7 +11,7 @@ import numpy as np
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.models.example import Arrays
 from mpi_learn.models.model import Model
-from mpi_learn.models.network import Network
+from mpi_learn.models.network import ArrayKind, Network
 
 
 class ModelSizes(NamedTuple):
@@ -22,12 +22,14 @@ class ModelSizes(NamedTuple):
     n_sums: int
     n_floats: int
     n_integers: int
+    arrays: tuple[ArrayKind, ...] = ()
 
     @classmethod
     def of(cls, model: Model) -> ModelSizes:
         """The sizes of a worker's model."""
         state = model.state
-        return cls(model.layout, model.framework, model.n_sums, state.floats().size, state.integers().size)
+        sizes = state.floats().size, state.integers().size
+        return cls(model.layout, model.framework, model.n_sums, *sizes, tuple(model.arrays()))
 
 
 class StateOnly:
@@ -64,7 +66,7 @@ class WeightsOnly(Model):
         self.layout, self.framework, self.n_sums = sizes.layout, sizes.framework, sizes.n_sums
         self.weights = aligned_empty(self.layout.size)
         self.state = StateOnly(sizes.n_floats, sizes.n_integers)
-        self._build = build
+        self._build, self._arrays = build, list(sizes.arrays)
 
     @property
     def networks(self) -> Mapping[str, Network]:  # type: ignore[override]  # read only
@@ -90,6 +92,14 @@ class WeightsOnly(Model):
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
         with closing(self.whole()) as model:
             return model.predict(x)
+
+    def arrays(self) -> list[ArrayKind]:
+        """The arrays of the workers' model."""
+        return self._arrays
+
+    def probe(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> list[np.ndarray]:
+        """Nothing, because the workers compute."""
+        return []
 
     def whole(self) -> Model:
         """Builds the model with these weights; loads the framework."""

@@ -11,17 +11,22 @@ from typing import TypeVar, cast
 from mpi_learn.errors import LONGEST_REASON, LONGEST_TEXT, MPILearnError, TrainingError, shortened
 from mpi_learn.mpi.communicators import Communicator, host_name
 from mpi_learn.mpi.library import MPI
+from mpi_learn.mpi.messaging import await_all
 
 Found = TypeVar("Found")
 
 
 @contextmanager
-def agreed_errors(comm: Communicator) -> Iterator[None]:
+def agreed_errors(comm: Communicator, *, waits_long: bool = False) -> Iterator[None]:
     """Raises an error of one rank on all ranks. Collective over `comm` at the end of the block.
 
     Inside the block, no rank may wait over `comm` for a rank that may already have raised. An `MPILearnError` is
     raised unchanged, and any other error as a `TrainingError` with the rank's traceback. If several ranks raise, the
     error of the lowest rank is raised. `KeyboardInterrupt` and `GeneratorExit` are raised at once, on this rank alone.
+
+    Args:
+        waits_long: Whether a rank may wait long for the others at the end of the block. It then sleeps meanwhile, and
+            handlers of signals run; in a collective of MPI they do not.
     """
     mine: BaseException | None = None
     try:
@@ -30,6 +35,8 @@ def agreed_errors(comm: Communicator) -> Iterator[None]:
         raise
     except BaseException as error:  # noqa: BLE001 - every error must reach the other ranks
         mine = error if _can_be_sent(error) else as_training_error(error, comm.rank)
+    if waits_long:
+        await_all(comm)
     first = comm.allreduce(comm.rank if mine is not None else comm.size, op=MPI.MIN)
     if first < comm.size:
         raise comm.bcast(mine, root=first)

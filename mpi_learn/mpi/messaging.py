@@ -190,3 +190,13 @@ def broadcast_sleeping(comm: MPI.Comm, message: Any) -> Any:
         return receive(comm, source=0)[0]
     send_to_all(comm, message, range(1, comm.size), tag=0)
     return message
+
+
+def await_all(comm: MPI.Comm) -> None:
+    """Returns when all ranks have called it. They sleep meanwhile. Collective over `comm`, with no other message."""
+    if comm.rank != 0:
+        send_to_all(comm, None, [0], tag=0)
+    else:
+        for rank in range(1, comm.size):
+            receive(comm, source=rank)
+    broadcast_sleeping(comm, None)

@@ -7,6 +7,8 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import chain
 
+import numpy as np
+
 from mpi_learn.algorithms.rank_layout import RankLayout, rank_layout_of
 from mpi_learn.data.loading import load
 from mpi_learn.data.samples.batches import Batches, BatchOptions, completed
@@ -34,6 +36,7 @@ from mpi_learn.optimizers.separate_optimizers import SeparateOptimizers
 from mpi_learn.settings.paths import make_folder
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.evaluation import Validator
+from mpi_learn.training.same_model import Mark, agree_on_arrays, agree_on_outputs
 from mpi_learn.training.tracing import RecordedTimeline, Timeline, clear_traces
 
 N_IN_EXAMPLE = 8
@@ -49,28 +52,47 @@ def build_model(configuration: TrainingConfiguration, comm: Communicator, datase
         UserError: Model and data do not fit together.
     """
     layout = rank_layout_of(configuration.algorithm, comm.size)
-    first, rank = layout.workers[0], comm.rank
-
-    def build() -> Model:
-        return _one_model(configuration, rank, dataset, len(layout.workers))
-
-    model: Model | None = None
-    with agreed_errors(comm):
+    first, rank, n_workers = layout.workers[0], comm.rank, len(layout.workers)
+    model, marks = None, list[Mark]()
+    with agreed_errors(comm, waits_long=True):
         if dataset.n_training == 0:
             raise ConfigurationError("there is no sample to train on", where="data.train")
+        example = _example(dataset)
         if rank in layout.workers:
-            model = build()
+            model = _one_model(configuration, rank, example, n_workers, dataset)
         if rank == first and model is not None:
             _check_labels(model, dataset)
+    if comm.size > 1:
+        agree_on_arrays(comm, model, example)
+
+    def build() -> Model:
+        """The model, on a master."""
+        made = _one_model(configuration, rank, example, n_workers, dataset)
+        for mark in marks:
+            mark.check(made, example)
+        return made
+
+    worker = model
     if layout.masters:
         sizes = comm.bcast(ModelSizes.of(model) if model is not None else None, root=first)
         model = model or WeightsOnly(sizes, build)
     assert model is not None
-    broadcast_in_place(comm, model.weights, first)
-    statistics = model.state.floats()
-    broadcast_in_place(comm, statistics, first)
-    model.state.set_floats(statistics)
+    _broadcast(comm, model, first)
+    if comm.size > 1:
+        marks.append(agree_on_outputs(comm, worker, example, first, configuration.precision))
     return model
+
+
+def _broadcast(comm: Communicator, model: Model, first: int) -> None:
+    """Gives all ranks weights and state of the rank `first`, except for the states of random generators. Collective."""
+    state = model.state
+    broadcast_in_place(comm, model.weights, first)
+    statistics, integers = state.floats(), state.integers()
+    mine = integers.copy()
+    broadcast_in_place(comm, statistics, first)
+    broadcast_in_place(comm, integers, first)
+    state.set_floats(statistics)
+    state.set_integers(np.where(state.random_mask(), mine, integers))
 
 
 def _check_labels(model: Model, dataset: Dataset) -> None:
@@ -156,13 +178,33 @@ def make_validator(
     layout = rank_layout_of(configuration.algorithm, comm.size)
     needs_copy = configuration.validates_in_thread and comm.rank in layout.workers
     with agreed_errors(comm):
-        copy = _one_model(configuration, comm.rank, dataset, len(layout.workers)) if needs_copy else None
+        copy = _second_model(configuration, comm.rank, dataset, len(layout.workers), model) if needs_copy else None
     return Validator(configuration, comm, dataset, layout, model, copy)
 
 
-def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset, n_workers: int) -> Model:
+def _example(dataset: Dataset) -> Example:
+    """The first samples."""
     few = dataset.training.take(slice(0, N_IN_EXAMPLE))
     batch = next(completed(few, dataset, 0, 0))
+    return Example(batch.x, batch.y, batch.weights, few.format.x_names, few.format.y_names)
+
+
+def _second_model(
+    configuration: TrainingConfiguration, rank: int, dataset: Dataset, n_workers: int, model: Model
+) -> Model:
+    """Another model like `model`, with the same weights."""
+    example = _example(dataset)
+    made = _one_model(configuration, rank, example, n_workers, dataset)
+    made.weights[:] = model.weights
+    made.state.set_floats(model.state.floats())
+    made.state.set_integers(model.state.integers())
+    Mark.of(model, example, configuration.precision).check(made, example)
+    return made
+
+
+def _one_model(
+    configuration: TrainingConfiguration, rank: int, example: Example, n_workers: int, dataset: Dataset
+) -> Model:
     settings = ModelSettings(
         model=configuration.model,
         parameters=configuration.parameters,
@@ -180,7 +222,6 @@ def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset
         has_optimizer="optimizer" in configuration.model_fields_set,
         is_validated=dataset.n_validation > 0,
     )
-    example = Example(batch.x, batch.y, batch.weights, few.format.x_names, few.format.y_names)
     if configuration.validates_in_thread:
         allow_a_second_graph()
     made = make_model(settings, example)

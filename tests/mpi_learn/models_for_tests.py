@@ -258,3 +258,26 @@ def build_annealed():
 
     inputs = keras.Input((3,))
     return Annealed(inputs, keras.layers.Dense(1)(inputs))
+
+
+def build_by_rank(what):
+    """Differs between ranks in one respect: `what`. With ``sampling``, it draws in inference too."""
+    import keras
+    from mpi4py import MPI
+
+    rank, layers = MPI.COMM_WORLD.rank, keras.layers
+    rng = np.random.default_rng(rank)
+    constant = rng.normal(size=(4, 4)).astype("f4") if what == "constant" else np.eye(4, dtype="f4")
+
+    class Mixing(layers.Layer):
+        def call(self, x):
+            mixed = x @ constant
+            return mixed + keras.random.normal(keras.ops.shape(x)) if what == "sampling" else mixed
+
+    names = ["alpha", "beta"] if what != "order" or rank == 0 else ["beta", "alpha"]
+    inputs = keras.Input((4,))
+    parts = {name: layers.Dense(4, "tanh", name=name)(Mixing()(inputs)) for name in names}
+    model = keras.Model(inputs, layers.Dense(1, kernel_initializer="zeros")(layers.Add()(list(parts.values()))))
+    if what == "weights":
+        model.layers[-1].set_weights([rng.normal(size=(4, 1)), np.zeros(1)])
+    return model

@@ -295,3 +295,36 @@ class MeanOutput(torchmetrics.Metric):
 
     def compute(self):
         return self.total.item() / max(self.count.item(), 1.0)
+
+
+class ByRank(nn.Module):
+    """Differs between ranks in one respect: `what`."""
+
+    def __init__(self, what):
+        super().__init__()
+        rank = MPI.COMM_WORLD.rank
+        rng = np.random.default_rng(rank)
+        names = ["alpha", "beta"] if what != "order" or rank == 0 else ["beta", "alpha"]
+        self.parts = nn.ModuleDict({name: nn.Linear(4, 4) for name in names})
+        self.out = nn.Linear(4, 1)
+        nn.init.zeros_(self.out.weight)  # hides the layers before it
+        if what == "width":
+            self.unused = nn.Linear(2, 2 + rank)
+        if what == "buffers":
+            for name in ("one", "two") if rank == 0 else ("two", "one"):
+                self.register_buffer(name, torch.full((3,), float(len(name))))
+        if what == "weights":
+            self.parts["alpha"].weight.data = torch.tensor(rng.normal(size=(4, 4)), dtype=torch.float32)
+        self.constant = torch.tensor(rng.normal(size=(4, 4)), dtype=torch.float32) if what == "constant" else 1.0
+        self.factor = float(rng.uniform()) if what == "factor" else 1.0
+        self.register_buffer("order", torch.from_numpy(rng.permutation(4)) if what == "permutation" else None)
+
+    def forward(self, x):
+        if self.order is not None:
+            x = x[:, self.order]
+        x = self.factor * (x @ self.constant if isinstance(self.constant, torch.Tensor) else x)
+        return self.out(torch.tanh(self.parts["alpha"](x)) + 2 * torch.tanh(self.parts["beta"](x)))
+
+
+def build_by_rank(what):
+    return ByRank(what)

@@ -16,6 +16,7 @@ divisors, the weight is the number of samples: then several ranks train only alm
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -118,6 +119,18 @@ class KerasModel(Model):
 
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
         return tuple(output.numpy() for output in self._predict(self._flat(), tensors(x)))
+
+    def probe(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> list[np.ndarray]:
+        """See `Model.probe`. The model is called eagerly: tracing takes longer than a call."""
+        found: list[Any] = []
+        flat, batch = self._flat(), (tensors(x), tensors(y), tensors(weights))
+        with self.network.rehearsal(), fit_errors():
+            with suppress(NotImplementedError):  # a model without `call`
+                found += self._compute_outputs(flat, batch[0])
+            if self.can_evaluate:
+                sums = np.asarray(self._compute_sums(flat, *batch), np.float64)
+                found.append(self.metrics(sums)["loss"])
+            return list(map(np.array, found))
 
     def close(self) -> None:
         """Drops the compiled functions and Keras' global state, so that memory does not grow from model to model."""

@@ -18,13 +18,14 @@ from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, Tensors, named
+from mpi_learn.models.frameworks import seeded_python
 from mpi_learn.models.keras_.keras_checkpointing import check_precision, recomputed
 from mpi_learn.models.keras_.keras_losses import make_output_loss, mean_loss
 from mpi_learn.models.keras_.keras_optimizer import KerasRule
 from mpi_learn.models.keras_.keras_outputs import described, flat_outputs, without_none
 from mpi_learn.models.keras_.keras_tensors import as_tensor, assign, is_float, specs, tensors, uses_gpu
 from mpi_learn.models.labels import LabelRule
-from mpi_learn.models.network import joined
+from mpi_learn.models.network import ArrayKind, joined
 from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.settings.component import Component
 from mpi_learn.settings.paths import replacing
@@ -37,6 +38,9 @@ SEED_STATE = "seed_generator_state"
 """The name of the variable of a `keras.random.SeedGenerator`."""
 RANK_SEED = 1_000_003
 """The difference between the seeds of two ranks."""
+
+COUNTERS = re.compile(r"_\d+(?=/|$)")
+"""The counters in paths such as ``dense_3/kernel``: they depend on how many layers a process has made before."""
 
 
 class KerasNetwork:
@@ -96,6 +100,30 @@ class KerasNetwork:
     def reseed(self) -> None:
         """Seeds the global random generators, with a different seed on each rank."""
         keras.utils.set_random_seed((self.settings.seed + RANK_SEED * self.settings.stream) % 2**32)
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        variables = [*self.variables, *self._floats, *self._integers]
+        before, seed = list(map(np.array, variables)), self.settings.seed % 2**32
+        with seeded_python(seed):
+            keras.utils.set_random_seed(seed)
+            for variable in self._integers:
+                if variable.name == SEED_STATE:
+                    variable.assign(np.array([seed, 0]))
+            try:
+                yield
+            finally:
+                for variable, value in zip(variables, before, strict=True):
+                    variable.assign(value)
+        self.reseed()
+
+    def arrays(self) -> list[ArrayKind]:
+        trained = [(variable, True) for variable in self.variables]
+        others = [(variable, False) for variable in (*self._floats, *self._integers)]
+        return [
+            ArrayKind(COUNTERS.sub("", variable.path), tuple(variable.shape), str(variable.dtype), is_trained)
+            for variable, is_trained in (*trained, *others)
+        ]
 
     def move_into(self, weights: np.ndarray) -> None:
         self.weights = weights[: self.layout.size]

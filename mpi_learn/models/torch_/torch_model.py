@@ -113,6 +113,11 @@ class TorchModel(Model):
         with torch.no_grad():
             return tuple(output.numpy(force=True) for output in flat_outputs(self._call(x)))
 
+    def probe(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> list[np.ndarray]:
+        with self.network.rehearsal():
+            loss = self.metrics(self.evaluate(x, y, weights))["loss"]
+            return [*self.predict(x), np.array(loss)]
+
     def close(self) -> None:
         self.network.close()
         self._gradients, self._on_device = [], torch.empty(0)

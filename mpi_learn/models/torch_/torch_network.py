@@ -15,9 +15,9 @@ from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, Tensors
-from mpi_learn.models.frameworks import seed_python
+from mpi_learn.models.frameworks import seed_python, seeded_python
 from mpi_learn.models.labels import LabelRule
-from mpi_learn.models.network import joined
+from mpi_learn.models.network import ArrayKind, joined
 from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.models.torch_.torch_checkpointing import blocks_of, recomputed, unchanged_buffers
 from mpi_learn.models.torch_.torch_inputs import described, flat_outputs, in_float32
@@ -170,6 +170,21 @@ class TorchNetwork:
                 for name, parameter in parameters.items():
                     parameter.grad = None
                     parameter.copy_(before[name])
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        with self.unchanged(), seeded_python(self.settings.seed):
+            torch.manual_seed(self.settings.seed)
+            yield
+
+    def arrays(self) -> list[ArrayKind]:
+        parameters = list(self.module.named_parameters())
+        trained = [pair for pair in parameters if pair[1].requires_grad]
+        others = [*self.module.named_buffers(), *(pair for pair in parameters if not pair[1].requires_grad)]
+        return [
+            ArrayKind(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), tensor.requires_grad)
+            for name, tensor in (*trained, *others)
+        ]
 
     def floats(self) -> np.ndarray:
         return joined((tensor.float().cpu() for tensor in self._state(is_real=True)), np.float32)

@@ -130,6 +130,7 @@ class Checkpointing:
             "ended_by": self.state.ended_by,
             "learning_rate": self.rate.chosen,
             "shapes": model.layout.shapes,
+            "names": [array.name for array in model.arrays()],
             "training": self.configuration.model_dump(mode="json"),
             "uses_xla": uses_xla,
             "first_worker": self.first_worker,
@@ -146,6 +147,7 @@ class Checkpointing:
                 where=where,
                 cure="give the path of a checkpoint of this model, or of an empty folder",
             )
+        self._check_order(checkpoint.metadata.get("names", []), where)
         self.model.weights[:] = arrays["weights"]
         self.model.state.set_floats(arrays["batch_statistics"])
         self._restore_integers(arrays["counters"], checkpoint.metadata.get("first_worker", self.first_worker))
@@ -158,6 +160,17 @@ class Checkpointing:
         self.state.steps_s = checkpoint.metadata.get("steps_s", 0.0)
         self.state.n_samples = checkpoint.metadata.get("n_samples", 0)
         self.state.history.columns = dict(checkpoint.metadata["history"])
+
+    def _check_order(self, saved: list[str], where: str) -> None:
+        """Raises ConfigurationError if the model has the arrays of the checkpoint in another order."""
+        names = [array.name for array in self.model.arrays()]
+        if names != saved and sorted(names) == sorted(saved):
+            one, other = next(pair for pair in zip(saved, names, strict=True) if pair[0] != pair[1])
+            raise ConfigurationError(
+                f"the model has its arrays in another order than the checkpoint: {other} instead of {one}",
+                where=where,
+                cure="let the function build the same model in every call: iterate over `sorted(…)`, not over a set",
+            )
 
     def _restore_integers(self, saved: np.ndarray, first_worker: int) -> None:
         """Restores the integers of the model's state; with other ranks or roles, random states begin again.
