@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Result", "read_configuration", "rehearse", "train"]
+__all__ = ["Result", "__version__", "read_configuration", "rehearse", "train"]
 
 _HOMES = {
     "Result": "training.result",
@@ -31,3 +31,8 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(f"mpi_learn.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__

@@ -55,7 +55,7 @@ def results(
     selecting = {"--best": n_best is not None, "--state": state is not None, "--pareto": pareto}
     _check_combination({"--finished": finished, "--sql": sql is not None, "--trial": trial is not None}, selecting)
     from mpi_opt.store import Store
-    from mpi_opt.study.study import read_record
+    from mpi_opt.study.reading import read_record
 
     with Store.open(store_url(store), read_only=True) as opened:
         if finished:
@@ -82,7 +82,7 @@ def best(
 ) -> None:
     """Print the best trial as a training.yaml for `mpi-learn train`; for a function, its hyperparameters."""
     from mpi_opt.store import Store
-    from mpi_opt.study.study import read_record
+    from mpi_opt.study.reading import read_record
     from mpi_opt.views.text.best_trial import trial_yaml
 
     with Store.open(store_url(store), read_only=True) as opened:
@@ -107,7 +107,7 @@ def _check_combination(outputs: dict[str, bool], selecting: dict[str, bool]) -> 
 
 def _finished_status(store: Store, study: StudyRecord) -> int:
     """Prints whether the study is finished, and its trials in short; returns the exit status, 0 or 75."""
-    from mpi_opt.study.study import is_finished
+    from mpi_opt.study.reading import is_finished
 
     counts = ", ".join(f"{n} {state}" for state, n in study.counts.items()) or "no trials"
     best, has_ended = study.best, is_finished(store, study)

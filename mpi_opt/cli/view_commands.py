@@ -68,7 +68,7 @@ def dashboard(
 ) -> None:
     """Serve a live page of a study on 127.0.0.1, also while a search runs it; Ctrl-C ends the command."""
     from mpi_opt.store import Store
-    from mpi_opt.study.study import read_record
+    from mpi_opt.study.reading import read_record
 
     with Store.open(store_url(store), read_only=True) as opened:
         address, name = opened.address, read_record(opened, study).name

@@ -27,7 +27,7 @@ from mpi_opt.store.errors import StoreNotReadyError
 from mpi_opt.store.store import Store
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.past_trials import EXTERNAL_BLOCK, PastTrials
-from mpi_opt.study.study import (
+from mpi_opt.study.reading import (
     CODE_CHANGED,
     SEARCH_FINISHED,
     SEARCH_STOPPED,

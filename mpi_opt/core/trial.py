@@ -143,6 +143,7 @@ class TrialRecord:
     budget: float | None = None
     resume_from: int | None = None
     ended: int | None = None
+    note: str | None = None
     pareto: bool | None = None
     figures_of_merit: dict[str, float] = field(default_factory=dict)
     uncertainties: dict[str, float] = field(default_factory=dict)

@@ -26,7 +26,7 @@ from sqlalchemy import (
 from mpi_opt.core.figures_of_merit import Direction, FiguresOfMerit, Selection
 from mpi_opt.core.space import DIMENSIONS, Space
 
-VERSION = 3
+VERSION = 4
 """The version of the schema that this program reads and writes."""
 
 MIGRATIONS: dict[int, tuple[str, ...]] = {
@@ -50,6 +50,7 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "host VARCHAR(255) NOT NULL, machine VARCHAR(512) NOT NULL, process BIGINT NOT NULL, process_began BIGINT, "
         "since VARCHAR(32) NOT NULL, renewed_at VARCHAR(32) NOT NULL, PRIMARY KEY (study_id))",
     ),
+    3: ("ALTER TABLE trials ADD COLUMN note TEXT",),
 }
 """Version -> the statements that migrate a database of that version to the next one, in every dialect."""
 
@@ -93,6 +94,7 @@ trials = Table(
     Column("budget", Float(53)),
     Column("resume_from", Integer),
     Column("ended", Integer),  # 0-based, in the order of ending: a resumed strategy learns the outcomes in this order
+    Column("note", Text),  # of the user
     Column("pareto", Integer),  # with several figures of merit: 1 on the front of the complete trials, else 0
     UniqueConstraint("study_id", "number"),
     Index("trials_by_merit", "study_id", "state", "figure_of_merit"),

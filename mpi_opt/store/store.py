@@ -159,6 +159,16 @@ class Store:
         with self._database.writing() as connection:
             writing.add_event(connection, study_id, kind, detail)
 
+    def note(self, study_id: int, number: int, text: str) -> None:
+        """Sets the note of a trial in place of an earlier one; "" removes it.
+
+        Raises:
+            StoreError: There is no such trial.
+        """
+        with self._database.writing() as connection:
+            if not writing.note(connection, study_id, number, text):
+                raise StoreError(f"there is no trial {number}", where=self.url, cure="mpi-opt results")
+
     # Reading
 
     studies = _query(reading.read_studies)

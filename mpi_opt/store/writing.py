@@ -62,6 +62,7 @@ END_TRIAL = update(trials).where(trials.c.id == KEY, trials.c.attempts == ATTEMP
 REQUEUE_TRIAL = update(trials).where(trials.c.id == KEY, IS_UNFINISHED)
 GIVE_BACK_TRIAL = REQUEUE_TRIAL.where(trials.c.attempts == ATTEMPT)
 PLACE_ON_FRONT = update(trials).where(trials.c.id == KEY)
+SET_NOTE = update(trials).where(trials.c.id == KEY)
 END_ATTEMPT = update(attempts).where(attempts.c.trial_id == KEY, attempts.c.attempt == ATTEMPT)
 GIVE_UP_ATTEMPT = update(attempts).where(attempts.c.trial_id == KEY, attempts.c.finished_at.is_(None))
 MARK_ATTEMPT_LOST = END_ATTEMPT.where(attempts.c.outcome == "killed")
@@ -175,6 +176,12 @@ def _give_up_attempts(connection: Connection, reasons: Mapping[int, str], outcom
 def add_event(connection: Connection, study_id: int, kind: str, detail: str) -> None:
     """Records an event of the search with the present time."""
     _run(connection, INSERT_EVENT, [{"study_id": study_id, "at": now(), "kind": kind, "detail": clean(detail)}])
+
+
+def note(connection: Connection, study_id: int, number: int, text: str) -> bool:
+    """Sets the note of a trial, an empty one to NULL; returns whether there is such a trial."""
+    row = {"key": trial_id(study_id, number), "note": clean(text.strip()) or None}
+    return bool(_run(connection, SET_NOTE, [row]).rowcount)
 
 
 def _run(connection: Connection, statement: Insert | Update | Select[Any], rows: Sequence[Row]) -> Any:

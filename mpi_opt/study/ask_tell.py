@@ -25,7 +25,7 @@ from mpi_opt.study.external_results import ExternalResult
 from mpi_opt.study.lease import owner_as_text
 from mpi_opt.study.open_study import OpenStudy, open_study
 from mpi_opt.study.past_trials import EXTERNAL_BLOCK, EXTERNAL_RANKS, PastTrials
-from mpi_opt.study.study import STRATEGY_FAILED, STUDY_FINISHED, STUDY_RESUMED, is_finished, read_record, sorted_front
+from mpi_opt.study.reading import STRATEGY_FAILED, STUDY_FINISHED, STUDY_RESUMED, is_finished, read_record, sorted_front
 
 RETRY_LIMIT_S = 60.0
 """The time limit for retries while other processes write to the store, in seconds."""
@@ -54,9 +54,9 @@ def ask(plan: Plan, count: int, note: Callable[[str], None] = lambda text: None)
     Raises:
         UserError: The study was created with another space, or the store or the strategy cannot be used.
     """
-    _check_shared(plan.configuration.store)
+    check_shared(plan.configuration.store)
     return [
-        _as_json_object(proposal, attempt, plan) for proposal, attempt in _retry(lambda: _give_out(plan, count, note))
+        _as_json_object(proposal, attempt, plan) for proposal, attempt in retried(lambda: _give_out(plan, count, note))
     ]
 
 
@@ -78,8 +78,8 @@ def tell(url: str, name: str | None, results: Sequence[ExternalResult]) -> tuple
             another study or attempt, or has a wrong number of values.
     """
     Store.open(url, read_only=True).close()  # `ask` has created the store: a wrong name must not create another one
-    name = _retry(lambda: _record_results(url, name, results))
-    return _retry(lambda: _study_and_front(url, name))  # a separate retry: results are recorded once
+    name = retried(lambda: _record_results(url, name, results))
+    return retried(lambda: _study_and_front(url, name))  # a separate retry: results are recorded once
 
 
 def _give_out(plan: Plan, count: int, note: Callable[[str], None]) -> list[tuple[Proposal, int]]:
@@ -248,14 +248,29 @@ def _seconds_since(started_at: str | None) -> float:
     return max((datetime.now(UTC) - datetime.fromisoformat(started_at)).total_seconds(), 0.0)
 
 
-def _check_shared(url: str) -> None:
+def check_figures(result: ExternalResult, figures_of_merit: FiguresOfMerit) -> None:
+    """Verifies that a result has one value for each figure of merit.
+
+    Raises:
+        ConfigurationError: It has not.
+    """
+    _read(result, "value", figures_of_merit)
+    _read(result, "uncertainty", figures_of_merit)
+
+
+def check_shared(url: str) -> None:
+    """Verifies that the store remains after the end of this process.
+
+    Raises:
+        ConfigurationError: It is in memory.
+    """
     if is_in_memory(parsed(url)):
         raise ConfigurationError(
             f"{url} is in memory: it is lost when this process ends", where="store", cure="write sqlite:///results.db"
         )
 
 
-def _retry(attempt: Callable[[], Answer]) -> Answer:
+def retried(attempt: Callable[[], Answer]) -> Answer:
     """Returns the value of `attempt`, called again after conflicts with other processes for up to `RETRY_LIMIT_S`."""
     until = time.monotonic() + RETRY_LIMIT_S
     while True:

@@ -2,50 +2,39 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mpi_learn.settings.suggestions import suggestion
-from mpi_opt.core.figures_of_merit import FiguresOfMerit, read_target
-from mpi_opt.core.space import Space
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.space import Dimension, Space, Value
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
-from mpi_opt.study.trial_table import LAST_COLUMNS, html_table, trial_columns, trial_rows
+from mpi_opt.study.asked_trial import AskedTrial
+from mpi_opt.study.reading import is_finished, read_record, sorted_front
+from mpi_opt.study.study_text import as_html, as_text
 
 if TYPE_CHECKING:
     import pandas
 
 
-STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED = "study_finished", "study_resumed", "search_stopped"
-"""Events that a search records: the study is finished; a study continues; a search stopped early.
-
-`ask` records the first two as well.
-"""
-
-SEARCH_FINISHED = "search_finished"
-"""Event of a search that leaves only trials of a workload system. The study is finished when these have ended."""
-
-CODE_CHANGED = "code_changed"
-"""Event: a study continues with other code than before, or a file was edited during a search."""
-
-STRATEGY_FAILED = "strategy_failed"
-"""Event: the strategy raised an exception, and the search continues with random points."""
-
-SEARCH_EVENTS = (STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED, SEARCH_FINISHED)
-"""The events that decide whether a study is finished; the latest one counts."""
-
 N_SHOWN = 10
 """How many trials a notebook shows."""
 
 
-@dataclass(frozen=True)
+Figures = float | Sequence[float] | Mapping[str, float]
+"""One figure of merit; or several, in the order of the study or by name."""
+
+
+@dataclass
 class Study:
     """A study at the time at which it was read.
+
+    `ask`, `tell`, `add_trial` and `note` change the study in the store and then read it again.
 
     Attributes:
         record: The study without its trials.
@@ -80,6 +69,38 @@ class Study:
         """
         record = read_record(store, name)
         return cls(record, store.trials(record.id), store.address, is_finished(store, record))
+
+    @classmethod
+    def create(
+        cls,
+        url: str,
+        name: str,
+        space: Mapping[str, Dimension],
+        *,
+        trials: int = 50,
+        strategy: str = "bayesian",
+        direction: str | Sequence[str] = "minimize",
+        figure_of_merit: str | Sequence[str] | None = None,
+        seed: int = 7,
+        options: Mapping[str, Any] | None = None,
+        target: float | Sequence[float | None] | None = None,
+    ) -> Study:
+        """Creates a study whose trials the caller runs, with `ask` and `tell`; reads it if the store has it.
+
+        Args:
+            url: A SQLAlchemy URL, or a file that ends in ``.db``.
+            name: The name of the study in the store.
+            space: As for `mpi_opt.search`; so are the other arguments.
+
+        Raises:
+            UserError: An argument or the space is invalid, or the study in the store is another one.
+        """
+        from mpi_opt.study.by_hand import create_study
+
+        search = {"trials": trials, "strategy": strategy, "seed": seed, "options": options or {}, "target": target}
+        named = {} if figure_of_merit is None else {"figure_of_merit": figure_of_merit}
+        create_study({"study": name, "store": url, "direction": direction, "search": search} | named, space)
+        return cls.open(url, name)
 
     @property
     def name(self) -> str:
@@ -147,18 +168,97 @@ class Study:
 
         return sorted(chosen, key=key)
 
+    def ask(self, count: int = 1) -> list[AskedTrial]:
+        """Gives out at most `count` trials, which are recorded as running; the caller runs them and calls `tell`.
+
+        Fewer or none are returned when all trials of the study have been given out, the target is reached, or the
+        strategy needs results first.
+
+        Raises:
+            UserError: The store or the strategy cannot be used.
+        """
+        from mpi_opt.study import ask_tell, by_hand
+
+        asked = ask_tell.ask(by_hand.plan_of(self.record, self.store), count, warnings.warn)
+        self._read_again()
+        return [AskedTrial(proposal) for proposal in asked]
+
+    def tell(
+        self,
+        number: int,
+        value: Figures | None = None,
+        uncertainty: Figures | None = None,
+        *,
+        failed: str | None = None,
+        lost: str | None = None,
+    ) -> None:
+        """Records the result of a trial that `ask` has given out.
+
+        Args:
+            number: The number of the trial.
+            value: Its figure of merit; with several, a list or a mapping from their names.
+            uncertainty: The standard deviation of `value`, in the same form.
+            failed: The reason why there is no value, instead of `value`.
+            lost: The reason why the trial has not ended and must run again, instead of `value`.
+
+        Raises:
+            UserError: There is no such trial, it is not running, a search runs it, or `value` is invalid.
+        """
+        from mpi_opt.study import ask_tell, by_hand
+
+        result = {"value": value, "uncertainty": uncertainty, "failed": failed, "lost": lost}
+        ask_tell.tell(self.store, self.name, by_hand.read_result(number, result))
+        self._read_again()
+
+    def add_trial(self, parameters: Mapping[str, Value], value: Figures, uncertainty: Figures | None = None) -> int:
+        """Adds a complete trial that was run elsewhere. It is one of the study's trials; the strategy learns from it.
+
+        Args:
+            parameters: The active hyperparameters.
+            value: The figure of merit; with several, a list or a mapping from their names.
+            uncertainty: The standard deviation of `value`, in the same form.
+
+        Returns:
+            The number of the trial.
+
+        Raises:
+            UserError: `parameters` is not a point of the space, `value` is invalid, or the strategy learns from its own
+                trials only.
+        """
+        from mpi_opt.study import by_hand
+
+        number = by_hand.add_trial(self.store, self.name, parameters, value, uncertainty)
+        self._read_again()
+        return number
+
+    def note(self, number: int, text: str) -> None:
+        """Attaches a note to a trial in place of an earlier one; tables and the report show it. "" removes it.
+
+        Raises:
+            StoreError: There is no such trial.
+        """
+        with self._open(read_only=False) as store:
+            store.note(self.record.id, number, text)
+        self._read_again()
+
+    def _read_again(self) -> None:
+        """Takes the present state of the study from the store."""
+        with self._open() as store:
+            self.record = read_record(store, self.name)
+            self.trials = store.trials(self.record.id)
+            self.is_finished = is_finished(store, self.record)
+
     def dataframe(self) -> pandas.DataFrame:
-        """All trials as rows, by number, with a column for each hyperparameter; inactive ones are missing values.
+        """All trials as rows, by number, with a column for each hyperparameter.
+
+        Times are UTC. Missing values, such as inactive hyperparameters, are NaN in columns of numbers.
 
         Raises:
             StoreError: pandas is not installed.
         """
-        try:
-            import pandas
-        except ImportError:
-            raise StoreError("a data frame needs pandas", cure="pip install mpi-opt[plots]") from None
-        rows = trial_rows(self.trials, self.record)
-        return pandas.DataFrame(rows, columns=trial_columns(self.record))
+        from mpi_opt.study.data_frame import data_frame
+
+        return data_frame(self.record, self.trials)
 
     def folds(self, numbers: Sequence[int] | None = None) -> list[FoldRecord]:
         """The folds of the trials `numbers` (None: all), read from the store at the time of the call."""
@@ -202,60 +302,16 @@ class Study:
                 found |= dict(zip(known, ranks(np.array(list(known.values()))).tolist(), strict=True))
         return found
 
-    def _open(self) -> Store:
+    def _open(self, *, read_only: bool = True) -> Store:
         if is_in_memory(parsed(self.store)):
             cure = 'search with a store in a file: store="sqlite:///results.db"'
             raise StoreError("the store was in memory and no longer exists", where=f"study {self.name}", cure=cure)
-        return Store.open(self.store, read_only=True)
+        return Store.open(self.store, read_only=read_only)
+
+    def __repr__(self) -> str:
+        """The study in a few lines: its store, the states of its trials, and the best one."""
+        return as_text(self.record, self.best, self.store, is_finished=self.is_finished)
 
     def _repr_html_(self) -> str:
-        """HTML for notebooks: one line about the study and a table of the best ten trials."""
-        counts = ", ".join(f"{n} {state}" for state, n in self.record.counts.items()) or "no trials"
-        method = html.escape(f"{self.direction}, {self.record.strategy}")
-        columns = trial_columns(self.record, without=LAST_COLUMNS)
-        rows = trial_rows(self.ranked(("complete",))[:N_SHOWN], self.record)
-        return f"<div><b>{html.escape(self.name)}</b>: {counts}; {method}{html_table(columns, rows)}</div>"
-
-
-def sorted_front(front: Iterable[TrialRecord], figures: FiguresOfMerit) -> list[TrialRecord]:
-    """The trials of a Pareto front, sorted by their figures of merit, then by number."""
-    return sorted(front, key=lambda trial: (figures.costs(figures.values(trial)), trial.number))
-
-
-def read_record(store: Store, name: str | None) -> StudyRecord:
-    """The study `name` without its trials; None for the only study of the store.
-
-    Raises:
-        StoreError: There is no such study, or the store has several and `name` is None.
-    """
-    if name is not None and (study := store.study(name)) is not None:
-        return study
-    studies = store.studies()
-    if name is None and len(studies) == 1:
-        return studies[0]
-    names = [study.name for study in studies]
-    if name is not None:
-        problem = f"there is no study {name!r}"
-        cure = suggestion(name, names, "one of") if names else "the store has no studies yet"
-    elif names:
-        problem, cure = "the store has several studies", f"add --study with one of: {', '.join(names)}"
-    else:
-        problem, cure = "the store has no studies yet", "mpi-opt search creates one"
-    raise StoreError(problem, where=store.url, cure=cure)
-
-
-def is_finished(store: Store, record: StudyRecord) -> bool:
-    """As `Study.is_finished`."""
-    kinds = [event.kind for event in store.events(record.id)]
-    latest = next((kind for kind in reversed(kinds) if kind in SEARCH_EVENTS), None)
-    if latest in (STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED):
-        return latest == STUDY_FINISHED
-    # no search runs or continues the study: only a workload system runs trials
-    configured = record.configuration.get("search", {})
-    has_enough_trials = latest == SEARCH_FINISHED or record.n_ended >= configured.get("trials", 1)
-    if has_enough_trials and record.n_ended == record.n_trials:
-        return True
-    target, figures = read_target(configured.get("target"), record.figures_of_merit), record.figures_of_merit
-    if target is None:
-        return False
-    return any(figures.reaches(target, trial) for trial in store.trials(record.id, ("complete",)))
+        """HTML for notebooks: the lines of `repr` about the study, and a table of the best ten trials."""
+        return as_html(self.record, self.ranked(("complete",))[:N_SHOWN], repr(self))

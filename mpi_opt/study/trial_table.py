@@ -14,7 +14,9 @@ from mpi_opt.store.study_view import FIRST_COLUMNS, StudyColumns
 
 CELL_WIDTH = 60
 
-LAST_COLUMNS = ("started_at", "finished_at", "attempts", "error")
+NOTE = "note"
+
+LAST_COLUMNS = ("started_at", "finished_at", "attempts", "error", NOTE)
 """The columns of a table of trials after those of the SQL view of a study."""
 
 
@@ -47,6 +49,15 @@ def _trial_row(trial: TrialRecord, columns: StudyColumns) -> dict[str, Any]:
     return row | {name: getattr(trial, name) for name in LAST_COLUMNS}
 
 
+def main_figure_name(study: StudyRecord) -> str:
+    """The name of the figure of merit, or of the first if there are several."""
+    if study.figures_of_merit.are_several:
+        return study.figures_of_merit.names[0]
+    name = str(study.configuration.get("figure_of_merit") or "val_loss")
+    is_unnamed = name == "val_loss" and study.configuration.get("objective", "train") != "train"
+    return "figure of merit" if is_unnamed else name
+
+
 def figures_as_text(trial: TrialRecord, figures_of_merit: FiguresOfMerit, name: str) -> list[tuple[str, str]]:
     """The name of each figure of merit of a trial, and its value ± its uncertainty. A single one is called `name`."""
     if not figures_of_merit.are_several:
@@ -57,6 +68,11 @@ def figures_as_text(trial: TrialRecord, figures_of_merit: FiguresOfMerit, name: 
 
 def _with_uncertainty(figure: float | None, uncertainty: float | None) -> str:
     return "none" if figure is None else f"{figure:.6g}" + ("" if uncertainty is None else f" ± {uncertainty:.3g}")
+
+
+def counted(n: int, word: str) -> str:
+    """``1 trial``, ``13 trials``, ``1,300 trials``."""
+    return f"{n:,} {word}{'' if n == 1 else 's'}"
 
 
 def cell(value: object, width: int | None = CELL_WIDTH) -> str:

@@ -30,7 +30,7 @@ from mpi_opt.core.trial import FINISHED, TrialRecord
 from mpi_opt.errors import ConfigurationError, StoreError, without_passwords
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreNotReadyError
-from mpi_opt.study.study import read_record
+from mpi_opt.study.reading import read_record
 from mpi_opt.views import series
 
 HOST = "127.0.0.1"

@@ -29,7 +29,7 @@ from mpi_opt.errors import ConfigurationError, shortened
 from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, FoldRecord, readable
 from mpi_opt.study.past_trials import EXTERNAL_BLOCK
 from mpi_opt.study.study import Study
-from mpi_opt.study.trial_table import LAST_COLUMNS, cell, html_table, trial_columns, trial_rows
+from mpi_opt.study.trial_table import LAST_COLUMNS, NOTE, cell, html_table, trial_columns, trial_rows
 from mpi_opt.views import series
 from mpi_opt.views.figures.importance import MIN_TRIALS, Forest
 from mpi_opt.views.figures.timeline import Timeline, make_timeline
@@ -168,7 +168,8 @@ def _best_table(study: Study) -> str:
     rows = trial_rows(trials, study.record)
     attributes = [f' data-trial="{index[trial.number]}"' for trial in trials]
     attributes[0] += " class=is-best"
-    return html_table(trial_columns(study.record, without=("state", *LAST_COLUMNS)), rows, attributes)
+    hidden = {"state", *LAST_COLUMNS} - ({NOTE} if any(trial.note for trial in trials) else set())
+    return html_table(trial_columns(study.record, without=hidden), rows, attributes)
 
 
 def _best_ranges(study: Study) -> str:

@@ -104,6 +104,7 @@ def _trials(trials: Sequence[TrialRecord]) -> dict[str, Any]:
         "uncertainty": _shortened(trial.uncertainty for trial in trials),
         "duration": _shortened(trial.duration_s for trial in trials),
         "attempts": [trial.attempts for trial in trials],
+        "note": {i: trial.note for i, trial in enumerate(trials) if trial.note},
         "error": {i: (error_line(trial.error) or "")[:200] for i, trial in enumerate(trials) if trial.error},
     }
 

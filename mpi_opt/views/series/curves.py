@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from mpi_opt.core.thinning import thinned
 from mpi_opt.store.records import CurveRecord, StudyRecord
 from mpi_opt.study.study import Study
+from mpi_opt.study.trial_table import main_figure_name
 from mpi_opt.views.series.axes import Axis, curve_range, linear_axis, outside
-from mpi_opt.views.series.trials import complete, main_figure_name
+from mpi_opt.views.series.trials import complete
 
 MAX_VALUES, MIN_TRIALS, MAX_TRIALS = 1_000_000, 200, 20_000
 """A figure reads about `MAX_VALUES` values of curves, but at least `MIN_TRIALS` and at most `MAX_TRIALS` trials."""

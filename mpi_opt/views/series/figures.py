@@ -9,6 +9,7 @@ import numpy as np
 
 from mpi_opt.core.trial import TrialRecord, is_usable
 from mpi_opt.study.study import Study
+from mpi_opt.study.trial_table import main_figure_name
 from mpi_opt.views.series.axes import (
     Axis,
     figure_axis,
@@ -20,7 +21,7 @@ from mpi_opt.views.series.axes import (
     unit_positions,
     whole_axis,
 )
-from mpi_opt.views.series.trials import by_end_time, complete, improvements, main_figure_name, main_figures
+from mpi_opt.views.series.trials import by_end_time, complete, improvements, main_figures
 
 MAX_RINGS = 1000
 """The largest number of trials that are drawn as rings on a contour: the best ones."""

@@ -8,17 +8,7 @@ from datetime import datetime
 
 from mpi_opt.core.trial import TrialRecord, is_usable
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.store.records import StudyRecord
 from mpi_opt.study.study import Study
-
-
-def main_figure_name(study: StudyRecord) -> str:
-    """The name of the figure of merit, or of the first if there are several."""
-    if study.figures_of_merit.are_several:
-        return study.figures_of_merit.names[0]
-    name = str(study.configuration.get("figure_of_merit") or "val_loss")
-    is_unnamed = name == "val_loss" and study.configuration.get("objective", "train") != "train"
-    return "figure of merit" if is_unnamed else name
 
 
 def complete(study: Study) -> list[TrialRecord]:

@@ -14,7 +14,15 @@ from mpi_learn.cli.terminal import duration, sparkline
 from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.records import AttemptRecord, CurveRecord, FoldRecord, StudyRecord, readable
-from mpi_opt.study.trial_table import cell, figures_as_text, printable, study_columns, trial_columns, trial_rows
+from mpi_opt.study.trial_table import (
+    NOTE,
+    cell,
+    figures_as_text,
+    printable,
+    study_columns,
+    trial_columns,
+    trial_rows,
+)
 from mpi_opt.views.block_label import block_label
 
 COLOURS = {
@@ -92,7 +100,7 @@ def trials_table(study: StudyRecord, trials: Sequence[TrialRecord], *, colour: b
 def _hidden_columns(study: StudyRecord, rows: Sequence[dict[str, Any]]) -> set[str]:
     """The columns that a table of trials leaves out: times, and optional columns without a value."""
     uncertainties = {uncertainty for _, uncertainty in study_columns(study).figures.values()}
-    optional = {"uncertainty", "error"} | uncertainties
+    optional = {"uncertainty", "error", NOTE} | uncertainties
     hidden = {column for column in optional if all(row[column] is None for row in rows)}
     if study.figures_of_merit.are_several:  # the first figure of merit also has a column of its name
         hidden |= {"figure_of_merit", "uncertainty"}
@@ -136,6 +144,7 @@ def trial_page(
         ("started", trial.started_at),
         ("finished", trial.finished_at),
         ("budget", trial.budget),
+        ("note", trial.note),
         ("continues", None if trial.resume_from is None else f"trial {trial.resume_from}"),
     ]
     parameters = [(name, "null" if value is None else value) for name, value in trial.parameters.items()]

@@ -141,6 +141,7 @@ def _make_first(url):
             connection.execute(text(f"DROP TABLE {table}"))
         connection.execute(text("DROP INDEX trials_by_ending"))
         columns = (("studies", "selection"), ("studies", "merits"), ("studies", "n_ended"), ("trials", "pareto"))
+        columns += (("trials", "note"),)
         for table, column in columns:
             connection.execute(text(f"ALTER TABLE {table} DROP COLUMN {column}"))
         connection.execute(text("UPDATE schema_version SET version = 1"))

@@ -11,7 +11,8 @@ from mpi_opt.core.space import Integer, Space
 from mpi_opt.core.trial import Outcome
 from mpi_opt.store import Store
 from mpi_opt.store.records import Finish
-from mpi_opt.study.study import SEARCH_FINISHED, SEARCH_STOPPED, STUDY_FINISHED, Study
+from mpi_opt.study.reading import SEARCH_FINISHED, SEARCH_STOPPED, STUDY_FINISHED
+from mpi_opt.study.study import Study
 from mpi_opt.views.text.search_summary import search_summary
 from tests.mpi_opt.store.made_up import start
 

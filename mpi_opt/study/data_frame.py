@@ -1,0 +1,39 @@
+"""The trials of a study as a data frame of pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from mpi_opt.core.space import Integer, Real
+from mpi_opt.core.trial import TrialRecord
+from mpi_opt.errors import StoreError
+from mpi_opt.store.records import StudyRecord
+from mpi_opt.study.trial_table import study_columns, trial_columns, trial_rows
+
+if TYPE_CHECKING:
+    import pandas
+
+TIMES = ("started_at", "finished_at")
+
+
+def data_frame(study: StudyRecord, trials: Sequence[TrialRecord]) -> pandas.DataFrame:
+    """A row for each trial: times as UTC, numbers as floats or integers, NaN in place of missing ones.
+
+    Raises:
+        StoreError: pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise StoreError("a data frame needs pandas", cure="pip install mpi-opt[plots]") from None
+    frame = pandas.DataFrame(trial_rows(trials, study), columns=trial_columns(study))
+    named = study_columns(study)
+    kinds = {column: study.space[name] for name, column in named.parameters.items()}
+    numbers = ["figure_of_merit", "uncertainty", "duration_s", *chain(*named.figures.values())]
+    numbers += [column for column, dimension in kinds.items() if isinstance(dimension, Real)]
+    # integers remain integers, unless the hyperparameter is inactive in a trial
+    numbers += [column for column, kind in kinds.items() if isinstance(kind, Integer) and frame[column].isna().any()]
+    frame = frame.astype(dict.fromkeys(numbers, float))
+    return frame.assign(**{time: pandas.to_datetime(frame[time], utc=True, format="ISO8601") for time in TIMES})

@@ -1,0 +1,74 @@
+"""Reads a study from an open store, and decides from its events whether it is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mpi_learn.settings.suggestions import suggestion
+from mpi_opt.core.figures_of_merit import FiguresOfMerit, read_target
+from mpi_opt.core.trial import TrialRecord
+from mpi_opt.errors import StoreError
+from mpi_opt.store import Store
+from mpi_opt.store.records import StudyRecord
+
+STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED = "study_finished", "study_resumed", "search_stopped"
+"""Events that a search records: the study is finished; a study continues; a search stopped early.
+
+`ask` records the first two as well.
+"""
+
+SEARCH_FINISHED = "search_finished"
+"""Event of a search that leaves only trials of a workload system. The study is finished when these have ended."""
+
+CODE_CHANGED = "code_changed"
+"""Event: a study continues with other code than before, or a file was edited during a search."""
+
+STRATEGY_FAILED = "strategy_failed"
+"""Event: the strategy raised an exception, and the search continues with random points."""
+
+SEARCH_EVENTS = (STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED, SEARCH_FINISHED)
+"""The events that decide whether a study is finished; the latest one counts."""
+
+
+def sorted_front(front: Iterable[TrialRecord], figures: FiguresOfMerit) -> list[TrialRecord]:
+    """The trials of a Pareto front, sorted by their figures of merit, then by number."""
+    return sorted(front, key=lambda trial: (figures.costs(figures.values(trial)), trial.number))
+
+
+def read_record(store: Store, name: str | None) -> StudyRecord:
+    """The study `name` without its trials; None for the only study of the store.
+
+    Raises:
+        StoreError: There is no such study, or the store has several and `name` is None.
+    """
+    if name is not None and (study := store.study(name)) is not None:
+        return study
+    studies = store.studies()
+    if name is None and len(studies) == 1:
+        return studies[0]
+    names = [study.name for study in studies]
+    if name is not None:
+        problem = f"there is no study {name!r}"
+        cure = suggestion(name, names, "one of") if names else "the store has no studies yet"
+    elif names:
+        problem, cure = "the store has several studies", f"add --study with one of: {', '.join(names)}"
+    else:
+        problem, cure = "the store has no studies yet", "mpi-opt search creates one"
+    raise StoreError(problem, where=store.url, cure=cure)
+
+
+def is_finished(store: Store, record: StudyRecord) -> bool:
+    """As `Study.is_finished`."""
+    kinds = [event.kind for event in store.events(record.id)]
+    latest = next((kind for kind in reversed(kinds) if kind in SEARCH_EVENTS), None)
+    if latest in (STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED):
+        return latest == STUDY_FINISHED
+    # no search runs or continues the study: only a workload system runs trials
+    configured = record.configuration.get("search", {})
+    has_enough_trials = latest == SEARCH_FINISHED or record.n_ended >= configured.get("trials", 1)
+    if has_enough_trials and record.n_ended == record.n_trials:
+        return True
+    target, figures = read_target(configured.get("target"), record.figures_of_merit), record.figures_of_merit
+    if target is None:
+        return False
+    return any(figures.reaches(target, trial) for trial in store.trials(record.id, ("complete",)))

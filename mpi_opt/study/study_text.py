@@ -1,0 +1,52 @@
+"""A study as a few lines of text, and as HTML for a notebook."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+from mpi_opt.core.trial import TrialRecord
+from mpi_opt.errors import without_passwords
+from mpi_opt.store.records import StudyRecord
+from mpi_opt.study.trial_table import (
+    LAST_COLUMNS,
+    NOTE,
+    cell,
+    counted,
+    figures_as_text,
+    html_table,
+    main_figure_name,
+    trial_columns,
+    trial_rows,
+)
+
+
+def as_text(study: StudyRecord, best: TrialRecord | None, store: str, *, is_finished: bool) -> str:
+    """The store, the states of the trials, and the best trial, in at most four lines."""
+    figures = study.figures_of_merit
+    names = figures.names if figures.are_several else (main_figure_name(study),)
+    aims = ", ".join(" ".join(pair) for pair in zip(figures.directions, names, strict=True))
+    lines = [
+        f"Study {study.name!r} in {without_passwords(store)}: {'finished' if is_finished else 'not finished'}",
+        f"{_trials(study)}; {aims}; strategy {study.strategy}",
+    ]
+    if best is not None:
+        values = ", ".join(" ".join(pair) for pair in figures_as_text(best, figures, names[0]))
+        lines.append(f"best: trial {best.number}, {values}")
+        lines.append(", ".join(f"{name}={cell(value)}" for name, value in best.parameters.items()))
+    return "\n  ".join(lines)
+
+
+def as_html(study: StudyRecord, trials: Sequence[TrialRecord], text: str) -> str:
+    """The first two lines of `text` about the study, and a table of `trials`."""
+    head = "<br>".join(html.escape(line.strip()) for line in text.splitlines()[:2])
+    hidden = set(LAST_COLUMNS) - ({NOTE} if any(trial.note for trial in trials) else set())
+    return f"<div>{head}{html_table(trial_columns(study, without=hidden), trial_rows(trials, study))}</div>"
+
+
+def _trials(study: StudyRecord) -> str:
+    """``13 trials: 12 complete, 1 failed``"""
+    if not study.counts:
+        return "no trials"
+    states = ", ".join(f"{n} {state}" for state, n in study.counts.items())
+    return f"{counted(study.n_trials, 'trial')}: {states}"
