@@ -21,9 +21,11 @@ class MPILearnError(Exception):
 
     Attributes:
         exit_status: The exit status of a command that ends with this error.
+        host_fault: The kind of fault of a host that has caused it (`mpi_learn.mpi.host_fault`); empty if there is none.
     """
 
     exit_status = 1
+    host_fault = ""
 
 
 class UserError(MPILearnError):
@@ -47,7 +49,8 @@ class UserError(MPILearnError):
         return f"{head}\n  → {self.cure}" if self.cure else head
 
     def __reduce__(self) -> tuple[Any, ...]:  # the default cannot restore keyword-only arguments
-        return partial(type(self), self.problem, where=self.where, cure=self.cure), ()
+        made = partial(type(self), self.problem, where=self.where, cure=self.cure)
+        return made, (), {"host_fault": self.host_fault}
 
     def at(self, where: str) -> UserError:
         """The same error, with `where` in front of its present location."""
@@ -89,7 +92,8 @@ class TrainingError(MPILearnError):
         return f"rank {self.rank} on {self.host}: {self.reason}\n{self.traceback}".rstrip()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(TrainingError, self.reason, rank=self.rank, host=self.host, traceback=self.traceback), ()
+        made = partial(TrainingError, self.reason, rank=self.rank, host=self.host, traceback=self.traceback)
+        return made, (), {"host_fault": self.host_fault}
 
 
 LONGEST_TEXT = 8000

@@ -6,7 +6,8 @@ MPILearnError
 │   │   └── SpaceError                 the search space is inconsistent, or a value is not in it
 │   └── StoreError                 the database cannot be opened, read or written
 └── SearchFailed               the search failed while it ran; exit status 1
-    └── RanksLost                  no rank is left that could run a trial; exit status 75
+    ├── RanksLost                  no rank is left that could run a trial; exit status 75
+    └── HostFailed                 no trial can run because of a full disk or another fault of hosts; exit status 75
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from mpi_learn.errors import ConfigurationError, MPILearnError, UserError, short
 
 __all__ = [
     "ConfigurationError",
+    "HostFailed",
     "MPILearnError",
     "RanksLost",
     "SearchFailed",
@@ -40,5 +42,11 @@ class SearchFailed(MPILearnError):
 
 class RanksLost(SearchFailed):
     """No rank is left that could run a trial. The same command continues the study."""
+
+    exit_status = 75
+
+
+class HostFailed(SearchFailed):
+    """No trial can run because of a fault of hosts or servers. The same command continues the study."""
 
     exit_status = 75

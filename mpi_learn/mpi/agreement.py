@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TypeVar, cast
 
 from mpi_learn.errors import LONGEST_REASON, LONGEST_TEXT, MPILearnError, TrainingError, shortened
+from mpi_learn.mpi import host_fault
 from mpi_learn.mpi.communicators import Communicator, host_name
 from mpi_learn.mpi.library import MPI
 from mpi_learn.mpi.messaging import await_all
@@ -28,18 +29,26 @@ def agreed_errors(comm: Communicator, *, waits_long: bool = False) -> Iterator[N
         waits_long: Whether a rank may wait long for the others at the end of the block. It then sleeps meanwhile, and
             handlers of signals run; in a collective of MPI they do not.
     """
-    mine: BaseException | None = None
+    mine: MPILearnError | None = None
     try:
         yield
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001 - every error must reach the other ranks
-        mine = error if _can_be_sent(error) else as_training_error(error, comm.rank)
+        mine = _as_sendable(error, comm.rank)
     if waits_long:
         await_all(comm)
     first = comm.allreduce(comm.rank if mine is not None else comm.size, op=MPI.MIN)
     if first < comm.size:
         raise comm.bcast(mine, root=first)
+
+
+def _as_sendable(error: BaseException, rank: int) -> MPILearnError:
+    """`error` itself if other ranks can raise it, otherwise as a `TrainingError`; with its host's fault."""
+    if not (isinstance(error, MPILearnError) and _can_be_sent(error)):
+        return as_training_error(error, rank)
+    error.host_fault = host_fault.kind_of(error)
+    return error
 
 
 def _can_be_sent(error: BaseException) -> bool:
@@ -76,4 +85,6 @@ def as_training_error(error: BaseException, rank: int) -> TrainingError:
     except Exception:  # noqa: BLE001 - the __str__ of a user's exception may raise anything
         message = "(its text cannot be read)"
     reason = shortened(f"{type(error).__name__}: {message}", LONGEST_REASON)
-    return TrainingError(reason, rank=rank, host=host_name(), traceback=text)
+    made = TrainingError(reason, rank=rank, host=host_name(), traceback=text)
+    made.host_fault = host_fault.kind_of(error)
+    return made

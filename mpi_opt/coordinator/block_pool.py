@@ -7,13 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
+from mpi_learn.mpi.host_fault import FULL_DISK
 from mpi_learn.settings.source_code import SourceCode
 from mpi_opt.coordinator.block_membership import BlockMembership
+from mpi_opt.coordinator.host_faults import CURE
 from mpi_opt.coordinator.intermediate_values import IntermediateValues
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.unfinished_trials import RunningTrial
 from mpi_opt.core.block_layout import fold_groups
 from mpi_opt.core.trial import Proposal
+from mpi_opt.errors import HostFailed
 from mpi_opt.messages.link import CoordinatorLink
 from mpi_opt.messages.messages import (
     Broken,
@@ -89,6 +92,7 @@ class BlockPool:
         self._barred: set[int] = set()  # the ranks of retired blocks
         self._disbanded_at_s: dict[int, float] = {}
         self._is_dismissed = False
+        self._resting: dict[int, float] = {}
         self._code: SourceCode | None = None
 
     def __len__(self) -> int:
@@ -156,9 +160,12 @@ class BlockPool:
         Raises:
             UserError: The preparation of its objective has failed because of invalid input.
             TrainingError: The preparation has failed with an unexpected error.
+            HostFailed: It has failed because of a full disk, or another fault of its hosts after blocks had been ready.
         """
         self._preparing.discard(ready.block)
         if ready.error is not None:
+            if ready.error.host_fault == FULL_DISK or (ready.error.host_fault and self.has_been_ready):
+                raise HostFailed(f"a block cannot prepare for trials: {ready.error}\n  → {CURE}") from ready.error
             raise ready.error
         if ready.block not in self:
             return False
@@ -167,6 +174,19 @@ class BlockPool:
             del self._n_failed_formations[rank]
         self.idle.append(ready.block)
         return True
+
+    def rest(self, block: int, pause_s: float) -> None:
+        """Makes a block idle, after a pause in seconds."""
+        if pause_s > 0:
+            self._resting[block] = self.now_s + pause_s
+        else:
+            self.idle.append(block)
+
+    def wake(self) -> None:
+        """Makes the blocks idle whose pause is over."""
+        for block in [one for one, until_s in self._resting.items() if until_s <= self.now_s]:
+            del self._resting[block]
+            self.idle.append(block)
 
     def mark_broken(self, broken: Broken) -> None:
         """Records that communication in a block has failed, before it is disbanded."""
@@ -275,6 +295,7 @@ class BlockPool:
 
     def _forget(self, block: int) -> None:
         self._preparing.discard(block)
+        self._resting.pop(block, None)
         if block in self.idle:
             self.idle.remove(block)
 

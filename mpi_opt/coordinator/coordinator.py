@@ -13,15 +13,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from mpi_learn.mpi.host_fault import MEMORY, kind_of_text
 from mpi_opt.coordinator.block_health import BlockHealth
 from mpi_opt.coordinator.block_pool import TICK_S, BlockPool
 from mpi_opt.coordinator.code_watch import CodeWatch
+from mpi_opt.coordinator.host_faults import CURE, HostFaults
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.study_state import StudyState
 from mpi_opt.coordinator.unfinished_trials import RunningTrial
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
-from mpi_opt.errors import RanksLost, SearchFailed
+from mpi_opt.errors import HostFailed, RanksLost, SearchFailed
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, LeftBlock, Lost, Ready, Report, Stop, ToCoordinator
 from mpi_opt.store.errors import StoreNotReadyError
 from mpi_opt.store.store import Store
@@ -72,6 +74,7 @@ class Coordinator:
         self._outcomes: list[tuple[RunningTrial, Outcome]] = []
         self._n_lost_attempts: Counter[int] = Counter()  # trial number -> lost attempts in this search
         self._health = BlockHealth()
+        self._faults = HostFaults()
         self._is_hesitation_noted = False
         self._watch = CodeWatch(settings.code)
         self._suspects: list[RunningTrial] = []  # requeued as trials that may have killed the search
@@ -83,6 +86,7 @@ class Coordinator:
             UserError, TrainingError: A block could not prepare its objective.
             SearchFailed: The first trials or all trials of the study have failed, or no block could be formed.
             RanksLost: No rank can run a trial any more.
+            HostFailed: No trial can run, because of a full disk or another fault of hosts.
         """
         try:
             self._resume()
@@ -178,8 +182,48 @@ class Coordinator:
         if outcome.state != "complete" and (why := self.stop_condition.reason):  # the stop may have caused the failure
             self._requeue(running, f"the search ended: {why}")
             return
+        if outcome.host_fault:
+            self._handle_host_fault(running, outcome)
+            return
         del self.unfinished.running[outcome.number]
         self._outcomes.append((running, outcome))
+        if outcome.state != "failed":
+            self._faults.clear()
+            self._judge_held()
+
+    def _handle_host_fault(self, running: RunningTrial, outcome: Outcome) -> None:
+        """Queues a trial again that has failed because of its host, or holds it while this is uncertain.
+
+        Raises:
+            HostFailed: No trial can run.
+        """
+        faults, block = self._faults, running.block
+        faults.add(outcome.host_fault, running.number, block, self.pool.now_s)
+        first_line, _, _ = (outcome.error or "").partition("\n")
+        reason = f"{outcome.host_fault}: {first_line}"
+        self.state.requeue([running], reason)
+        self.unfinished.hold(running, outcome)
+        self.progress.requeued(block)
+        self._release(block, outcome, faults.pause_s(block))
+        if not faults.are_certain:
+            return
+        self.unfinished.put_held_back()
+        if faults.is_new(block):
+            self._event("host_fault", f"block {block} waits, and its trial runs again, because of {reason}")
+        if faults.must_end(self.pool.membership.blocks, self.pool.now_s):
+            why = f"no trial has succeeded for {self.pool.now_s - faults.since_s:.0f} s because of {reason}"
+            self.store.event(SEARCH_STOPPED, why)
+            raise HostFailed(f"{why}\n  → {CURE}")
+
+    def _judge_held(self) -> None:
+        """Ends the held trials, whose hosts work: they fail, or run again if the fault may have been a short one."""
+        for running, outcome in self.unfinished.take_held():
+            self._n_lost_attempts[running.number] += 1
+            may_run_again = self._n_lost_attempts[running.number] <= self.limits.retries
+            if may_run_again and outcome.host_fault != MEMORY:  # it would probably need as much memory again
+                self.unfinished.put_back(running.proposal, running.attempt)
+            else:
+                self._outcomes.append((running, outcome))
 
     def _handle_report(self, rank: int, report: Report) -> None:
         """Passes an intermediate value to the strategy, and stops the trial if the strategy prunes it."""
@@ -208,8 +252,9 @@ class Coordinator:
             return
         for running, outcome in outcomes:
             self._tell(running.proposal, outcome)
-            self._release(running.block, outcome)
-            self.progress.finished(running.block, outcome, running.proposal.parameters)
+            block = EXTERNAL_BLOCK if running.is_held else running.block  # its block has another trial
+            self._release(block, outcome)
+            self.progress.finished(block, outcome, running.proposal.parameters)
         if obsolete := self.state.obsolete():
             self.settings.discard(self.settings.study, obsolete)
         if self.state.is_hopeless:
@@ -224,21 +269,23 @@ class Coordinator:
             self._start_no_more(SearchEnd("target", f"trial {proposal.number} reached the target"))
             self._stop_running()
 
-    def _release(self, block: int, outcome: Outcome) -> None:
-        """Makes the block of a trial that has ended idle, or retires it if too many of its trials fail."""
+    def _release(self, block: int, outcome: Outcome, pause_s: float = 0.0) -> None:
+        """Makes the block of a trial that has ended idle after a pause, or retires it if too many of them fail."""
         if block not in self.pool:
             return
-        self.stop_condition.add_duration(outcome.duration_s)
+        if not outcome.host_fault:
+            self.stop_condition.add_duration(outcome.duration_s)
         self._health.record(block, outcome.state == "failed")
         if len(self.pool) > 1 and self._health.is_unhealthy(block):
             self._event("block_retired", f"block {block} failed {self._health.in_a_row(block)} trials in a row")
             self.pool.retire(block)
             self.progress.given_up(block)
         else:
-            self.pool.idle.append(block)
+            self.pool.rest(block, pause_s)
 
     def _dispatch(self) -> None:
         """Assigns a trial to every idle block, as far as there are trials."""
+        self.pool.wake()
         if self._end is not None or not self.pool.idle:
             return
         if not self.stop_condition.has_time_for_one():
@@ -252,6 +299,9 @@ class Coordinator:
             self._is_hesitation_noted = True
         elif trials := self.state.ask(len(self.pool.idle)):
             self._start(trials)
+        elif self.unfinished.held and not self.unfinished.running:  # no other trial will tell whose fault it is
+            self._judge_held()
+            self._record()
         elif not self.state.is_waiting_for_results:  # no result can change what the strategy proposes
             self._end = SearchEnd("no trials left", "all trials have ended")
 
@@ -285,8 +335,9 @@ class Coordinator:
         running = self.unfinished.running_on(block)
         if running is None:
             return
-        if (error := running.failure(self.pool.now_s, self.limits, why)) is not None:
-            self._fail(running, error)  # it would probably fail again, and a retry could lose more ranks
+        error = running.failure(self.pool.now_s, self.limits, why)
+        if error is not None and not kind_of_text(error):  # it would fail again, and a retry could lose more ranks
+            self._fail(running, error)
             return
         self._n_lost_attempts[running.number] += 1
         if self._n_lost_attempts[running.number] <= self.limits.retries or self.stop_condition.wait_for_cancellation():

@@ -164,7 +164,7 @@ class StudyState:
     @property
     def is_exhausted(self) -> bool:
         """Whether no trial waits and the strategy has no more proposals."""
-        return self._strategy.finished and not self.unfinished.waiting
+        return self._strategy.finished and not (self.unfinished.waiting or self.unfinished.held)
 
     @property
     def is_hopeless(self) -> bool:

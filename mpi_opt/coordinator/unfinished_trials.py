@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mpi_opt.coordinator.intermediate_values import IntermediateValues
 from mpi_opt.core.limits import SearchLimits
-from mpi_opt.core.trial import Proposal
+from mpi_opt.core.trial import Outcome, Proposal
 from mpi_opt.study.past_trials import PastTrials
 
 STRANDED_S = 10.0
@@ -26,7 +26,9 @@ class RunningTrial:
         started_at_s: When the trial started.
         due_s: When the block is given up if it has not answered.
         error: The error of a rank on which the trial has failed, while other ranks may wait for it; None if none has.
-        is_requeued: Whether the trial is queued in the store, because the search ends. A workload system may take it.
+        is_requeued: Whether the trial is queued in the store, because the search ends or its host has failed. A
+            workload system may take it.
+        is_held: Whether it has failed and left its block without a verdict (see `mpi_opt.coordinator.host_faults`).
     """
 
     proposal: Proposal
@@ -37,6 +39,7 @@ class RunningTrial:
     due_s: float = float("inf")
     error: str | None = None
     is_requeued: bool = False
+    is_held: bool = False
 
     @property
     def number(self) -> int:
@@ -62,18 +65,20 @@ class UnfinishedTrials:
         n_trials: Number of trials of the study.
         waiting: Proposals to run before the strategy is asked for others, with the number of the attempt.
         running: Trial number -> the trial on its block.
+        held: Trials that have failed, perhaps because of their hosts, with their outcomes. The store has them queued.
         n_begun: Number of trials that run or have ended.
     """
 
     n_trials: int
     waiting: list[tuple[Proposal, int]] = field(default_factory=list)
     running: dict[int, RunningTrial] = field(default_factory=dict)
+    held: list[tuple[RunningTrial, Outcome]] = field(default_factory=list)
     n_begun: int = 0
 
     @property
     def has_begun_all(self) -> bool:
         """Whether all trials of the study run or have ended."""
-        return self.n_begun >= self.n_trials and not self.waiting
+        return self.n_begun >= self.n_trials and not (self.waiting or self.held)
 
     def resume(self, past: PastTrials) -> None:
         """Queues the unfinished trials of the study, except those that run on a block or in a workload system."""
@@ -81,6 +86,7 @@ class UnfinishedTrials:
         self.waiting = [
             (record.proposal, record.attempts + 1) for record in past.unfinished if record.number not in running
         ]
+        self.held.clear()  # they are queued in the store
         self.n_begun = len(past.ended) + len(running)
 
     def next(self, count: int, ask: Callable[[int], list[Proposal]]) -> list[tuple[Proposal, int]]:
@@ -96,6 +102,23 @@ class UnfinishedTrials:
         self.running.pop(proposal.number, None)
         self.waiting.append((proposal, attempt + 1))
         self.n_begun -= 1
+
+    def hold(self, running: RunningTrial, outcome: Outcome) -> None:
+        """Takes a trial off its block that has failed, perhaps because of its host."""
+        del self.running[running.number]
+        running.is_held = True
+        self.held.append((running, outcome))
+
+    def put_held_back(self) -> None:
+        """Queues the held trials again: their hosts have failed."""
+        held, self.held = self.held, []
+        for running, _ in held:
+            self.put_back(running.proposal, running.attempt)
+
+    def take_held(self) -> list[tuple[RunningTrial, Outcome]]:
+        """The held trials, which have failed because of themselves."""
+        held, self.held = self.held, []
+        return held
 
     def abandon(self, block: int, number: int, error: str, now_s: float) -> None:
         """Records that a trial has failed on one rank. The block then has `STRANDED_S` to answer."""

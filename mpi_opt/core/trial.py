@@ -108,6 +108,7 @@ class Outcome:
         error: Reason, rank, host and traceback of a failure as text.
         figures_of_merit: Name -> value if there are several; the first one is `figure_of_merit`.
         uncertainties: Name -> uncertainty if there are several figures of merit.
+        host_fault: The kind of fault of a host that has caused a failure, such as a full disk; empty if there is none.
     """
 
     number: int
@@ -119,6 +120,7 @@ class Outcome:
     error: str | None = None
     figures_of_merit: dict[str, float] = field(default_factory=dict)
     uncertainties: dict[str, float] = field(default_factory=dict)
+    host_fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,6 +201,7 @@ class PartOutcome:
         folds: The outcomes of the folds whose first rank is the sender.
         error: The reason, rank, host and traceback of a failure, as text.
         is_consequence: Whether the error is only the consequence of another rank's failure.
+        host_fault: The kind of fault of the host that has caused the error; empty if there is none.
         was_stopped: Whether the objective was asked to stop.
         is_clearly_worse: Whether the trial is clearly worse than the best one after some of its folds.
     """
@@ -209,6 +210,7 @@ class PartOutcome:
     folds: list[FoldOutcome] = field(default_factory=list)
     error: str | None = None
     is_consequence: bool = False
+    host_fault: str = ""
     was_stopped: bool = False
     is_clearly_worse: bool = False
 

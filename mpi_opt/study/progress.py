@@ -22,6 +22,9 @@ class Progress:
     def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
         """A trial with the hyperparameters `parameters` has ended on the block, or externally (`EXTERNAL_BLOCK`)."""
 
+    def requeued(self, block: int) -> None:
+        """The trial of the block is queued again; the block still exists."""
+
     def given_up(self, block: int) -> None:
         """The block is lost or retired. Its trial, if any, is queued again or fails."""
 

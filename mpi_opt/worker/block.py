@@ -142,7 +142,8 @@ class Block:
         except BaseException as raised:  # noqa: BLE001 - any exception of user code is the outcome of the trial
             self.watchdog.stop_guarding()  # again: an interruption may have been raised in the `finally` clause
             error = self.watchdog.cause(raised)
-            part.error = str(agreement.as_training_error(error, self.comm.rank))
+            failure = agreement.as_training_error(error, self.comm.rank)
+            part.error, part.host_fault = str(failure), failure.host_fault
             # without protection the loss of a rank ends the job, and an error of MPI is that of user code
             part.is_consequence = lost_ranks.is_protected() and lost_ranks.is_consequence(error)
             lost_ranks.release(trial.comm)
@@ -172,7 +173,9 @@ def merged(
     number, folds = parts[0].number, sorted((fold for part in parts for fold in part.folds), key=attrgetter("fold"))
     errors = sorted(filter(attrgetter("error"), parts), key=attrgetter("is_consequence"))
     if errors:
-        return Outcome(number, "failed", duration_s=duration_s, folds=folds, error=errors[0].error)
+        return Outcome(
+            number, "failed", duration_s=duration_s, folds=folds, error=errors[0].error, host_fault=errors[0].host_fault
+        )
     if reference is not None and any(part.is_clearly_worse for part in parts):
         values = _figures_of_merit(folds)
         expected, uncertainty = reference.expected(values), reference.uncertainty(values)

@@ -107,6 +107,10 @@ class ProgressCounts:
             reason = next(iter((outcome.error or "").splitlines()), "")
             self.last_failure = f"trial {outcome.number}: {reason}"
 
+    def requeue(self, block: int) -> None:
+        """Counts a trial that is queued again; its block is free."""
+        self.busy.pop(block, None)
+
     def lose(self, block: int) -> None:
         """Records that a block is lost or retired."""
         self.blocks[block] = False

@@ -96,6 +96,9 @@ class PlainProgress(Progress):
             self._write(f"{self._line}; {self.counts}")
             self._line = ""
 
+    def requeued(self, block: int) -> None:
+        self.counts.requeue(block)
+
     def given_up(self, block: int) -> None:
         self.counts.lose(block)
 
