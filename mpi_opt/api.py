@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpi_learn.job.launchers import check_world, is_launched
+from mpi_learn.job.script_errors import report_user_errors
 from mpi_learn.job.stop_request import StopRequest, ignored_requests
 from mpi_learn.mpi import communicators, lost_ranks
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.fixed_code import fix
 from mpi_learn.settings.validation import validated
 from mpi_opt.configuration.configuration import StudyConfiguration, check_combinations
+from mpi_opt.configuration.definition import Definition, calling_script
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.space import Dimension, Space
 from mpi_opt.core.trial import Trial
@@ -56,8 +58,8 @@ def search(
     seed: int = 7,
     block_size: int | str = 1,
     folds: int | Mapping[str, Any] = 1,
-    study: str = "study",
-    store: str = "sqlite:///mpi_opt.db",
+    study: str | None = None,
+    store: str | None = None,
     options: Mapping[str, Any] | None = None,
     target: float | Sequence[float | None] | None = None,
     retries: int = 1,
@@ -67,8 +69,11 @@ def search(
     spares: int = 0,
     wait: bool = False,
     progress: bool | None = None,
+    resume: bool = False,
 ) -> Study:
     """Searches for the hyperparameters with the best figure of merit; continues the study if the store has it.
+
+    Before the first trial, one line says which study runs, in which store, how many trials exist and how many will run.
 
     Collective over ``MPI.COMM_WORLD``. Rank 0 coordinates, and the other ranks form blocks that run `objective`. In a
     single ``python`` process the trials run one after the other.
@@ -86,8 +91,10 @@ def search(
         seed: The seed of the study. In one process, the same seed gives the same trials.
         block_size: Number of ranks per block, or ``auto``.
         folds: K of the K-fold cross-validation (see `Trial.split`), or ``{"number": K, "stop_early": True}``.
-        study: The study's name in the store.
-        store: A SQLAlchemy URL; ``sqlite://`` is in memory.
+        study: The study's name in the store. Default: the name of the calling script; in a notebook that of the
+            function.
+        store: A SQLAlchemy URL; ``sqlite://`` is in memory. Default: the SQLite file ``mpi_opt.db`` beside the calling
+            script; in a notebook in the current directory.
         options: The options of the strategy.
         target: The search stops when a trial is this good; a list for several figures of merit, None for any value.
         retries: How often a trial is run again after its ranks were lost.
@@ -99,29 +106,36 @@ def search(
         wait: Whether to wait for another search that runs the study, instead of raising `UserError`.
         progress: Whether to show the progress: a panel on a terminal and in a notebook, otherwise a line per second on
             standard error. None is the same, but with a line per 30 seconds. False shows nothing.
+        resume: Whether to continue a study that was made with another objective. An objective whose file was edited
+            since is the same; the changes are printed and recorded as the event ``code_changed``.
 
     Returns:
         The study after the search, the same on every rank. It is not finished after a request to stop, or at a time
         limit.
 
     Raises:
-        UserError: An argument, the space, the store or the preparation of the objective is invalid, or another search
-            runs the study. Raised on every rank.
+        UserError: An argument, the space, the store or the preparation of the objective is invalid, the study was made
+            with another objective, or another search runs it. Raised on every rank. A script that does not catch it
+            ends with its message and exit status 2.
         SearchFailed: The first trials or all trials of the study have failed, no block of ranks could be formed, or all
             ranks that run trials were lost (`RanksLost`). Raised on every rank.
     """
+    report_user_errors()
     if not (callable(objective) or isinstance(objective, str)):
         raise ConfigurationError(
             f"expected a function, found {objective!r}",
             where="search(): objective",
             cure="write search(objective, …), not search(objective(trial), …)",
         )
+    definition = None if isinstance(objective, str) else Definition.of(objective)
+    name = definition.name if definition is not None else str(objective)
+    script = calling_script()
     content = {
-        "study": study,
-        "store": store,
+        "study": study or _default_name(script, name),
+        "store": store or f"sqlite:///{'mpi_opt.db' if script is None else script.with_name('mpi_opt.db')}",
         "direction": direction,
         "selection": selection,
-        "objective": objective if isinstance(objective, str) else _name(objective),
+        "objective": name,
         "space": {name: dimension.entry() for name, dimension in Space(space).items()},
         "search": {
             "strategy": strategy,
@@ -141,7 +155,8 @@ def search(
     check_combinations(configuration)
     world = world_communicator()
     n_ranks = 1 if world is None else world.size
-    plan = Plan(configuration, Path.cwd(), FunctionObjective(objective), n_ranks, wait=wait)
+    run = FunctionObjective(objective)
+    plan = Plan(configuration, Path.cwd(), run, n_ranks, wait=wait, definition=definition, resume=resume)
     display = None if progress is False or (world is not None and world.rank > 0) else _display(configuration, progress)
     with contextlib.nullcontext() if display is None else contextlib.closing(display):
         found = run_study(plan, world, None if display is None else lambda: display)
@@ -160,15 +175,9 @@ def _display(configuration: StudyConfiguration, progress: bool | None) -> PlainP
     return make_display(ProgressCounts.of(configuration), in_python=True, interval_s=interval_s)
 
 
-def _name(objective: Callable[[Trial], Any]) -> str:
-    """The name of a function, or of the class of a callable object. It is the same in each run, unlike its ``repr``.
-
-    A partial has the name of its function.
-    """
-    while isinstance(objective, partial):
-        objective = objective.func
-    name: str = getattr(objective, "__qualname__", type(objective).__qualname__)
-    return name
+def _default_name(script: Path | None, objective: str) -> str:
+    """The name of a study: that of the script; without one, that of the objective, such as ``lambda``."""
+    return re.split(r"[.:]", objective)[-1].strip("<>") if script is None else script.stem
 
 
 def world_communicator() -> Communicator | None:

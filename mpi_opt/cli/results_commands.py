@@ -70,6 +70,8 @@ def results(
                 _print_trial(opened, chosen, trial, form)
             else:
                 _print_trials(chosen, form, n_best, _chosen(opened, chosen, n_best, state, pareto))
+                if form == "table" and chosen.n_codes > 1:
+                    _print_codes(opened, chosen)
     return FINISHED
 
 
@@ -182,6 +184,12 @@ def _print_trials(study: StudyRecord, form: Format, n_best: int | None, trials: 
         show(tables.trials_table(study, shown, colour=sys.stdout.isatty()) if trials else "no such trials yet")
         if len(shown) < len(trials):
             show(f"… and {len(trials) - len(shown)} more: append | less, or --format csv")
+
+
+def _print_codes(store: Store, study: StudyRecord) -> None:
+    from mpi_opt.views.text.codes import codes_text
+
+    show(f"\nthe trials ran with {study.n_codes} codes\n{codes_text(store.codes(study.id))}")
 
 
 def _print_trial(store: Store, study: StudyRecord, number: int, form: Format) -> None:

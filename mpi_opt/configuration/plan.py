@@ -10,6 +10,7 @@ from typing import Any
 
 from mpi_learn.settings.source_code import SourceCode, names_of_functions, read_source_code
 from mpi_opt.configuration.configuration import StudyConfiguration
+from mpi_opt.configuration.definition import Definition
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
@@ -28,6 +29,8 @@ class Plan:
         n_ranks: The number of ranks.
         report: Whether the command line writes a report at the end.
         wait: Whether to wait for another search that runs the study.
+        definition: Where an objective of Python is defined; None if the configuration names it.
+        resume: Whether a study that was made with another objective of Python continues with this one.
         space: The search space.
         layout: The role of each rank.
         record: The configuration that is stored with the study.
@@ -39,6 +42,8 @@ class Plan:
     n_ranks: int = 1
     report: bool = False
     wait: bool = False
+    definition: Definition | None = None
+    resume: bool = False
     space: Space = field(init=False)
     layout: BlockLayout = field(init=False)
     record: dict[str, Any] = field(init=False)
@@ -51,7 +56,15 @@ class Plan:
     def read_code(self) -> SourceCode:
         """Reads the Python files of the user's functions and the local modules that they import."""
         keys = {"objective", "figure_of_merit", "space", "search", "training"}
-        return read_source_code(names_of_functions(self.configuration.model_dump(include=keys)), self.directory)
+        names = names_of_functions(self.configuration.model_dump(include=keys))
+        files = [Path(self.definition.file)] if self.definition is not None and self.definition.file else []
+        return read_source_code(names, self.directory, files)
+
+    @property
+    def code_folder(self) -> Path:
+        """The folder of the user's code: that of the file of an objective of Python, or of the configuration."""
+        file = "" if self.definition is None else self.definition.file
+        return Path(file).parent if file else self.directory
 
     @property
     def trial_settings(self) -> TrialSettings:

@@ -143,10 +143,10 @@ class BlockPool:
         block = self.membership.block_of(rank)
         return "a spare rank" if block is None else f"of block {block} on {self.hosts(block) or 'its host'}"
 
-    def start_of(self, running: RunningTrial) -> Start:
-        """The record of a trial that starts on its block, for the store."""
+    def start_of(self, running: RunningTrial, code: int | None) -> Start:
+        """The record of a trial that starts on its block with the code of this number, for the store."""
         ranks = ",".join(map(str, self.ranks(running.block)))
-        return Start(running.proposal, running.attempt, running.block, ranks, self.hosts(running.block))
+        return Start(running.proposal, running.attempt, running.block, ranks, self.hosts(running.block), code)
 
     def assemble(self, code: SourceCode | None = None) -> None:
         """Forms the first blocks of the search, whose ranks run the user's files in `code`."""

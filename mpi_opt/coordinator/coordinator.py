@@ -312,7 +312,7 @@ class Coordinator:
             for (proposal, attempt), block in zip(trials, self.pool.idle, strict=False)
         ]
         known = self.state.ended  # after a conflict, `start` assigns a new set to this attribute
-        if not self.state.start([self.pool.start_of(running) for running in started]):
+        if not self.state.start([self.pool.start_of(running, self.settings.code_number) for running in started]):
             for record in self.state.past.ended:
                 if record.number not in known:  # a workload system has ended it since the store was last asked
                     self.progress.finished(EXTERNAL_BLOCK, record.outcome, record.parameters)

@@ -17,9 +17,12 @@ from mpi_opt.coordinator.coordinator import Coordinator
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stop_condition import StopCondition
 from mpi_opt.messages.link import CoordinatorLink
+from mpi_opt.study.announcement import announcement, n_to_run
+from mpi_opt.study.code import changes, code_record, use_code
 from mpi_opt.study.lease import Lease, leased
 from mpi_opt.study.open_study import OpenStudy, open_study
 from mpi_opt.study.progress import Progress
+from mpi_opt.study.reading import CODE_CHANGED
 from mpi_opt.study.study import Study
 
 UNPROTECTED = (
@@ -70,18 +73,36 @@ def run_coordinator(
             progress.note(f"the search ends before its first trial: {request.reason}")
         else:
             request.job_end_s = job_end_s()
-            settings = _settings(plan, study, lease, progress, request, code)
+            number = _use_code(plan, study, progress, code)
+            settings = _settings(plan, study, lease, progress, request, code, number)
             coordinator = Coordinator(pool, study.strategy, study.store, study.record.id, settings)
             if make_observer is not None:
-                progress.note(f"study {study.record.name}: {plan.configuration.search.trials} trials, {plan.layout}")
-                progress.resumed(Study.read(study.store, study.record.name))
                 _announce(progress, link, request.job_end_s)
             coordinator.run()
         return Study.read(study.store, study.record.name)
 
 
+def _use_code(plan: Plan, study: OpenStudy, progress: Progress, source: SourceCode) -> int | None:
+    """Announces the search, and records its code unless no trial will run; returns the number of the code."""
+    before, code = Study.read(study.store, study.record.name), code_record(plan, source)
+    n_new, differences = n_to_run(plan, before, study.store), changes(study.store, study.record.id, code)
+    progress.begins(announcement(plan, before, n_new, differences))
+    progress.resumed(before)
+    if n_new == 0:
+        return None
+    if differences:
+        study.store.event(study.record.id, CODE_CHANGED, "; ".join(differences))
+    return use_code(study.store, study.record.id, code)
+
+
 def _settings(
-    plan: Plan, study: OpenStudy, lease: Lease, progress: Progress, request: StopRequest, code: SourceCode
+    plan: Plan,
+    study: OpenStudy,
+    lease: Lease,
+    progress: Progress,
+    request: StopRequest,
+    code: SourceCode,
+    code_number: int | None,
 ) -> SearchSettings:
     assert plan.objective is not None, "other programs run the trials of this study"
     return SearchSettings(
@@ -95,6 +116,7 @@ def _settings(
         study=study.record.unique_name,
         discard=plan.objective.discard,
         code=code,
+        code_number=code_number,
     )
 
 

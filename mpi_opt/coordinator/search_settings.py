@@ -29,6 +29,7 @@ class SearchSettings:
         study: The study's key, as in `Trial.study`.
         discard: Removes the checkpoints of trials from which no other trial will resume.
         code: The user's Python files, which all ranks run; None if each rank reads them.
+        code_number: The number of the code in the study, see `CodeRecord`.
     """
 
     limits: SearchLimits
@@ -41,3 +42,4 @@ class SearchSettings:
     study: str = ""
     discard: Callable[[str, list[int]], None] = lambda study, numbers: None
     code: SourceCode | None = None
+    code_number: int | None = None

@@ -129,7 +129,7 @@ class TrialRecord:
 
     In a study with several figures of merit, `figures_of_merit` and `uncertainties` are mappings from their names,
     `figure_of_merit` and `uncertainty` are those of the first one, and `pareto` is whether the trial is on the Pareto
-    front.
+    front. `code` is the number of the code that its latest attempt ran with, see ``Study.codes``.
     """
 
     number: int
@@ -149,6 +149,7 @@ class TrialRecord:
     pareto: bool | None = None
     figures_of_merit: dict[str, float] = field(default_factory=dict)
     uncertainties: dict[str, float] = field(default_factory=dict)
+    code: int | None = None
 
     @property
     def proposal(self) -> Proposal:

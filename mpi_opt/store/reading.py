@@ -9,13 +9,22 @@ from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, Table, func, inspect, select
+from sqlalchemy import Connection, Row, Select, Table, and_, func, inspect, select
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.trial import FINISHED, UNFINISHED, State, TrialRecord
-from mpi_opt.store.records import AttemptRecord, CurveRecord, EarlierTrial, EventRecord, FoldRecord, StudyRecord
+from mpi_opt.store.records import (
+    AttemptRecord,
+    CodeRecord,
+    CurveRecord,
+    EarlierTrial,
+    EventRecord,
+    FoldRecord,
+    StudyRecord,
+)
 from mpi_opt.store.schema import (
     attempts,
+    codes,
     events,
     figures_from_json,
     figures_of_merit,
@@ -32,6 +41,11 @@ MAX_SELECTED = 1000
 
 TRIAL_COLUMNS = tuple(trials.c[field.name] for field in fields(TrialRecord) if field.name in trials.c)
 """The columns of `trials` that are fields of `TrialRecord`, in the order of the fields; ``pareto`` is the last."""
+
+SELECT_TRIALS = select(*TRIAL_COLUMNS, attempts.c.code).outerjoin(
+    attempts, and_(attempts.c.trial_id == trials.c.id, attempts.c.attempt == trials.c.attempts)
+)
+"""Trials, and the code of the latest attempt of each."""
 
 
 def read_studies(connection: Connection) -> list[StudyRecord]:
@@ -56,7 +70,7 @@ def read_trials(
     connection: Connection, study_id: int, states: Iterable[State] | None = None, numbers: Sequence[int] | None = None
 ) -> list[TrialRecord]:
     """The trials in one of `states` and of `numbers` (None: all), by number."""
-    query = select(*TRIAL_COLUMNS).where(trials.c.study_id == study_id).order_by(trials.c.number)
+    query = SELECT_TRIALS.where(trials.c.study_id == study_id).order_by(trials.c.number)
     if states is not None:
         query = query.where(trials.c.state.in_(list(states)))
     if numbers is not None:
@@ -76,7 +90,7 @@ def read_ended(connection: Connection, study_id: int) -> list[TrialRecord]:
 
     In databases of versions 1 and 2 two trials may have the same position; then the time and the number decide.
     """
-    query = select(*TRIAL_COLUMNS).where(trials.c.study_id == study_id, trials.c.state.in_(FINISHED))
+    query = SELECT_TRIALS.where(trials.c.study_id == study_id, trials.c.state.in_(FINISHED))
     return _trials(connection, study_id, query.order_by(trials.c.ended, trials.c.finished_at, trials.c.number))
 
 
@@ -87,7 +101,7 @@ def read_changed(connection: Connection, study_id: int, n_ended: int) -> tuple[l
         The trials that have ended since then and the unfinished ones, by number; and the value to pass as `n_ended` to
         the next call. That call may return some of these trials again.
     """
-    these, now_ended = select(*TRIAL_COLUMNS).where(trials.c.study_id == study_id), studies.c.n_ended
+    these, now_ended = SELECT_TRIALS.where(trials.c.study_id == study_id), studies.c.n_ended
     n_next = connection.execute(select(now_ended).where(studies.c.id == study_id)).scalar_one()
     found = _trials(connection, study_id, these.where(trials.c.state.in_(UNFINISHED)))
     found += _trials(connection, study_id, these.where(trials.c.ended >= n_ended))  # second: a trial may end meanwhile
@@ -97,9 +111,7 @@ def read_changed(connection: Connection, study_id: int, n_ended: int) -> tuple[l
 def read_best(connection: Connection, study_id: int, maximize: bool, count: int = 1) -> list[TrialRecord]:
     """The `count` best complete trials, best first; among equal ones the Pareto front first, then by number."""
     figure = trials.c.figure_of_merit
-    query = select(*TRIAL_COLUMNS).where(
-        trials.c.study_id == study_id, trials.c.state == "complete", figure.is_not(None)
-    )
+    query = SELECT_TRIALS.where(trials.c.study_id == study_id, trials.c.state == "complete", figure.is_not(None))
     order = figure.desc() if maximize else figure.asc()
     return _trials(
         connection, study_id, query.order_by(order, func.coalesce(-trials.c.pareto, 0), trials.c.number).limit(count)
@@ -108,7 +120,7 @@ def read_best(connection: Connection, study_id: int, maximize: bool, count: int 
 
 def read_front(connection: Connection, study_id: int) -> list[TrialRecord]:
     """The trials on the Pareto front, by number; none with a single figure of merit."""
-    query = select(*TRIAL_COLUMNS).where(trials.c.study_id == study_id, trials.c.pareto == 1)
+    query = SELECT_TRIALS.where(trials.c.study_id == study_id, trials.c.pareto == 1)
     return _trials(connection, study_id, query.order_by(trials.c.number))
 
 
@@ -144,6 +156,32 @@ def read_events(connection: Connection, study_id: int) -> list[EventRecord]:
     return [EventRecord(*row) for row in connection.execute(query.order_by(events.c.id))]
 
 
+def read_codes(connection: Connection, study_id: int) -> list[CodeRecord]:
+    """The codes of the trials of a study, by number."""
+    query = select(codes).where(codes.c.study_id == study_id).order_by(codes.c.number)
+    return [
+        CodeRecord(
+            files=json.loads(row.files),
+            packages=json.loads(row.packages),
+            data=json.loads(row.data),
+            git_commit=row.git_commit,
+            objective=json.loads(row.objective),
+            number=row.number,
+            since=row.since,
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def read_latest_code(connection: Connection, study_id: int) -> int | None:
+    """The number of the code of the attempt that started last; None without attempts, or if it is unknown."""
+    query = select(attempts.c.code).join(trials, attempts.c.trial_id == trials.c.id)
+    query = query.where(trials.c.study_id == study_id).order_by(
+        attempts.c.started_at.desc(), attempts.c.trial_id.desc()
+    )
+    return connection.execute(query.limit(1)).scalar()
+
+
 def read_sql(connection: Connection, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
     """The column names and rows of a query in SQL."""
     if connection.dialect.paramstyle in ("format", "pyformat"):
@@ -162,6 +200,7 @@ def read_names(connection: Connection) -> list[str]:
 
 def _study(connection: Connection, row: Row[Any]) -> StudyRecord:
     counts = select(trials.c.state, func.count()).where(trials.c.study_id == row.id).group_by(trials.c.state)
+    n_codes = select(func.count()).select_from(codes).where(codes.c.study_id == row.id)
     best = read_best(connection, row.id, row.direction == "maximize")
     return StudyRecord(
         id=row.id,
@@ -176,6 +215,7 @@ def _study(connection: Connection, row: Row[Any]) -> StudyRecord:
         counts={state: count for state, count in connection.execute(counts)},  # noqa: C416 (rows are not tuples)
         best=best[0] if best else None,
         figures_of_merit=figures_from_json(row.merits, row.direction, row.selection),
+        n_codes=connection.scalar(n_codes) or 0,
     )
 
 
@@ -199,11 +239,11 @@ def _trial(row: Row[Any]) -> TrialRecord:
     Raises:
         ValueError: `resume_from` is not the number of an earlier trial. Chains of resumed trials would not end.
     """
-    number, state, parameters, *middle, pareto = tuple(row)
+    number, state, parameters, *middle, pareto, code = tuple(row)
     if row.resume_from is not None and row.resume_from not in range(number):
         raise ValueError(f"trial {number} cannot resume from trial {row.resume_from}")
-    values = [*middle, None if pareto is None else bool(pareto)]
-    return TrialRecord(number, state, json.loads(parameters), *values)
+    values = [number, state, json.loads(parameters), *middle, None if pareto is None else bool(pareto), {}, {}, code]
+    return TrialRecord(*values)
 
 
 def _figures(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
@@ -27,6 +29,7 @@ class Start:
         block: The index of the block.
         ranks: The world ranks of the block, e.g. ``"1,2,3"``.
         hosts: The hosts of these ranks without duplicates, separated by commas.
+        code: The number of the code that runs it, as in `CodeRecord`; None if unknown.
     """
 
     proposal: Proposal
@@ -34,6 +37,7 @@ class Start:
     block: int
     ranks: str
     hosts: str
+    code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,7 @@ class StudyRecord:
         best: The best complete trial, or None; with several figures of merit the trial of the Pareto front with the
             best first figure.
         figures_of_merit: The figures of merit.
+        n_codes: The number of different codes that trials have run with, see `CodeRecord`.
     """
 
     id: int
@@ -92,6 +97,7 @@ class StudyRecord:
     counts: dict[State, int] = field(default_factory=dict)
     best: TrialRecord | None = None
     figures_of_merit: FiguresOfMerit = field(default_factory=FiguresOfMerit)
+    n_codes: int = 0
 
     @property
     def unique_name(self) -> str:
@@ -147,11 +153,43 @@ class AttemptRecord:
     finished_at: str | None
     outcome: str | None
     error: str | None
+    code: int | None = None
 
     @property
     def is_given_up(self) -> bool:
         """Whether the attempt ended without a result."""
         return self.outcome in get_args(GivenUp)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeRecord:
+    """The code that trials of a study ran with.
+
+    Attributes:
+        files: Python file of the user -> SHA-256 of its content. Files in the folder of the study have relative paths.
+        packages: Package -> version; also ``Python``.
+        data: Place of data, as in the configuration -> ``files``, ``bytes``, ``changed`` (time of the last change) and
+            ``digest`` (of the names, sizes and times of its files).
+        git_commit: The commit of the folder of the study; None without a repository.
+        objective: For a function of Python: its ``name``, ``file`` and ``digest``; None if the configuration names it.
+        number: Its number in the study, 1-based.
+        since: The time at which the first search used it.
+    """
+
+    files: dict[str, str]
+    packages: dict[str, str]
+    data: dict[str, dict[str, Any]] = field(default_factory=dict)
+    git_commit: str | None = None
+    objective: dict[str, Any] | None = None
+    number: int = 0
+    since: str = ""
+
+    @property
+    def digest(self) -> str:
+        """Identifies files, packages, data and the code of the objective. A commit or a moved file changes nothing."""
+        objective = None if self.objective is None else (self.objective["name"], self.objective["digest"])
+        content = json.dumps([self.files, self.packages, self.data, objective], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +240,11 @@ class EarlierTrial:
 def now() -> str:
     """The time, UTC, as ISO-8601 text with microseconds."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def time_of(seconds: float) -> str:
+    """A time in seconds since 1970 as `now` writes it."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
 
 
 def readable(time: str) -> str:

@@ -50,7 +50,13 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "host VARCHAR(255) NOT NULL, machine VARCHAR(512) NOT NULL, process BIGINT NOT NULL, process_began BIGINT, "
         "since VARCHAR(32) NOT NULL, renewed_at VARCHAR(32) NOT NULL, PRIMARY KEY (study_id))",
     ),
-    3: ("ALTER TABLE trials ADD COLUMN note TEXT",),
+    3: (
+        "CREATE TABLE codes (study_id INTEGER NOT NULL REFERENCES studies (id), number INTEGER NOT NULL, "
+        "digest VARCHAR(64) NOT NULL, since VARCHAR(32) NOT NULL, files TEXT NOT NULL, packages TEXT NOT NULL, "
+        "data TEXT NOT NULL, git_commit VARCHAR(64), objective TEXT, PRIMARY KEY (study_id, number))",
+        "ALTER TABLE attempts ADD COLUMN code INTEGER",
+        "ALTER TABLE trials ADD COLUMN note TEXT",
+    ),
 }
 """Version -> the statements that migrate a database of that version to the next one, in every dialect."""
 
@@ -165,7 +171,22 @@ attempts = Table(
     Column("finished_at", String(32)),
     Column("outcome", String(8)),
     Column("error", Text),
+    Column("code", Integer),  # `codes.number`; NULL if unknown
     sqlite_with_rowid=False,
+)
+
+codes = Table(
+    "codes",
+    metadata,
+    Column("study_id", ForeignKey("studies.id"), primary_key=True, autoincrement=False),
+    Column("number", Integer, primary_key=True, autoincrement=False),  # 1-based
+    Column("digest", String(64), nullable=False),  # of files, packages and data
+    Column("since", String(32), nullable=False),
+    Column("files", Text, nullable=False),  # file -> SHA-256, as JSON
+    Column("packages", Text, nullable=False),  # package -> version, as JSON
+    Column("data", Text, nullable=False),  # place of data -> {files, bytes, changed, digest}, as JSON
+    Column("git_commit", String(64)),
+    Column("objective", Text),  # a function of Python: {name, file, digest}, as JSON
 )
 
 events = Table(

@@ -17,7 +17,7 @@ from mpi_opt.store import connecting, reading, writing
 from mpi_opt.store.database import Database
 from mpi_opt.store.errors import InvalidQueryError
 from mpi_opt.store.leases import Leases
-from mpi_opt.store.records import EarlierTrial, Finish, GivenBack, GivenUp, Start, StudyRecord
+from mpi_opt.store.records import CodeRecord, EarlierTrial, Finish, GivenBack, GivenUp, Start, StudyRecord
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -169,6 +169,15 @@ class Store:
             if not writing.note(connection, study_id, number, text):
                 raise StoreError(f"there is no trial {number}", where=self.url, cure="mpi-opt results")
 
+    def add_code(self, study_id: int, code: CodeRecord) -> None:
+        """Inserts a code, whose number is not in the study yet.
+
+        Raises:
+            StoreConflictError: Another process has inserted a code of this number.
+        """
+        with self._database.writing() as connection:
+            writing.add_code(connection, study_id, code)
+
     # Reading
 
     studies = _query(reading.read_studies)
@@ -182,6 +191,8 @@ class Store:
     curves = _query(reading.read_curves)
     attempts = _query(reading.read_attempts)
     events = _query(reading.read_events)
+    codes = _query(reading.read_codes)
+    latest_code = _query(reading.read_latest_code)
 
     def best(self, study: StudyRecord, count: int = 1) -> list[TrialRecord]:
         """The `count` best complete trials, best first; equal ones: first the Pareto front, then by number."""

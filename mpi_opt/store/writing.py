@@ -34,9 +34,10 @@ from mpi_opt.core.trial import TRIALS_PER_STUDY, UNFINISHED, Outcome
 from mpi_opt.errors import shortened, without_passwords
 from mpi_opt.store import pareto_flags, schema, study_view
 from mpi_opt.store.errors import conflict
-from mpi_opt.store.records import EarlierTrial, Finish, GivenBack, GivenUp, Start, now
+from mpi_opt.store.records import CodeRecord, EarlierTrial, Finish, GivenBack, GivenUp, Start, now
 from mpi_opt.store.schema import (
     attempts,
+    codes,
     events,
     figures_of_merit,
     fold_figures_of_merit,
@@ -124,7 +125,7 @@ def start(connection: Connection, study_id: int, starts: Sequence[Start]) -> Non
             parameters = json.dumps(proposal.parameters, ensure_ascii=False)
             new = {"id": key, "study_id": study_id, "number": proposal.number, "parameters": parameters}
             first.append(new | {"budget": proposal.budget, "resume_from": proposal.resume_from} | changed)
-        where = {"block": trial.block, "ranks": trial.ranks, "hosts": trial.hosts}
+        where = {"block": trial.block, "ranks": trial.ranks, "hosts": trial.hosts, "code": trial.code}
         begun.append({"trial_id": key, "attempt": trial.attempt, "started_at": at} | where)
     _run(connection, INSERT_TRIAL, first)
     _run_on_all(connection, RESTART_TRIAL, again)
@@ -171,6 +172,14 @@ def _give_up_attempts(connection: Connection, reasons: Mapping[int, str], outcom
     at = now()
     rows = [{"key": key, "finished_at": at, "outcome": outcome, "error": clean(why)} for key, why in reasons.items()]
     _run(connection, GIVE_UP_ATTEMPT, rows)
+
+
+def add_code(connection: Connection, study_id: int, code: CodeRecord) -> None:
+    """Inserts a code with its number."""
+    columns = ("files", "packages", "data", "objective")
+    texts = {column: json.dumps(getattr(code, column), ensure_ascii=False) for column in columns}
+    known = {"study_id": study_id, "number": code.number, "digest": code.digest, "since": now()}
+    connection.execute(insert(codes).values(known | texts | {"git_commit": code.git_commit}))
 
 
 def add_event(connection: Connection, study_id: int, kind: str, detail: str) -> None:

@@ -21,11 +21,20 @@ from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.errors import StoreConflictError, StoreNotReadyError, StudyOwnedError, no_such_trial
 from mpi_opt.store.records import AttemptRecord, Finish, GivenBack, Start, StudyRecord
+from mpi_opt.study.code import changes, code_record, use_code
 from mpi_opt.study.external_results import ExternalResult
 from mpi_opt.study.lease import owner_as_text
 from mpi_opt.study.open_study import OpenStudy, open_study
 from mpi_opt.study.past_trials import EXTERNAL_BLOCK, EXTERNAL_RANKS, PastTrials
-from mpi_opt.study.reading import STRATEGY_FAILED, STUDY_FINISHED, STUDY_RESUMED, is_finished, read_record, sorted_front
+from mpi_opt.study.reading import (
+    CODE_CHANGED,
+    STRATEGY_FAILED,
+    STUDY_FINISHED,
+    STUDY_RESUMED,
+    is_finished,
+    read_record,
+    sorted_front,
+)
 
 RETRY_LIMIT_S = 60.0
 """The time limit for retries while other processes write to the store, in seconds."""
@@ -97,8 +106,10 @@ def _give_out(plan: Plan, count: int, note: Callable[[str], None]) -> list[tuple
         trials += [(proposal, 1) for proposal in (study.strategy.ask(n_new) if n_new > 0 else [])]
         _report_problems(study, note)
         if trials:
+            code = _use_code(plan, study)
             starts = [
-                Start(proposal, attempt, EXTERNAL_BLOCK, EXTERNAL_RANKS, hosts="") for proposal, attempt in trials
+                Start(proposal, attempt, EXTERNAL_BLOCK, EXTERNAL_RANKS, hosts="", code=code)
+                for proposal, attempt in trials
             ]
             study.store.start(study.record.id, starts)
             if is_finished(study.store, study.record):  # before this call
@@ -116,6 +127,14 @@ def _report_problems(study: OpenStudy, note: Callable[[str], None]) -> None:
             if problem not in known:
                 study.store.event(study.record.id, STRATEGY_FAILED, problem)
                 note(f"strategy failed: {problem.partition(chr(10))[0]}")
+
+
+def _use_code(plan: Plan, study: OpenStudy) -> int:
+    """Records the code of the plan, and that it has changed; returns its number."""
+    code = code_record(plan, plan.read_code())
+    if differences := changes(study.store, study.record.id, code):
+        study.store.event(study.record.id, CODE_CHANGED, "; ".join(differences))
+    return use_code(study.store, study.record.id, code)
 
 
 def _record_end(study: OpenStudy, why: str) -> None:

@@ -20,6 +20,7 @@ from mpi_opt.store.records import EarlierTrial, StudyRecord
 from mpi_opt.strategies import REFITTING, Transfer, make_strategy
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.earlier_study import read_earlier
+from mpi_opt.study.same_objective import check_same_objective, remember_objective
 
 FIXED_KEYS = ("space", "direction", "objective", "figure_of_merit", "selection", "folds", "training", "seed")
 """Keys that cannot change during a study. The seed can if there are no folds, which depend on it."""
@@ -83,7 +84,8 @@ def _open(plan: Plan, awaits_refit: bool) -> OpenStudy:
             earlier, section = read_earlier(configuration, plan.space), configuration.search.transfer
         else:
             earlier = store.earlier(record.id)
-            _check_unchanged(plan, record, store.url, bool(earlier))
+            knows_objective = _check_objective(plan, record, store)
+            _check_unchanged(plan, record, store.url, has_earlier=bool(earlier), knows_objective=knows_objective)
             section = TransferSection.model_validate(record.configuration["search"]["transfer"]) if earlier else None
         new_strategy = partial(build_strategy, plan, earlier, section, awaits_refit=awaits_refit)
         strategy = new_strategy()
@@ -91,6 +93,8 @@ def _open(plan: Plan, awaits_refit: bool) -> OpenStudy:
             store = Store.open(configuration.store)
             opened.callback(store.close)
         record = record or _create(store, plan, earlier)
+        if plan.definition is not None:
+            remember_objective(plan.definition, record.name, store.url)
         opened.pop_all()
         return OpenStudy(store, record, strategy, new_strategy)
 
@@ -143,7 +147,19 @@ def _create(store: Store, plan: Plan, earlier: Sequence[EarlierTrial]) -> StudyR
     )
 
 
-def _check_unchanged(plan: Plan, record: StudyRecord, where: str, has_earlier: bool) -> None:
+def _check_objective(plan: Plan, record: StudyRecord, store: Store) -> bool:
+    """Verifies that an objective of Python is that of the study; returns whether the study has recorded one.
+
+    Raises:
+        ConfigurationError: It is another objective.
+    """
+    codes = store.codes(record.id)
+    if plan.definition is not None and not plan.resume:
+        check_same_objective(plan.definition, record.name, codes, plan.configuration.store, store.url)
+    return plan.definition is not None and any(code.objective is not None for code in codes)
+
+
+def _check_unchanged(plan: Plan, record: StudyRecord, where: str, *, has_earlier: bool, knows_objective: bool) -> None:
     """Verifies that a study can continue with `plan`.
 
     Raises:
@@ -156,7 +172,8 @@ def _check_unchanged(plan: Plan, record: StudyRecord, where: str, has_earlier: b
             cure="remove the key, or start a new study: --study NAME",
         )
     contents = publishable(record.configuration), publishable(plan.record)
-    for key in FIXED_KEYS:
+    keys = [key for key in FIXED_KEYS if key != "objective" or not (plan.resume or knows_objective)]
+    for key in keys:
         before, now = (_fixed_value(content, key) for content in contents)
         if before != now:
             raise ConfigurationError(

@@ -10,6 +10,9 @@ from mpi_opt.study.study import Study
 class Progress:
     """Receives the events of a search and ignores them. Methods that override these must return quickly."""
 
+    def begins(self, text: str) -> None:
+        """The search begins: `text` says which study, which store, and how many trials exist and will run."""
+
     def resumed(self, study: Study) -> None:
         """The search continues `study`, which has trials of earlier searches."""
 

@@ -13,7 +13,7 @@ from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
-from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
+from mpi_opt.store.records import AttemptRecord, CodeRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
 from mpi_opt.study.asked_trial import AskedTrial
 from mpi_opt.study.reading import is_finished, read_record, sorted_front
 from mpi_opt.study.study_text import as_html, as_text
@@ -279,6 +279,11 @@ class Study:
         """The events of the search, read from the store at the time of the call."""
         with self._open() as store:
             return store.events(self.record.id)
+
+    def codes(self) -> list[CodeRecord]:
+        """The codes that the trials ran with, by number (`TrialRecord.code`), read at the time of the call."""
+        with self._open() as store:
+            return store.codes(self.record.id)
 
     def _costs(self, trial: TrialRecord) -> tuple[float, ...]:
         """The figures of merit of a trial as values to be minimised; empty if the trial has none."""

@@ -16,13 +16,16 @@ CELL_WIDTH = 60
 
 NOTE = "note"
 
+CODE = "code"
+"""The column with the number of the code that a trial ran with."""
+
 LAST_COLUMNS = ("started_at", "finished_at", "attempts", "error", NOTE)
 """The columns of a table of trials after those of the SQL view of a study."""
 
 
 def study_columns(study: StudyRecord) -> StudyColumns:
     """The names of the columns of a table of trials, as in the SQL view unless they are among `LAST_COLUMNS`."""
-    return StudyColumns.of(study.space, study.figures_of_merit, (*FIRST_COLUMNS, *LAST_COLUMNS))
+    return StudyColumns.of(study.space, study.figures_of_merit, (*FIRST_COLUMNS, *LAST_COLUMNS, CODE))
 
 
 def trial_columns(study: StudyRecord, without: Container[str] = ()) -> list[str]:
@@ -32,9 +35,14 @@ def trial_columns(study: StudyRecord, without: Container[str] = ()) -> list[str]
 
 
 def trial_rows(trials: Iterable[TrialRecord], study: StudyRecord) -> list[dict[str, Any]]:
-    """Trials as flat rows with the columns of the SQL view, then `LAST_COLUMNS`; inactive hyperparameters are None."""
+    """Trials as flat rows with the columns of the SQL view, then `LAST_COLUMNS`; inactive hyperparameters are None.
+
+    A study whose trials ran with several codes also has the column ``code``, the number of the code, before the last.
+    """
     columns = study_columns(study)
-    return [_trial_row(trial, columns) for trial in trials]
+    if study.n_codes < 2:
+        return [_trial_row(trial, columns) for trial in trials]
+    return [_with_code(_trial_row(trial, columns), trial) for trial in trials]
 
 
 def _trial_row(trial: TrialRecord, columns: StudyColumns) -> dict[str, Any]:
@@ -56,6 +64,11 @@ def main_figure_name(study: StudyRecord) -> str:
     name = str(study.configuration.get("figure_of_merit") or "val_loss")
     is_unnamed = name == "val_loss" and study.configuration.get("objective", "train") != "train"
     return "figure of merit" if is_unnamed else name
+
+
+def _with_code(row: dict[str, Any], trial: TrialRecord) -> dict[str, Any]:
+    last = {column: row.pop(column) for column in ("error", NOTE)}
+    return row | {CODE: trial.code} | last
 
 
 def figures_as_text(trial: TrialRecord, figures_of_merit: FiguresOfMerit, name: str) -> list[tuple[str, str]]:

@@ -345,7 +345,8 @@ def digits_search(tmp_path_factory) -> tuple[Path, str]:
     done = mpirun(3, "script.py", "search", "digits.yaml", cwd=folder, timeout=200)
     assert done.returncode == 0, done.stderr
     assert "5/5 trials" in done.stdout
-    assert re.search(r"study \S+: 5 trials, \d blocks? of \d ranks?", done.stdout)  # before the first trial ends
+    line = r"study \S+ in \S+: new, 5 trials will run; \d blocks? of \d ranks?"
+    assert re.search(line, done.stdout)  # before the first trial ends
     return folder, done.stdout
 
 

@@ -10,6 +10,10 @@ import yaml
 
 from mpi_opt.coordinator import code_watch
 from mpi_opt.store import Store
+from mpi_opt.study import code as code_of_study
+from mpi_opt.study.code import git_commit
+from mpi_opt.study.study import Study
+from mpi_opt.views.page.report import report
 from tests.in_process import in_process
 from tests.world import in_world
 
@@ -79,9 +83,9 @@ import pathlib, time, layers
 
 def objective(trial):
     import late
-    if trial.number == 1:
+    if trial.number:
         for name in ("objective", "late"):
-            pathlib.Path(f"{name}.py").write_text("no Python (")
+            pathlib.Path(f"{name}.py").write_text("no Python (" * trial.number)
         time.sleep(0.3)
     return layers.VALUE + late.VALUE
 """
@@ -108,3 +112,104 @@ def test_all_ranks_run_the_files_as_rank_0_has_read_them(folder):
     done = in_world(3, "-m", "mpi_opt", "search", "one.yaml", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert figures() == [2.0, 2.0, 2.0]
+
+
+def test_study_that_continues_with_changed_code_says_what_changed_and_which_trials_ran_with_it(folder, monkeypatch):
+    assert in_process("search", "one.yaml", cwd=folder).returncode == 0
+    (folder / "layers.py").write_text("VALUE = 5.0")
+    versions = code_of_study._version
+    monkeypatch.setattr(code_of_study, "_version", lambda name: "99.1" if name == "numpy" else versions(name))
+    done = in_process("search", "one.yaml", "--trials", "5", cwd=folder)
+    (detail,) = events("code_changed")
+    assert detail.startswith("layers.py has changed; numpy ") and detail.endswith(", now 99.1"), detail
+    assert f"it continues with changed code: {detail}" in done.stdout
+    assert "3 of 5 trials finished before, 2 will run" in done.stdout
+    study = Study.open("one.db", "one")
+    assert [trial.code for trial in study.trials] == [1, 1, 1, 2, 2]
+    assert [attempt.code for attempt in study.attempts()] == [1, 1, 1, 2, 2]
+    assert [code.packages["numpy"] == "99.1" for code in study.codes()] == [False, True]
+    assert set(study.codes()[0].files) == {"objective.py", "layers.py", "late.py"}
+    shown = in_process("results", "--study", "one", cwd=folder).stdout
+    heading, *rows = shown.split("\n\n")[0].splitlines()
+    place = heading.split().index("code")
+    assert {row.split()[0]: row.split()[place] for row in rows} == {"0": "1", "1": "1", "2": "1", "3": "2", "4": "2"}
+    assert "code 2" in shown and "layers.py has changed" in shown
+    page = report(study)  # the versions are those of the trials
+    assert "numpy 99.1" in page and "layers.py has changed" in page
+
+
+def test_study_with_one_code_has_no_column_for_it(folder):
+    in_process("search", "one.yaml", cwd=folder)
+    assert "code" not in in_process("results", "--study", "one", cwd=folder).stdout
+    assert [trial.code for trial in Study.open("one.db", "one").trials] == [1, 1, 1]
+
+
+def test_code_that_a_study_had_before_is_not_a_new_one(folder):
+    for n_trials, value in (("3", 1.0), ("4", 5.0), ("5", 1.0), ("6", 1.0)):
+        (folder / "layers.py").write_text(f"VALUE = {value}")
+        in_process("search", "one.yaml", "--trials", n_trials, cwd=folder)
+    assert [trial.code for trial in Study.open("one.db", "one").trials] == [1, 1, 1, 2, 1, 1]
+    assert events("code_changed") == ["layers.py has changed"] * 2
+
+
+def test_moved_folder_is_no_change_of_the_code(folder, monkeypatch):
+    in_process("search", "one.yaml", cwd=folder)
+    moved = folder.rename(folder.with_name("moved"))
+    monkeypatch.chdir(moved)
+    for name in ("layers", "late"):  # as in another process
+        sys.modules.pop(name, None)
+    in_process("search", "one.yaml", "--trials", "4", cwd=moved)
+    assert events("code_changed") == []
+
+
+def test_finished_study_says_so_and_that_its_code_has_changed(folder):
+    in_process("search", "one.yaml", cwd=folder)
+    (folder / "layers.py").write_text("VALUE = 5.0")
+    done = in_process("search", "one.yaml", cwd=folder)
+    assert "study one in sqlite:///one.db is finished: 3 trials, none run" in done.stdout
+    assert "its trials ran with other code: layers.py has changed" in done.stdout
+    assert len(Study.open("one.db", "one").codes()) == 1
+
+
+DATA = {"train": ["part*.npz"], "features": "X", "labels": "y"}
+
+
+def test_data_that_were_written_again_are_a_change(folder):
+    """Data are compared by size and time, without reading them."""
+    plan = STUDY | {"training": {"model": "objective.py:objective", "data": DATA}}
+    (folder / "one.yaml").write_text(yaml.safe_dump(plan))
+    (folder / "part1.npz").write_bytes(b"1234")
+    in_process("search", "one.yaml", cwd=folder)
+    (folder / "part2.npz").write_bytes(b"567")
+    in_process("search", "one.yaml", "--trials", "4", cwd=folder)
+    (detail,) = events("code_changed")
+    assert detail.startswith("data part*.npz: 4 bytes of 20") and ", now 7 bytes in 2 files of 20" in detail
+
+
+def test_trials_of_a_workload_system_have_their_code(folder):
+    in_process("ask", "one.yaml", cwd=folder)
+    (folder / "layers.py").write_text("VALUE = 5.0")
+    in_process("ask", "one.yaml", cwd=folder)
+    assert [trial.code for trial in Study.open("one.db", "one").trials] == [1, 2]
+    assert events("code_changed") == ["layers.py has changed"]
+
+
+def test_commit_is_read_without_git(tmp_path):
+    commit, other = "a" * 40, "b" * 40
+    git, folder = tmp_path / ".git", tmp_path / "analysis"
+    (git / "refs/heads").mkdir(parents=True)
+    folder.mkdir()
+    assert git_commit(folder) is None
+    (git / "HEAD").write_text(f"{commit}\n")
+    assert git_commit(folder) == commit
+    (git / "HEAD").write_text("ref: refs/heads/main\n")
+    (git / "packed-refs").write_text(f"# pack-refs\n{other} refs/heads/maintenance\n{commit} refs/heads/main\n")
+    assert git_commit(folder) == commit
+    (git / "refs/heads/main").write_text(f"{other}\n")
+    assert git_commit(folder) == other
+    worktree = git / "worktrees/one"
+    worktree.mkdir(parents=True)
+    (worktree / "HEAD").write_text("ref: refs/heads/main\n")
+    (worktree / "commondir").write_text("../..\n")
+    (folder / ".git").write_text(f"gitdir: {worktree}\n")
+    assert git_commit(folder) == other

@@ -189,6 +189,7 @@ def test_an_objective_that_is_no_plain_function_is_the_same_in_the_next_run(make
             space={"x": Real(0, 1)},
             trials=n_trials,
             strategy="random",
+            study="study",
             store=f"sqlite:///{tmp_path}/results.db",
         )
     assert len(study.trials) == 2

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import html
 import math
-import platform
 import re
 import secrets
 import shlex
@@ -36,6 +35,7 @@ from mpi_opt.views.figures.timeline import Timeline, make_timeline
 from mpi_opt.views.output_file import written_aside
 from mpi_opt.views.page.report_data import as_script, report_data
 from mpi_opt.views.text.best_trial import trial_yaml
+from mpi_opt.views.text.codes import codes_text, versions_text
 from mpi_opt.views.text.schedule import lineage
 from mpi_opt.views.text.tables import error_line
 
@@ -45,7 +45,6 @@ OfTrial = TypeVar("OfTrial", AttemptRecord, CurveRecord, FoldRecord)
 SCRIPTS = ("charts.js", "page_data.js", "figures_of_trials.js", "figures_of_hyperparameters.js", "report.js")
 N_BEST, N_REASONS, N_EVENTS = 20, 30, 200
 OTHER_STATES: tuple[State, ...] = ("pruned", "failed", "running", "queued")
-PACKAGES = ("mpi-opt", "numpy", "scikit-optimize", "mpi4py", "keras", "tensorflow", "tensorflow-cpu", "torch")
 
 
 def report(study: Study) -> str:
@@ -251,20 +250,27 @@ def _best_trial_hint(study: Study) -> str:
 
 
 def _reproduce(study: Study, attempts: Sequence[AttemptRecord]) -> str:
-    versions = [f"{name} {version}" for name in PACKAGES if (version := _version(name))]
     facts = _how_to_run(study, attempts) | {
         "seed": study.record.seed,
-        "versions": ", ".join([*versions, f"Python {platform.python_version()}"]),
+        "versions": _versions(study),
         "cite": f"MPI Opt {_version('mpi-opt')}: hyperparameter search over blocks of MPI ranks (see CITATION.cff)",
     }
     listed = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(value)}</dd>" for name, value in facts.items())
     shown = {key: value for key, value in publishable(study.configuration).items() if key != "directory"}
     text = dumped(shown)
-    note = "The versions are those of the computer on which this page was written."
-    return (
-        f'<dl>{listed}</dl><p class="hint">{note}</p>'
-        f"<details><summary>The complete space.yaml</summary><pre>{escaped(text)}</pre></details>"
-    )
+    return f"<dl>{listed}</dl><details><summary>The complete space.yaml</summary><pre>{escaped(text)}</pre></details>"
+
+
+def _versions(study: Study) -> str:
+    """The versions with which the trials ran; for several codes of the study, how they differ."""
+    codes = study.codes()
+    if not codes:
+        return "not recorded"
+    commit = f", commit {codes[-1].git_commit}" if codes[-1].git_commit else ""
+    text = versions_text(codes[-1]) + commit
+    if len(codes) == 1:
+        return text
+    return f"{text}; the trials ran with {len(codes)} codes (column code):\n{codes_text(codes)}"
 
 
 def _how_to_run(study: Study, attempts: Sequence[AttemptRecord]) -> dict[str, Any]:

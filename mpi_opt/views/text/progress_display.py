@@ -73,6 +73,9 @@ class PlainProgress(Progress):
         self._interval_s, self._line = interval_s, ""
         self._written = float("-inf") if interval_s <= LINE_INTERVAL_S else time.monotonic()
 
+    def begins(self, text: str) -> None:
+        self.note(text)
+
     def resumed(self, study: Study) -> None:
         self.counts.resume(study)
 

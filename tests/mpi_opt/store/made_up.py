@@ -10,7 +10,7 @@ import pytest
 from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.store import Store
-from mpi_opt.store.records import Finish, Start, StudyRecord
+from mpi_opt.store.records import CodeRecord, Finish, Start, StudyRecord
 
 SEVERAL_SESSIONS = pytest.mark.parametrize("url", ["file", "postgresql"], indirect=True)
 """For tests that open a store more than once: a store in memory ends with its session."""
@@ -45,6 +45,9 @@ CONFIGURATION = {
 }
 
 
+CODE = CodeRecord({"digits.py": "0" * 64}, {"Python": "3.11.4", "numpy": "2.0.1"}, number=1)
+
+
 def start(number: int, parameters: dict | None = None, *, attempt: int = 1, block: int = 0) -> Start:
     """A trial that begins on ranks 1 to 3 of block `block`."""
     return Start(
@@ -72,6 +75,7 @@ def make_study(
 ) -> StudyRecord:
     """A finished search for a small network: mostly complete trials, some failed, some pruned, one run twice."""
     study = store.create_study(name, strategy="bayesian", seed=7, configuration=CONFIGURATION, space=SPACE)
+    store.add_code(study.id, CODE)
     rng = np.random.default_rng(seed)
     for first in range(0, n_trials, n_blocks):
         numbers = range(first, min(first + n_blocks, n_trials))

@@ -137,11 +137,11 @@ def _make_first(url):
     """Removes the additions of the second schema from a store."""
     engine = create_engine(url)
     with engine.begin() as connection:
-        for table in ("figures_of_merit", "fold_figures_of_merit", "transferred", "leases"):
+        for table in ("figures_of_merit", "fold_figures_of_merit", "transferred", "leases", "codes"):
             connection.execute(text(f"DROP TABLE {table}"))
         connection.execute(text("DROP INDEX trials_by_ending"))
         columns = (("studies", "selection"), ("studies", "merits"), ("studies", "n_ended"), ("trials", "pareto"))
-        columns += (("trials", "note"),)
+        columns += (("trials", "note"), ("attempts", "code"))
         for table, column in columns:
             connection.execute(text(f"ALTER TABLE {table} DROP COLUMN {column}"))
         connection.execute(text("UPDATE schema_version SET version = 1"))

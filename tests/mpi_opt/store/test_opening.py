@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,24 @@ def test_older_schema_is_brought_up_to_date_when_writing(tmp_path: Path, monkeyp
         assert len(store.trials(1)) == 12
     with Store.open(str(path), read_only=True) as store:
         assert store.sql("SELECT version FROM schema_version")[1] == [(schema.VERSION,)]
+
+
+def test_store_of_version_3_gets_the_tables_of_a_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    with Store.open(str(path)) as store:
+        make_study(store, n_trials=3)
+        query = "SELECT name, type FROM pragma_table_info('{}')".format
+        new = {name: store.sql(query(name))[1] for name in schema.metadata.tables}
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DROP TABLE codes")
+        connection.execute("ALTER TABLE attempts DROP COLUMN code")
+        connection.execute("ALTER TABLE trials DROP COLUMN note")
+        connection.execute("UPDATE schema_version SET version = 3")
+    with Store.open(str(path)) as store:
+        for name, columns in new.items():
+            assert sorted(store.sql(query(name))[1]) == sorted(columns), name
+        assert [trial.code for trial in store.trials(1)] == [None] * 3
+        assert store.codes(1) == []
 
 
 def test_migration_that_fails_leaves_the_old_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,49 @@
+"""The line before a search: which study, which store, how many trials exist and how many will run."""
+
+from __future__ import annotations
+
+from mpi_opt.configuration.plan import Plan
+from mpi_opt.errors import without_passwords
+from mpi_opt.store import Store
+from mpi_opt.study.past_trials import EXTERNAL_RANKS
+from mpi_opt.study.study import Study
+
+
+def n_to_run(plan: Plan, study: Study, store: Store) -> int:
+    """The number of trials that the search will run at most: without those that a workload system runs."""
+    limits = plan.limits
+    if any(limits.reaches_target(trial) for trial in study.trials):
+        return 0
+    running = [trial.number for trial in study.trials if trial.state == "running"]
+    latest = {one.number: one.ranks for one in store.attempts(study.record.id, running)} if running else {}
+    n_external = sum(ranks == EXTERNAL_RANKS for ranks in latest.values())
+    return max(0, limits.n_trials - study.record.n_ended - n_external)
+
+
+def announcement(plan: Plan, study: Study, n_new: int, differences: list[str]) -> str:
+    """One line, and a second one if the code of the study has changed.
+
+    Args:
+        plan: The plan of the search.
+        study: The study before the search.
+        n_new: The number of trials that will run, as of `n_to_run`.
+        differences: What differs from the code with which the study ran before.
+    """
+    which = f"study {study.name} in {without_passwords(plan.configuration.store)}"
+    n_before, n_wanted = len(study.trials), plan.limits.n_trials
+    if n_new == 0 and study.record.n_ended == n_before:
+        text = f"{which} is finished: {_trials(n_before)}, none run"
+    elif n_before == 0:
+        text = f"{which}: new, {_trials(n_new)} will run; {plan.layout}"
+    else:
+        text = (
+            f"{which}: {study.record.n_ended} of {_trials(n_wanted)} finished before, {n_new} will run; {plan.layout}"
+        )
+    if not differences:
+        return text
+    what = "its trials ran with other code" if n_new == 0 else "it continues with changed code"
+    return f"{text}\n{what}: {'; '.join(differences)}"
+
+
+def _trials(count: int) -> str:
+    return f"{count} trial" if count == 1 else f"{count} trials"
