@@ -7,6 +7,8 @@ BIN    := $(VENV)/bin
 MPI_ENV := OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 # Processes of pytest, one more than the cores of a small machine: many tests wait. See GROUPS in tests/conftest.py.
 JOBS ?= 3
+# Further options of pytest for `make test`, such as OPTIONS="--without pyarrow".
+OPTIONS ?=
 
 .PHONY: demo test slow test-mpich test-gpu test-oldest mutants lint docs clean help
 
@@ -30,8 +32,8 @@ demo: $(VENV)/demo.stamp
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/test.stamp
 	status=0; \
-	$(BIN)/python -m pytest -n $(JOBS) --no-loadscope-reorder -m "not slow and not timing" --durations=50 || status=1; \
-	$(BIN)/python -m pytest -m "timing and not slow" || status=1; \
+	$(BIN)/python -m pytest $(OPTIONS) -n $(JOBS) --no-loadscope-reorder -m "not slow and not timing" --durations=50 || status=1; \
+	$(BIN)/python -m pytest $(OPTIONS) -m "timing and not slow" || status=1; \
 	exit $$status
 
 slow: $(VENV)/test.stamp
@@ -54,6 +56,8 @@ lint: $(VENV)/test.stamp
 	$(BIN)/ruff format --check --line-length 120 .
 	$(BIN)/lint-imports
 	$(BIN)/mypy mpi_learn mpi_opt
+	@# tests are collected without optional packages, or an error is printed
+	out=$$($(BIN)/python -m pytest --collect-only -q --without all) || { echo "$$out" | tail -n 30; exit 1; }
 
 docs: $(VENV)/docs.stamp
 	$(BIN)/sphinx-build -q -W --keep-going docs build/docs

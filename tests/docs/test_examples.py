@@ -24,6 +24,7 @@ from mpi_opt.strategies import make_strategy
 from tests.docs.pages import CONTINUES, ROOT, Example, examples, write_files
 from tests.docs.running import run_here
 from tests.mpirun import run as run_process
+from tests.optional_packages import needs
 from tests.shared_data import ATLAS, needs_shared
 
 APPS = {"mpi_opt": mpi_opt_app(), "mpi_learn": mpi_learn_app}
@@ -146,7 +147,9 @@ def test_store_page_names_every_column():
         assert [name for name in shown if f"`{name}`" not in section] == [], table.name
 
 
-PAGES = ["tutorial.md", "models.md", "functions.md", "index.md", "workload-systems.md"]
+TUTORIAL = pytest.param("tutorial.md", marks=needs("matplotlib", "pandas"))
+MODELS = pytest.param("models.md", marks=needs("torch"))
+PAGES = [TUTORIAL, MODELS, "functions.md", "index.md", "workload-systems.md"]
 
 
 def runnable(page: str) -> list[Example]:

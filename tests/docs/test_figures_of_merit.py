@@ -63,7 +63,8 @@ def test_functions_take_a_result(folder):
 
 @needs_shared
 def test_numbers_of_the_page_are_those_of_the_events(folder):
-    h5py = pytest.importorskip("h5py")
+    import h5py
+
     (folder / "atlas-higgs-challenge-2014-v2.csv.gz").symlink_to(ATLAS)
     runpy.run_path("prepare_atlas.py")
     with h5py.File("atlas.h5") as file:

@@ -65,7 +65,8 @@ def test_schema_accepts_the_search_spaces_of_the_project(path):
     ],
 )
 def test_schema_and_program_refuse_the_same_files(section, key, value):
-    jsonschema = pytest.importorskip("jsonschema")
+    import jsonschema
+
     content = parsed((ROOT / "searchspaces/digits.yaml").read_text())
     (content if section is None else content[section])[key] = value
     with pytest.raises(jsonschema.ValidationError):
@@ -76,5 +77,6 @@ def test_schema_and_program_refuse_the_same_files(section, key, value):
 
 
 def _validate(content) -> None:
-    jsonschema = pytest.importorskip("jsonschema")
+    import jsonschema
+
     jsonschema.validate(content, json.loads((DOCS / "schema/space.schema.json").read_text()))

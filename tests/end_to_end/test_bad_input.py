@@ -526,7 +526,6 @@ CASES = [
 
 
 def test_check_names_the_file_and_section_of_a_mistake_that_only_a_framework_detects(folder, capsys):
-    pytest.importorskip("keras")
     content = changed("training.data.labels", "far") | {"figure_of_merit": "loss"}
     (folder / "space.yaml").write_text(yaml.safe_dump(content))
     assert run(["check", "space.yaml"]) == INVALID
@@ -734,7 +733,6 @@ def test_a_password_is_not_shown(folder, capsys):
     ],
 )
 def test_mistakes_that_only_a_framework_detects_are_reported_before_the_first_trial(path, value, words, folder):
-    pytest.importorskip("tensorflow")
     content = changed(path, value)
     content["figure_of_merit"] = "loss"
     (folder / "space.yaml").write_text(yaml.safe_dump(content))

@@ -10,6 +10,7 @@ import pytest
 from mpi_opt.cli.main import run
 from mpi_opt.study.study import Study
 from tests.in_process import in_process
+from tests.optional_packages import needs
 from tests.world import in_world
 
 TWO = {"figure_of_merit": ["accuracy", "cost"], "direction": ["maximize", "minimize"]}
@@ -88,6 +89,7 @@ def test_invalid_options_are_refused_at_the_start(sections, complaint, space_fil
     assert complaint in capsys.readouterr().err
 
 
+@needs("matplotlib")
 def test_front_is_printed_drawn_and_reported(space_file, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert search(space_file("accuracy_and_cost", **TWO), tmp_path).returncode == 0

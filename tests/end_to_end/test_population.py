@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
+from tests.optional_packages import needs
 from tests.world import in_world
 
 MODEL = """
@@ -60,10 +61,10 @@ STUDY = {
 }
 
 
+@needs("torch")
 @pytest.mark.mpi
 def test_a_network_continues_with_weights_of_another_block_and_other_hyperparameters(tmp_path):
     """One block runs the first trials of all networks, so that the first trial of the other block continues one."""
-    pytest.importorskip("torch")
     x = np.random.default_rng(0).standard_normal((200, 4)).astype(np.float32)
     np.savez(tmp_path / "data.npz", X=x, y=(x @ [1.0, -2.0, 0.5, 3.0])[:, None].astype(np.float32))
     (tmp_path / "model.py").write_text(MODEL)

@@ -88,7 +88,6 @@ assert not [name for name in sys.modules if name.startswith("mpi4py.")]
 
 def test_check_builds_model_and_data_without_mpi(folder):
     """As on a laptop where no MPI library is installed."""
-    pytest.importorskip("keras")
     assert status("mpi-opt", "new", "digits") == 0
     command = [sys.executable, "-c", CHECK, "one.yaml", "digits.yaml"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)

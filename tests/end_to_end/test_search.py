@@ -15,6 +15,7 @@ import yaml
 from mpi_learn.known_data import prepare
 from tests.in_process import in_process
 from tests.mpirun import MPIRUN, UNPROTECTED, mpirun, run
+from tests.optional_packages import needs
 from tests.world import in_world
 
 ROOT = Path(__file__).parents[2]
@@ -332,7 +333,6 @@ def build_model(units, layers, activation, dropout):
 @pytest.fixture(scope="module")
 def digits_search(tmp_path_factory) -> tuple[Path, str]:
     """The folder and the standard output of a search on the digits by successive halving, on 3 fresh ranks."""
-    pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("digits")
     prepare("digits", folder / "digits.h5")
     (folder / "digits.py").write_text(MODEL)
@@ -351,6 +351,7 @@ def digits_search(tmp_path_factory) -> tuple[Path, str]:
 
 
 @pytest.mark.mpi
+@needs("torch")
 def test_rank_0_of_a_search_never_loads_a_framework(digits_search):
     line = next(line for line in digits_search[1].splitlines() if line.startswith("rank 0:"))
     assert line.endswith("[]"), line
@@ -358,6 +359,7 @@ def test_rank_0_of_a_search_never_loads_a_framework(digits_search):
 
 
 @pytest.mark.mpi
+@needs("torch")
 def test_promoted_trials_resume_from_the_previous_checkpoint(digits_search):
     with sqlite3.connect(digits_search[0] / "digits.db") as connection:
         query = "SELECT number, epoch, value FROM metrics JOIN trials ON trials.id = trial_id WHERE name = 'val_loss'"

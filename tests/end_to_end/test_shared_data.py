@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.mpirun import mpirun
+from tests.optional_packages import needs
 
 N_SAMPLES = 40_000
 
@@ -40,10 +41,10 @@ def shared(result):
 '''
 
 
+@needs("torch")
 @pytest.mark.mpi
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux lists the mappings of a process")
 def test_all_blocks_of_a_host_and_all_their_folds_share_one_copy_of_the_samples(tmp_path):
-    pytest.importorskip("torch")
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["X"], file["y"] = np.ones((N_SAMPLES, 784), np.uint8), np.arange(N_SAMPLES) % 2
     (tmp_path / "program.py").write_text(PROGRAM)

@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -14,6 +16,7 @@ import pytest
 
 from tests.experiments.running import EXPERIMENTS, run_experiment
 from tests.mpirun import mpirun
+from tests.optional_packages import needs
 
 ROOT = EXPERIMENTS.parent
 WITH_MPI = {
@@ -27,7 +30,7 @@ WITH_MPI = {
 }
 """Script -> what its output must contain."""
 OF_PYTORCH = {"slow_link/search.py", "slow_link/number_of_ranks.py"}
-"""Scripts that need PyTorch and would report its absence differently from a test."""
+"""Scripts that need PyTorch."""
 SLOW = {"scaling/measure.py"}
 """Scripts that only `make slow` runs."""
 
@@ -37,6 +40,11 @@ WITHOUT_MPI = {
     "fold_stopping/measure.py": r"\| bowl, noise 0.1 \| random \| 2 \| \d+% ± \d+% \| .* \| 2 of 2 \|",
     "transfer/measure.py": r"\| shifted by 0.03, 50 times as large, best 5 \| 1 \| [\d.]+ \([\d.]+ to [\d.]+\) \|",
 }
+
+
+def marked(scripts: Iterable[str]) -> list[Any]:
+    """Parameters of a test; the scripts of `OF_PYTORCH` have its mark."""
+    return [pytest.param(script, marks=needs("torch")) if script in OF_PYTORCH else script for script in scripts]
 
 
 def smoke(script: str) -> str:
@@ -49,10 +57,8 @@ def smoke(script: str) -> str:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("script", [script for script in WITH_MPI if script not in SLOW])
+@pytest.mark.parametrize("script", marked(script for script in WITH_MPI if script not in SLOW))
 def test_the_short_form_prints_its_table_and_writes_nothing_beside_it(script, tmp_path):
-    if script in OF_PYTORCH:
-        pytest.importorskip("torch")
     check_short_form(script, WITH_MPI[script], tmp_path)
 
 
@@ -73,7 +79,7 @@ def check_short_form(script: str, expected: str, cwd: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("script", WITH_MPI)
+@pytest.mark.parametrize("script", marked(WITH_MPI))
 def test_the_short_form_prints_its_table_as_typed(script):
     output = smoke(script)
     assert re.search(WITH_MPI[script], output), output

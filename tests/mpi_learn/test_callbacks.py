@@ -21,6 +21,7 @@ from mpi_learn.settings.user_code import load_function
 from mpi_learn.training.callbacks import Callbacks
 from tests.mpi_learn.models_for_tests import line
 from tests.mpi_learn.thread_ranks import run_ranks
+from tests.optional_packages import by_framework, needs
 from tests.world import in_world
 
 HERE = Path(__file__).parent
@@ -34,6 +35,7 @@ def calls(function):
     return load_function(f"{FILE}:{function}").__globals__["CALLS"]
 
 
+@needs("torch")
 def test_function_gets_epoch_metrics_and_model_and_stops_the_training():
     recorded = calls("stop_after_two")
     recorded.clear()
@@ -154,7 +156,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("common", "name", "said"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("common", "name", "said"), by_framework(REFUSED.values()), ids=REFUSED)
 def test_callback_that_is_not_available_is_refused(common, name, said):
     with pytest.raises(ConfigurationError, match=said):
         train(common | {"callbacks": [name]}, MPI.COMM_SELF, data=line())
@@ -169,7 +171,7 @@ def test_callback_that_raises_before_the_first_epoch_ends_the_training_on_all_ra
     run_ranks(2, run)
 
 
-@pytest.mark.parametrize("framework", ["keras", "torch"])
+@pytest.mark.parametrize("framework", by_framework(["keras", "torch"]))
 def test_callback_changes_the_weights_on_one_rank(framework):
     """Almost without a learning rate, weights that a callback has set to zero remain zero."""
     common = (KERAS if framework == "keras" else TORCH) | {"optimizer": {"name": "sgd", "learning_rate": 1e-9}}
@@ -179,6 +181,7 @@ def test_callback_changes_the_weights_on_one_rank(framework):
     assert result.history["loss"][1] == pytest.approx(float(np.mean(line().training.y[0] ** 2)), rel=1e-4)
 
 
+@needs("torch")
 def test_torch_parameters_in_other_memory_are_trained_after_a_callback():
     common = TORCH | {"optimizer": {"name": "sgd", "learning_rate": 0.1}, "batch_size": 20, "epochs": 2}
     common["model"] = f"{HERE}/torch_models_for_tests.py:build_centred"
@@ -201,16 +204,19 @@ def after_an_epoch(name):
     return run_ranks(2, run)
 
 
+@needs("torch")
 def test_state_that_a_callback_changes_is_the_same_on_all_ranks():
     """As in annealing, where a variable of the model grows with the epochs."""
     assert after_an_epoch("annealed") == [[2.0] * 3] * 2
 
 
+@needs("torch")
 def test_callback_that_changes_the_weights_is_refused_on_several_ranks():
     with pytest.raises(ConfigurationError, match="a callback changes the weights"):
         after_an_epoch("zeroed")
 
 
+@needs("torch")
 def test_callback_that_changes_the_copy_of_a_validation_in_a_thread_is_refused():
     changes = {"callbacks": f"{FILE}:zeroed", "validation": {"mode": "thread"}, "epochs": 1}
     with pytest.raises(ConfigurationError, match="weights of the model, but callbacks receive a copy of the weights"):
@@ -236,6 +242,7 @@ if MPI.COMM_WORLD.rank == 0:
 """
 
 
+@needs("torch")
 @pytest.mark.mpi
 def test_callbacks_are_called_on_the_first_worker_and_stop_all_ranks(tmp_path):
     done = in_world(3, "-c", PROGRAM, cwd=tmp_path)

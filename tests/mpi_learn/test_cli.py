@@ -18,6 +18,7 @@ from tests.in_process import in_process
 from tests.mpi_learn.models_for_tests import digits
 from tests.mpirun import patient_s
 from tests.mpirun import run as run_process
+from tests.optional_packages import needs
 from tests.world import in_world
 
 MODELS = Path(__file__).parent / "models_for_tests.py"
@@ -43,7 +44,6 @@ def build_model():
 @pytest.fixture
 def torch_folder(folder):
     """With a PyTorch model, which ranks of their own load in a third of the time."""
-    pytest.importorskip("torch")
     (folder / "models.py").write_text(TORCH)
     text = TRAINING.replace("{units: 16}", "{}").replace("sparse_categorical_crossentropy", "cross_entropy")
     (folder / "training.yaml").write_text(text)
@@ -116,6 +116,7 @@ def test_check_runs_one_batch_in_one_process_and_trains_nothing(folder):
     assert [one for one in sorted(folder.iterdir()) if one.name != "__pycache__"] == before
 
 
+@needs("torch")
 def test_check_prints_the_gradient_of_the_mean_loss_also_with_weights_of_classes(torch_folder):
     """PyTorch divides by the sum of the weights, so that equal weights change nothing."""
     norms = []
@@ -140,6 +141,7 @@ def test_check_refuses_a_loss_that_is_not_finite(folder):
     assert "Traceback" not in done.stderr
 
 
+@needs("torch")
 @pytest.mark.parametrize("command", ["check", "train"])
 @pytest.mark.parametrize(
     ("old", "new", "place"),
@@ -209,6 +211,7 @@ def test_failure_of_the_save_after_the_training_is_status_1_with_weights_and_his
     assert {"history.json", "model.weights.h5"} <= {path.name for path in (folder / "out").iterdir()}
 
 
+@needs("torch")
 def test_a_training_continues_if_nothing_can_be_printed(torch_folder):
     command = [sys.executable, "-m", "mpi_learn", "train", "training.yaml", "--output", "out"]
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
@@ -216,6 +219,7 @@ def test_a_training_continues_if_nothing_can_be_printed(torch_folder):
     assert (torch_folder / "out" / "model.pt").exists()
 
 
+@needs("torch")
 @pytest.mark.mpi
 def test_n_starts_mpirun_itself_and_one_rank_speaks(torch_folder):
     done = start(torch_folder, "train", "training.yaml", "-n", "2")
@@ -303,6 +307,7 @@ def test_failed_training_is_status_1_and_names_the_rank(folder):
     assert done.stderr.count("mpi-learn:") == 1
 
 
+@needs("torch")
 @pytest.mark.mpi
 def test_a_lost_rank_is_named_in_one_message(torch_folder):
     dying = "os.environ['OMPI_COMM_WORLD_RANK'] == '1' and os.kill(os.getpid(), signal.SIGKILL)"
@@ -315,6 +320,7 @@ def test_a_lost_rank_is_named_in_one_message(torch_folder):
     assert "Traceback" not in done.stderr
 
 
+@needs("torch")
 @pytest.mark.mpi
 def test_ctrl_c_ends_a_training_without_checkpoints_at_once(torch_folder):
     configure_endless(torch_folder)
@@ -322,6 +328,7 @@ def test_ctrl_c_ends_a_training_without_checkpoints_at_once(torch_folder):
     assert done == 130
 
 
+@needs("torch")
 @pytest.mark.mpi
 def test_a_training_that_is_asked_to_end_saves_a_checkpoint_from_which_it_continues(torch_folder):
     folder = torch_folder
@@ -400,6 +407,7 @@ def test_the_commands_of_a_new_start_leave_n_out():
     assert without_n(["train", "-n4", "t.yaml"]) == ["train", "t.yaml"]
 
 
+@needs("torch")
 @pytest.mark.parametrize(("every", "is_said"), [(1, True), (2, False)])
 def test_a_validation_in_a_thread_for_which_every_epoch_waits_is_reported(torch_folder, every, is_said):
     file = torch_folder / "training.yaml"
@@ -408,6 +416,7 @@ def test_a_validation_in_a_thread_for_which_every_epoch_waits_is_reported(torch_
     assert ("has no effect: every epoch waits" in done.stdout) is is_said
 
 
+@needs("torch")
 def test_a_checkpoint_that_leaves_no_epoch_to_train_is_reported(torch_folder):
     def train_with(checkpoint):
         (torch_folder / "checkpointed.yaml").write_text(f"{(torch_folder / 'training.yaml').read_text()}{checkpoint}")

@@ -16,6 +16,7 @@ from mpi_learn.models.make_model import make_model
 from mpi_learn.training import xla_choice
 from tests.mpi_learn.configurations_for_tests import KERAS, TORCH
 from tests.mpi_learn.models_for_tests import digits
+from tests.optional_packages import by_framework
 from tests.world import in_world
 
 LOSS = "sparse_categorical_crossentropy"
@@ -141,7 +142,7 @@ def test_training_with_xla_gives_the_same_weights():
 
 
 @pytest.mark.parametrize(
-    "changes", [{"model": f"{TORCH}:build_classes", "loss": "cross_entropy"}, {"gan": {"latent": 8}}]
+    "changes", by_framework([{"model": f"{TORCH}:build_classes", "loss": "cross_entropy"}, {"gan": {"latent": 8}}])
 )
 def test_xla_without_support_is_refused(changes):
     from mpi4py import MPI

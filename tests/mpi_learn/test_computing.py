@@ -15,11 +15,14 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
 from tests.mpi_learn.models_for_tests import digits
+from tests.optional_packages import by_framework, needs
 
 HERE = Path(__file__).parent
 KERAS = (f"{HERE}/models_for_tests.py:build_deep", "sparse_categorical_crossentropy")
 TORCH = (f"{HERE}/torch_models_for_tests.py:build_deep", "cross_entropy")
-FRAMEWORKS = pytest.mark.parametrize("framework", [KERAS, TORCH], ids=["keras", "torch"])
+FRAMEWORKS = pytest.mark.parametrize(
+    "framework", [KERAS, pytest.param(TORCH, marks=needs("torch"))], ids=["keras", "torch"]
+)
 rng = np.random.default_rng(0)
 X, Y = (rng.random((40, 64)).astype("f"),), (rng.integers(0, 10, 40),)
 PLAIN, MIXED, AGAIN = {}, {"precision": "mixed_bfloat16"}, {"gradient_checkpointing": True}
@@ -105,6 +108,7 @@ def test_keras_computes_the_layers_again():
     assert counts[1] >= counts[0] + 6
 
 
+@needs("torch")
 def test_torch_computes_the_modules_again_and_keeps_less():
     import torch
 
@@ -127,6 +131,7 @@ def test_torch_computes_the_modules_again_and_keeps_less():
     assert kept_bytes[1] < 0.6 * kept_bytes[0]
 
 
+@needs("torch")
 def test_parts_of_a_module_are_computed_again():
     again = made((f"{HERE}/torch_models_for_tests.py:build_blocks", "cross_entropy"), AGAIN)
     plain = made((f"{HERE}/torch_models_for_tests.py:build_blocks", "cross_entropy"), PLAIN)
@@ -139,6 +144,7 @@ def test_parts_of_a_module_are_computed_again():
     assert "forward" not in vars(again.current().blocks[1])
 
 
+@needs("torch")
 def test_checkpointing_leaves_a_module_as_it_was():
     """A module may be an attribute and an entry of a list, and users may replace its ``forward``."""
     import torch
@@ -165,6 +171,7 @@ def test_checkpointing_leaves_a_module_as_it_was():
     assert "forward" not in vars(module.first)
 
 
+@needs("torch")
 def test_checkpoint_receives_all_tensors_of_a_block_by_position(monkeypatch):
     """PyTorch restores the random numbers of a GPU, for dropout, only if a positional argument is a tensor on it."""
     import torch
@@ -199,6 +206,7 @@ def test_checkpoint_receives_all_tensors_of_a_block_by_position(monkeypatch):
     assert received == [2]
 
 
+@needs("torch")
 def test_invalid_values_are_refused_with_a_message(tmp_path):
     with pytest.raises(ModelError, match="gradient_checkpointing"):
         made((f"{HERE}/torch_models_for_tests.py:build_one_layer", "cross_entropy"), AGAIN)
@@ -210,7 +218,9 @@ def test_invalid_values_are_refused_with_a_message(tmp_path):
         train(saved | {"precision": "float8"}, MPI.COMM_SELF, data=digits())
 
 
-@pytest.mark.parametrize("file", ["models_for_tests.py", "torch_models_for_tests.py"], ids=["keras", "torch"])
+@pytest.mark.parametrize(
+    "file", by_framework(["models_for_tests.py", "torch_models_for_tests.py"]), ids=["keras", "torch"]
+)
 def test_two_models_train_each_other_in_mixed_precision_and_checkpointed(file):
     loss = "binary_crossentropy" if file[0] == "m" else "binary_cross_entropy_with_logits"
     parameters = {"norm": True} | ({"dropout": 0.3} if file[0] == "m" else {})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,12 @@ import pytest
 
 from tests.mpi_learn.conformance.keras_rows import ROWS as KERAS
 from tests.mpi_learn.conformance.rows import Row
+from tests.optional_packages import is_installed, needs
 from tests.world import in_world
 
 PROGRAM = ("-m", "tests.mpi_learn.conformance.run")
 ROWS = {"keras": KERAS}
-if find_spec("torch") is not None:
+if is_installed("torch"):
     from tests.mpi_learn.conformance.torch_rows import ROWS as TORCH
 
     ROWS["torch"] = TORCH
@@ -24,6 +24,12 @@ TRAINED = [(framework, name) for framework, rows in ROWS.items() for name, row i
 REFUSED = [(framework, name) for framework, rows in ROWS.items() for name, row in rows.items() if row.refused]
 FAST = [one for one in TRAINED if one[0] == "torch" or not KERAS[one[1]].is_slow]
 SLOW = [one for one in TRAINED if one not in FAST]
+
+
+def marked(chosen: list[tuple[str, str]]) -> list[Any]:
+    """Parameters of a test; the rows of PyTorch, which run together, need torchmetrics too."""
+    packages = {"torch": needs("torch", "torchmetrics"), "keras": ()}
+    return [pytest.param(*one, marks=packages[one[0]]) for one in chosen]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +58,7 @@ def row_of(framework: str, name: str) -> Row:
 
 @pytest.mark.mpi
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("framework", "name"), TRAINED, ids=map("-".join, TRAINED))
+@pytest.mark.parametrize(("framework", "name"), marked(TRAINED), ids=map("-".join, TRAINED))
 def test_model_trains_as_by_its_framework(found, framework, name):
     ours, row = found(framework, 1)[name], row_of(framework, name)
     assert not {"refused", "failed"} & set(ours), ours
@@ -70,7 +76,7 @@ def test_model_trains_as_by_its_framework(found, framework, name):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("framework", "name"),
-    [*FAST, *(pytest.param(*one, marks=pytest.mark.slow) for one in SLOW)],
+    [*marked(FAST), *(pytest.param(*one, marks=pytest.mark.slow) for one in SLOW)],
     ids=map("-".join, [*FAST, *SLOW]),
 )
 def test_three_ranks_train_like_one(found, framework, name):
@@ -89,7 +95,7 @@ def test_three_ranks_train_like_one(found, framework, name):
 
 @pytest.mark.mpi
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("framework", "name"), REFUSED, ids=map("-".join, REFUSED))
+@pytest.mark.parametrize(("framework", "name"), marked(REFUSED), ids=map("-".join, REFUSED))
 def test_untrainable_model_is_refused_in_one_sentence(found, framework, name):
     row = row_of(framework, name)
     seen = found(framework, 1) if row.ranks == 1 else found(framework, 3, *rows_for(framework, 3, FAST))

@@ -17,6 +17,7 @@ from mpi_learn.errors import ConfigurationError, TrainingError
 from mpi_learn.training.checkpoints.checkpoint_file import load_checkpoint
 from tests.mpi_learn.configurations_for_tests import gan_configuration, unlabelled
 from tests.mpi_learn.models_for_tests import line
+from tests.optional_packages import by_framework, needs
 from tests.world import in_world
 
 HERE = Path(__file__).parent
@@ -51,7 +52,7 @@ SAME = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("framework", "optimizer", "same"), SAME.values(), ids=SAME)
+@pytest.mark.parametrize(("framework", "optimizer", "same"), by_framework(SAME.values()), ids=SAME)
 def test_clipping_decay_and_schedule_are_those_of_the_fused_optimizers(framework, optimizer, same):
     common = BY_FRAMEWORK[framework] | {"batch_size": 100}
     found, expected = trained(common, optimizer), trained(common, {"learning_rate": 0.1} | same)
@@ -61,7 +62,7 @@ def test_clipping_decay_and_schedule_are_those_of_the_fused_optimizers(framework
 
 @pytest.mark.parametrize(
     ("framework", "name", "only_of_amsgrad"),
-    [("keras", "keras.optimizers:Adam", "velocity_hat"), ("torch", "torch.optim:Adam", "max_exp_avg_sq")],
+    by_framework([("keras", "keras.optimizers:Adam", "velocity_hat"), ("torch", "torch.optim:Adam", "max_exp_avg_sq")]),
 )
 def test_state_in_a_checkpoint_is_named_by_what_it_is(framework, name, only_of_amsgrad, tmp_path):
     """``start_from`` uses the arrays of an optimizer with other options."""
@@ -86,7 +87,7 @@ MUON = {
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.5])
-@pytest.mark.parametrize(("common", "same", "decays"), MUON.values(), ids=MUON)
+@pytest.mark.parametrize(("common", "same", "decays"), by_framework(MUON.values()), ids=MUON)
 def test_weight_decay_that_a_framework_has_by_default_does_not_act(common, same, decays, decay):
     found = trained(common, {"name": "muon", "learning_rate": 0.1, "weight_decay": decay})
     expected = trained(common, same | dict.fromkeys(decays, decay))
@@ -106,7 +107,7 @@ class InterruptionError(Exception):
 
 @pytest.mark.parametrize(
     ("framework", "optimizer"),
-    [("keras", "nadam"), ("torch", "nadam"), ("torch", {"name": f"{FILE}:counting", "lr": 0.05})],
+    by_framework([("keras", "nadam"), ("torch", "nadam"), ("torch", {"name": f"{FILE}:counting", "lr": 0.05})]),
     ids=["keras", "torch", "numbers"],
 )
 def test_resumed_training_has_the_state_of_the_optimizer(framework, optimizer, tmp_path):
@@ -125,7 +126,7 @@ def test_resumed_training_has_the_state_of_the_optimizer(framework, optimizer, t
     np.testing.assert_array_equal(weights(resumed), weights(whole))
 
 
-@pytest.mark.parametrize("framework", BY_FRAMEWORK)
+@pytest.mark.parametrize("framework", by_framework(BY_FRAMEWORK))
 def test_optimizer_that_starts_from_the_checkpoint_of_another_one_has_a_new_state(framework, tmp_path):
     common = BY_FRAMEWORK[framework] | {"batch_size": 64}
     trained(common, "adam", checkpoint={"path": str(tmp_path / "adam")}, epochs=2)
@@ -138,13 +139,16 @@ def test_optimizer_that_starts_from_the_checkpoint_of_another_one_has_a_new_stat
 ALGORITHMS = {"easgd": "easgd", "gem": "gem", "clusters": {"name": "clusters", "size": 1}}
 
 
-@pytest.mark.parametrize(("framework", "name"), [("keras", "easgd"), *(("torch", name) for name in ALGORITHMS)])
+@pytest.mark.parametrize(
+    ("framework", "name"), by_framework([("keras", "easgd"), *(("torch", name) for name in ALGORITHMS)])
+)
 def test_every_algorithm_whose_workers_update_their_weights_takes_it(framework, name):
     adamax = {"name": "adamax", "learning_rate": 0.05}
     found = trained(BY_FRAMEWORK[framework], adamax, algorithm=ALGORITHMS[name], batch_size=32)
     assert found.history["val_loss"][-1] < 0.5 * found.history["val_loss"][0]
 
 
+@needs("torch")
 def test_models_of_a_gan_have_optimizers_of_the_framework():
     own = {"generator_optimizer": {"name": "nadam", "learning_rate": 0.005}}
     file = TORCH["model"].partition(":")[0]
@@ -176,12 +180,13 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("common", "optimizer", "said"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("common", "optimizer", "said"), by_framework(REFUSED.values()), ids=REFUSED)
 def test_optimizer_that_is_not_available_is_refused(common, optimizer, said):
     with pytest.raises(ConfigurationError, match=f"(?s){said}"):
         trained(common, optimizer)
 
 
+@needs("torch")
 def test_master_cannot_hold_an_optimizer_of_a_framework():
     with pytest.raises(ConfigurationError, match=r"(?s)downpour updates .* on a master.*write algorithm: allreduce"):
         trained(TORCH, "nadam", algorithm="downpour")
@@ -215,6 +220,7 @@ if world.rank == 0:
 """
 
 
+@needs("torch")
 @pytest.mark.mpi
 def test_two_ranks_agree_resume_and_are_refused_together(tmp_path):
     done = in_world(2, "-c", PROGRAM, cwd=tmp_path)

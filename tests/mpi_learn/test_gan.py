@@ -34,12 +34,13 @@ from mpi_learn.training.check import check
 from mpi_learn.training.configuration import read_configuration
 from tests.mpi_learn.configurations_for_tests import GAN_LOSS, KERAS, TORCH, gan_configuration, unlabelled
 from tests.mpi_learn.models_for_tests import digits
+from tests.optional_packages import by_framework, needs
 from tests.shared_data import SHARED, needs_shared
 from tests.world import in_world
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-FRAMEWORKS = pytest.mark.parametrize("file", [KERAS, TORCH], ids=["keras", "torch"])
+FRAMEWORKS = pytest.mark.parametrize("file", by_framework([KERAS, TORCH]), ids=["keras", "torch"])
 NAMES = ("discriminator_loss", "generator_loss")
 STEPS = {"discriminator": 2, "generator": 1}
 
@@ -76,6 +77,7 @@ def test_workers_together_see_the_noise_of_one(n_workers):
     assert len(next(validation_batches(dataset, batch_size=50)).x) == 2
 
 
+@needs("torch")
 @pytest.mark.parametrize(
     "changes", [{"weights": (np.ones(1797, np.float32),)}, {"class_weights": ClassWeights({1: 5})}]
 )
@@ -201,6 +203,7 @@ def test_training_equals_a_plain_loop(file, exchange, smoothing):
     np.testing.assert_allclose(np.array(history["loss"]), np.sum([history[name] for name in NAMES], 0), rtol=1e-6)
 
 
+@needs("torch")
 def test_check_counts_the_parameters_of_both_models_and_prints_the_norm_of_their_gradients():
     """Steps of SGD with the learning rates 1 and 2 differ by the gradient."""
     common = {"gan": {"exchange": "batch"}, "batch_size": 600, "epochs": 1}
@@ -215,6 +218,7 @@ def test_check_counts_the_parameters_of_both_models_and_prints_the_norm_of_their
     assert float(re.search(r"norm (\S+),", said)[1]) == pytest.approx(np.linalg.norm(ends[1] - ends[0]), rel=1e-3)
 
 
+@needs("torch")
 def test_check_names_the_noise_of_features_that_have_names():
     plain = unlabelled()
     named = replace(plain, training=replace(plain.training, format=SampleFormat(x_names=("image",))))
@@ -294,7 +298,7 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("changes", "kind", "said"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("changes", "kind", "said"), by_framework(WRONG.values()), ids=WRONG)
 def test_data_that_do_not_fit_are_refused_before_the_first_step(changes, kind, said):
     changes = dict(changes)
     data = digits() if changes.pop("labels", False) else unlabelled()
@@ -311,7 +315,7 @@ REFUSED_ON_RANKS = {
 }
 
 
-@pytest.mark.parametrize(("file", "changes", "said"), REFUSED_ON_RANKS.values(), ids=REFUSED_ON_RANKS)
+@pytest.mark.parametrize(("file", "changes", "said"), by_framework(REFUSED_ON_RANKS.values()), ids=REFUSED_ON_RANKS)
 def test_gan_that_several_ranks_would_train_in_another_way_is_refused_on_several_ranks(file, changes, said):
     name = "build_special_gan" if "parameters" in changes else "build_gan"
     loss = changes.get("loss", GAN_LOSS[file])
@@ -323,12 +327,14 @@ def test_gan_that_several_ranks_would_train_in_another_way_is_refused_on_several
         make_model(replace(settings, n_workers=2), example)
 
 
+@needs("torch")
 def test_mean_of_the_user_trains_a_gan_on_several_ranks():
     settings = ModelSettings(f"{TORCH}:build_gan", loss=f"{TORCH}:mean_entropy", gan=Gan(latent=8), n_workers=2)
     example = Example([digits().training.x[0][:20], np.ones((20, 8), np.float32)], ())
     assert make_model(settings, example).has_custom_loss
 
 
+@needs("torch")
 @pytest.mark.parametrize("normalised", ["generator", "discriminator"])
 def test_last_batch_of_one_sample_is_refused_if_one_of_the_models_has_batch_normalisation(normalised):
     changes = {"model": f"{TORCH}:build_normalised_gan", "parameters": {"normalised": normalised}, "batch_size": 599}
@@ -410,6 +416,7 @@ def on_ranks(n: int, cases: str = "synchronous") -> dict:
     return json.loads(done.stdout)
 
 
+@needs("torch")
 @pytest.mark.mpi
 @pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", ["keras model", "keras batch", "torch model", "torch batch", "accumulated"])
@@ -421,6 +428,7 @@ def test_ranks_train_to_the_losses_of_one_rank_with_all_their_batches(n, case):
     assert together[0]["weights"] == pytest.approx(alone["weights"], rel=2e-3)
 
 
+@needs("torch")
 @pytest.mark.slow  # a minute and a half: three ranks on two cores
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", ["downpour", "synchronous", "easgd", "gem", "clusters", "float16", "dynamic"])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,9 @@ from tests.mpi_learn import callbacks_for_tests
 from tests.mpi_learn.configurations_for_tests import TORCH, gan_configuration, unlabelled
 from tests.mpi_learn.models_for_tests import digits
 from tests.mpirun import mpirun
+from tests.optional_packages import is_installed, needs
 
-if find_spec("torch") is not None:
+if is_installed("torch"):
     from tests.mpi_learn.conformance.torch_rows import ROWS
 else:
     ROWS = {}
@@ -36,12 +36,13 @@ ALGORITHMS = {
     "easgd": {"name": "easgd"},
     "clusters": {"name": "clusters", "size": 2},
 }
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, needs("torch")]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def gpu() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     if not os.environ.get("CUDA_VISIBLE_DEVICES"):
         pytest.skip("needs a GPU")
     assert torch.cuda.is_available(), "PyTorch finds no GPU; is it installed with CUDA?"

@@ -19,6 +19,7 @@ from mpi_learn.models.model import Model
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.settings.component import Component
 from tests.mpi_learn.models_for_tests import digits
+from tests.optional_packages import by_framework, needs
 
 HERE = Path(__file__).parent
 KERAS, TORCH = f"{HERE}/models_for_tests.py", f"{HERE}/torch_models_for_tests.py"
@@ -69,7 +70,7 @@ def made(specification, parameters, loss, metrics, x, y, seed=1, stream=0) -> Mo
     return make_model(settings, Example(x, y))
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=by_framework(MODELS))
 def shared(request):
     """A row, and its model, which several tests use one after the other: frameworks take long to build it."""
     return MODELS[request.param], made(*MODELS[request.param])
@@ -170,7 +171,7 @@ COUNTED = {
 }
 
 
-@pytest.mark.parametrize("name", COUNTED)
+@pytest.mark.parametrize("name", by_framework(COUNTED))
 def test_random_states_are_told_apart_from_counters(name):
     """Every model has one counter, of its steps, which is the same on all ranks; random states differ."""
     states = []
@@ -185,6 +186,7 @@ def test_random_states_are_told_apart_from_counters(name):
     assert is_random.any() == (states[0] != states[1]).any()
 
 
+@needs("torch")
 def test_buffer_that_forward_replaces_is_read_and_restored():
     model = made(f"{TORCH}:build_centred", {}, "mse", [], (X3,), (X3[:, 0],))
     model.gradient((X3,), (X3[:, 0],))
@@ -209,6 +211,7 @@ with prepared(5, "float32"):
 """
 
 
+@needs("torch")
 def test_seed_counts_if_the_function_of_a_package_is_the_first_to_import_its_framework():
     import torch
 
@@ -217,6 +220,7 @@ def test_seed_counts_if_the_function_of_a_package_is_the_first_to_import_its_fra
     assert json.loads(done.stdout) == torch.nn.Linear(3, 1).weight.tolist()
 
 
+@needs("torch")
 def test_model_that_draws_from_numpy_and_python_is_the_same_on_every_rank():
     one, other = (made(f"{TORCH}:build_permuted", {}, "mse", [], (X3,), (X3[:, 0],), stream=rank) for rank in (0, 1))
     np.testing.assert_array_equal(one.predict((X3,)), other.predict((X3,)))
@@ -318,6 +322,7 @@ def test_weights_that_are_not_written_to_the_end_leave_the_file_of_earlier_ones(
     assert list(tmp_path.iterdir()) == [file]
 
 
+@needs("torch")
 def test_label_outside_of_the_classes_is_refused():
     for name in ("keras classes", "torch classes"):
         specification, _, loss, metrics, x, y = MODELS[name]
@@ -327,6 +332,7 @@ def test_label_outside_of_the_classes_is_refused():
             model.check_labels((np.array([3, 10]),))
 
 
+@needs("torch")
 def test_torch_array_that_a_batch_does_not_use_has_no_gradient_of_an_earlier_batch():
     model = made(f"{TORCH_KINDS}:experts", {}, "mse", [], (A,), (A[:, :1],))
     n = model.layout.without_counts.size
@@ -338,6 +344,7 @@ def test_torch_array_that_a_batch_does_not_use_has_no_gradient_of_an_earlier_bat
             assert is_used or not part.any()
 
 
+@needs("torch")
 def test_torch_batch_whose_labels_are_all_ignored_gives_nothing():
     """PyTorch's mean over no labels is NaN."""
     model = made(f"{TORCH}:build_classes", {}, "cross_entropy", [], (X64,), (CLASSES,))
@@ -349,6 +356,7 @@ def test_torch_batch_whose_labels_are_all_ignored_gives_nothing():
     assert model.evaluate((X64,), y)[[WEIGHT, LOSS, N_SAMPLES]].tolist() == [0, 0, 20]
 
 
+@needs("torch")
 def test_torch_metrics_of_the_same_name_and_a_metric_named_loss_are_all_in_the_history():
     specification, parameters, loss, _, x, y = MODELS["torch regression"]
     metrics = ["mae", f"{TORCH}:loss", "mse", "mae"]
@@ -426,21 +434,23 @@ def model():
 """
 
 
+@needs("torch")
 @pytest.mark.parametrize(("expression", "said"), UNKNOWN.values(), ids=UNKNOWN)
 def test_what_is_no_model_is_refused_with_what_to_return_instead(tmp_path, expression, said):
-    pytest.importorskip("torch")
     (tmp_path / "m.py").write_text(UNKNOWN_MODEL.format(expression=expression))
     with pytest.raises(ModelError) as caught:
         made(f"{tmp_path}/m.py:model", {}, "mse", [], (X3,), (X3,))
     assert said in str(caught.value)
 
 
+@needs("torch")
 @pytest.mark.parametrize(("specification", "loss", "metrics", "x", "y", "kind", "said"), WRONG.values(), ids=WRONG)
 def test_data_that_do_not_fit_a_torch_model_are_refused(specification, loss, metrics, x, y, kind, said):
     with pytest.raises(kind, match=said):
         made(specification, {}, loss, metrics, x, y)
 
 
+@needs("torch")
 def test_torch_training_resumes_exactly(tmp_path):
     from mpi4py import MPI
 
@@ -457,6 +467,7 @@ def test_torch_training_resumes_exactly(tmp_path):
     assert resumed.history == whole.history
 
 
+@needs("torch")
 def test_frozen_parameters_are_those_of_the_first_worker_and_of_the_checkpoint(tmp_path):
     from mpi4py import MPI
 
@@ -470,6 +481,7 @@ def test_frozen_parameters_are_those_of_the_first_worker_and_of_the_checkpoint(t
     np.testing.assert_array_equal(first.numpy(), second.numpy())
 
 
+@needs("torch")
 def test_sum_as_a_loss_of_pytorch_is_refused_with_sample_weights():
     """The weighted losses are divided by their number."""
     loss = Component.model_validate({"name": "mse", "reduction": "sum"})
@@ -479,6 +491,7 @@ def test_sum_as_a_loss_of_pytorch_is_refused_with_sample_weights():
         make_model(settings, Example((X3,), (X3[:, 0],), (np.ones(len(X3), np.float32),)))
 
 
+@needs("torch")
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32"])
 def test_small_integers_as_labels_of_a_weighted_loss_are_class_numbers(dtype):
     steps = [
@@ -488,7 +501,7 @@ def test_small_integers_as_labels_of_a_weighted_loss_are_class_numbers(dtype):
     np.testing.assert_array_equal(steps[1], steps[0])
 
 
-@pytest.mark.parametrize("model", [f"{KERAS}:build_regression", f"{TORCH}:build_regression"])
+@pytest.mark.parametrize("model", by_framework([f"{KERAS}:build_regression", f"{TORCH}:build_regression"]))
 def test_models_are_built_on_thousands_of_ranks_with_any_seed(model):
     x, y = (X3,), (X3[:, 0],)
     assert made(model, {}, "mse", [], x, y, seed=2**31 - 1, stream=100_000).gradient(x, y).any()
@@ -529,6 +542,7 @@ class Timed(torch.nn.Linear):
 """
 
 
+@needs("torch")
 def test_buffers_of_double_precision_and_extra_state_of_a_module_are_kept(tmp_path):
     import torch
 
@@ -557,6 +571,7 @@ class Model(torch.nn.Module):
 """
 
 
+@needs("torch")
 @pytest.mark.parametrize(("width", "is_of_dtypes"), [(5, True), (3, False)])
 def test_integers_of_which_some_are_real_numbers_for_a_module_need_a_dtype(tmp_path, width, is_of_dtypes):
     (tmp_path / "model.py").write_text(PIXELS_AND_CLASSES)

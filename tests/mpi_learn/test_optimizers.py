@@ -13,6 +13,7 @@ from mpi_learn.optimizers.configuration import OptimizerConfiguration, Schedule
 from mpi_learn.optimizers.make_optimizer import RULES, make_optimizer
 from mpi_learn.optimizers.schedule import ScheduledRate
 from mpi_learn.optimizers.separate_optimizers import SeparateOptimizers
+from tests.optional_packages import needs
 
 SHAPES = ((7, 5), (5,), (5, 3), (3,))
 LAYOUT = FlatLayout(SHAPES)
@@ -86,6 +87,7 @@ USED = [(True, True, False, True), (False, True, False, True), (True, True, Fals
 """The arrays that have a gradient in each of some steps. The third one never has; the first two differ in number."""
 
 
+@needs("torch")
 @pytest.mark.parametrize(
     ("name", "options_of_torch"),
     [("AdamW", {}), ("SGD", {"momentum": 0.9, "weight_decay": 0.0})],

@@ -11,6 +11,7 @@ from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
+from tests.optional_packages import by_framework, needs
 
 HERE = Path(__file__).parent
 KERAS_KINDS = f"{HERE}/conformance/keras_models.py"
@@ -31,7 +32,7 @@ OF_TWO = {
 }
 
 
-@pytest.mark.parametrize("file", [KERAS, TORCH], ids=["keras", "torch"])
+@pytest.mark.parametrize("file", by_framework([KERAS, TORCH]), ids=["keras", "torch"])
 @pytest.mark.parametrize("key", OF_TWO)
 def test_mapping_of_two_entries_for_one_output_without_a_name_is_refused(key, file):
     with pytest.raises(ConfigurationError, match=rf"^{key}: the model has one output, found entries for 2: energy, ki"):
@@ -64,6 +65,7 @@ def test_loss_method_of_a_keras_model_receives_outputs_that_are_none():
     assert len(model.predict((X,))) == 1
 
 
+@needs("torch")
 @pytest.mark.parametrize("place", ["module", "loss", "metric"])
 def test_any_exception_of_the_users_code_is_one_message(place):
     given = {"module": {}, "loss": {"loss": f"{TORCH}:failing"}, "metric": {"metrics": [f"{TORCH}:failing"]}}[place]
@@ -72,6 +74,7 @@ def test_any_exception_of_the_users_code_is_one_message(place):
         make_model(settings(f"{TORCH}:{build}", **given), EXAMPLE)
 
 
+@needs("torch")
 def test_lazy_layer_without_parameters_is_refused():
     """Its moving mean has no size yet."""
     with pytest.raises(ModelError, match="lazy layers"):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from importlib.util import find_spec
 from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.optional_packages import needs
 from tests.world import in_world
 
-pytestmark = [pytest.mark.mpi, pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")]
+pytestmark = [pytest.mark.mpi, needs("torch")]
 
 
 @cache

@@ -8,7 +8,6 @@ from __future__ import annotations
 import pickle
 import re
 from contextlib import contextmanager, nullcontext
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -26,11 +25,13 @@ from tests.mpi_learn import callbacks_for_tests
 from tests.mpi_learn.configurations_for_tests import TORCH, gan_configuration, unlabelled
 from tests.mpi_learn.conformance.rows import configuration, written
 from tests.mpi_learn.models_for_tests import digits, line
+from tests.optional_packages import is_installed, needs
 
-if find_spec("torch") is not None:
+if is_installed("torch"):
     from tests.mpi_learn.conformance.torch_rows import ROWS
 else:
     ROWS = {}
+pytestmark = needs("torch")
 TRAINED = [name for name, row in ROWS.items() if not row.refused]
 LINE = {"model": f"{TORCH}:build_regression", "loss": "mse", "batch_size": 30, "epochs": 3}
 

@@ -14,9 +14,12 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
 from mpi_learn.settings.component import Component
+from tests.optional_packages import needs
 
 TORCH = f"{Path(__file__).parent}/torch_models_for_tests.py"
+TORCHMETRICS = f"{Path(__file__).parent}/torchmetrics_for_tests.py"
 TORCH_KINDS = f"{Path(__file__).parent}/conformance/torch_models.py"
+pytestmark = needs("torch")
 rng = np.random.default_rng(0)
 X = rng.random((20, 64)).astype("f")
 CLASSES = rng.integers(0, 10, 20)
@@ -177,6 +180,7 @@ def test_accuracy_is_that_of_the_labels_that_the_loss_does_not_ignore(n_kept):
     assert model.metrics(sums)["accuracy"] == pytest.approx(expected, nan_ok=True)
 
 
+@needs("torchmetrics")
 def test_metric_of_torchmetrics_for_several_labels_per_sample_needs_no_arguments():
     y = rng.integers(0, 2, (20, 10))
     settings = ModelSettings(
@@ -188,8 +192,9 @@ def test_metric_of_torchmetrics_for_several_labels_per_sample_needs_no_arguments
     assert model.metrics(model.evaluate((X,), (y,)))["Recall"] == pytest.approx(recall, rel=1e-5)
 
 
+@needs("torchmetrics")
 def test_metric_may_return_a_number_of_python():
-    settings = ModelSettings(f"{TORCH}:build_regression", loss="mse", metrics=[f"{TORCH}:MeanOutput"], seed=1)
+    settings = ModelSettings(f"{TORCH}:build_regression", loss="mse", metrics=[f"{TORCHMETRICS}:MeanOutput"], seed=1)
     x = rng.normal(size=(20, 3)).astype("f")
     model = make_model(settings, Example((x,), (x[:, 0],)))
     (output,) = model.predict((x,))
@@ -203,6 +208,7 @@ def test_accuracy_refuses_class_numbers_of_which_each_would_be_compared_with_sev
         make_model(settings, Example((X,), (np.tile(CLASSES, (20, 1)),)))
 
 
+@needs("torchmetrics")
 @pytest.mark.parametrize("n", [20, 1], ids=["many samples", "one sample"])
 def test_metric_that_needs_several_samples_is_computed_from_those_that_there_are(n):
     x, y = rng.normal(size=(20, 3)).astype("f"), rng.normal(size=20).astype("f")
@@ -223,6 +229,7 @@ SEVERAL = {
 }
 
 
+@needs("torchmetrics")
 @pytest.mark.parametrize(("metric", "said"), SEVERAL.values(), ids=SEVERAL)
 def test_metric_that_is_not_one_number_is_refused(metric, said):
     metrics = [Component.model_validate(metric)]

@@ -34,6 +34,7 @@ from mpi_learn.training.result import save_result
 from tests.mpi_learn.configurations_for_tests import CLASSES, KERAS, NUMBERS
 from tests.mpi_learn.killed_writer import killed_while_writing
 from tests.mpi_learn.models_for_tests import digits, line
+from tests.optional_packages import by_framework, needs
 
 HERE = Path(__file__).parent
 
@@ -127,6 +128,7 @@ def test_metric_names_of_the_configuration_are_those_of_keras(comm, tmp_path):
     assert read_configuration(configuration).metric_names() == list(history)
 
 
+@needs("torch")
 @pytest.mark.parametrize(("model", "prefix"), [("build_regression", ""), ("build_named", "energy_")])
 def test_metrics_of_a_mapping_and_of_functions_with_the_same_name_can_be_watched(comm, tmp_path, model, prefix):
     """Only a model that returns a mapping has a prefix in the history."""
@@ -283,6 +285,7 @@ def test_what_changes_no_result_may_change_when_a_training_continues():
     check_same(one, other, "checkpoint")
 
 
+@needs("torch")
 @pytest.mark.parametrize("before", ["sgd", "adagrad", "rmsprop"])
 def test_an_optimizer_that_starts_from_the_checkpoint_of_another_one_begins_with_its_first_step(comm, before, tmp_path):
     """The first step of Adam changes every weight by at most the learning rate."""
@@ -297,6 +300,7 @@ def test_an_optimizer_that_starts_from_the_checkpoint_of_another_one_begins_with
     assert np.abs(two - one).max() == pytest.approx(0.5, rel=1e-3)
 
 
+@needs("torch")
 @pytest.mark.parametrize(("saved", "built"), [("build_centred", "build_named"), ("build_named", "build_centred")])
 def test_a_checkpoint_with_other_batch_statistics_than_the_model_is_refused(comm, saved, built, tmp_path):
     """Both models have the same weights; `build_centred` also has a moving mean."""
@@ -310,6 +314,7 @@ def test_a_checkpoint_with_other_batch_statistics_than_the_model_is_refused(comm
     assert str(tmp_path / "a") in str(caught.value)
 
 
+@needs("torch")
 def test_both_models_of_a_validation_in_a_thread_are_closed_if_the_training_cannot_begin(comm, monkeypatch, tmp_path):
     from mpi_learn.models.torch_.torch_model import TorchModel
 
@@ -361,7 +366,7 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("configuration", "data", "kind", "said"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("configuration", "data", "kind", "said"), by_framework(WRONG.values()), ids=WRONG)
 def test_mistakes_are_reported_before_the_first_step(comm, configuration, data, kind, said):
     with pytest.raises(kind, match=said):
         train(configuration, comm, data=data)
@@ -390,7 +395,7 @@ def test_saved_model_can_be_trained_again(comm, tmp_path):
     assert third.history["val_loss"][0] > second.history["val_loss"][0]
 
 
-@pytest.mark.parametrize("framework", ["keras", "torch"])
+@pytest.mark.parametrize("framework", by_framework(["keras", "torch"]))
 def test_saving_is_tested_in_the_folder_of_the_output(comm, tmp_path, framework):
     """A full disk is no property of the model."""
     configuration = NUMBERS | {"epochs": 1}
@@ -433,7 +438,7 @@ def test_many_trainings_in_one_process_do_not_grow_and_collect_garbage_once_each
     assert len(collected) == 6
 
 
-@pytest.mark.parametrize("model", ["keras", "torch"])
+@pytest.mark.parametrize("model", by_framework(["keras", "torch"]))
 def test_validation_by_a_thread_gives_the_same_history(comm, tmp_path, model):
     configuration = CLASSES | {"parameters": {"norm": True, "dropout": 0.2}, "epochs": 4, "batch_size": 128}
     if model == "torch":

@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 
+from tests.optional_packages import needs
 from tests.world import in_world
 
 pytestmark = pytest.mark.mpi
@@ -59,9 +60,9 @@ def test_half_of_the_ranks_train_on_a_communicator_of_their_own():
     assert half[0]["history"]["loss"] == pytest.approx(half[1]["history"]["loss"], abs=1e-4)
 
 
+@needs("torch")
 @pytest.mark.parametrize("n", [2])
 def test_a_rank_that_raises_stops_all_with_its_traceback(n):
-    pytest.importorskip("torch")
     places = ["data", "gradient", "accumulated", "callback", "progress", "validation"]
     done = in_world(n, "-m", "tests.mpi_learn.programs.failing", *places, "exit", "build", timeout=120)
     assert done.returncode == 0, done.stderr
@@ -81,6 +82,7 @@ def asynchronous() -> dict:
     return json.loads(done.stdout)
 
 
+@needs("torch")
 @pytest.mark.parametrize("name", ["downpour", "easgd", "gem", "clusters"])
 def test_every_algorithm_learns_the_digits_and_all_ranks_agree(name):
     seen = asynchronous()[name]
@@ -94,6 +96,7 @@ def test_every_algorithm_learns_the_digits_and_all_ranks_agree(name):
             assert one["accuracy"] == pytest.approx(history["val_accuracy"][-1], abs=1e-6)
 
 
+@needs("torch")
 def test_a_master_trains_without_a_framework():
     assert asynchronous()["easgd"][0]["frameworks"] == []
     assert "keras" in asynchronous()["easgd"][1]["frameworks"]
@@ -121,9 +124,9 @@ def test_dealing_samples_on_demand_compensates_for_a_slow_worker():
     assert slow < 0.4 * sum(fast) / len(fast)  # a quarter, but for the parts that are dealt at the end
 
 
+@needs("torch")
 @pytest.mark.parametrize("n", [1, 2])
 def test_every_algorithm_resumes_with_the_state_of_each_rank(n, tmp_path):
-    pytest.importorskip("torch")
     done = in_world(n, "-m", "tests.mpi_learn.programs.resuming", str(tmp_path), timeout=120)
     assert done.returncode == 0, done.stderr
     for name, (whole, resumed) in json.loads(done.stdout).items():

@@ -8,7 +8,6 @@ from collections import namedtuple
 
 import numpy as np
 import torch
-import torchmetrics
 from mpi4py import MPI
 from torch import nn
 
@@ -279,22 +278,6 @@ class JudgeOfTwo(nn.Module):
 
 def build_gan_of_two_features(form="dict", latent=8):
     return {"generator": TwoFeatures(form, latent), "discriminator": JudgeOfTwo()}
-
-
-class MeanOutput(torchmetrics.Metric):
-    """The mean of the outputs. The result is a number of Python."""
-
-    def __init__(self):
-        super().__init__()
-        for name in ("total", "count"):
-            self.add_state(name, default=torch.tensor(0.0), dist_reduce_fx="sum")
-
-    def update(self, outputs, targets):
-        self.total += outputs.sum()
-        self.count += outputs.numel()
-
-    def compute(self):
-        return self.total.item() / max(self.count.item(), 1.0)
 
 
 class ByRank(nn.Module):

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
+import pytest
+
+from tests.optional_packages import needs
 
 Columns = dict[str, np.ndarray]
 Rows = list[list[float]]
@@ -27,12 +31,14 @@ class Format:
         write: Writes named arrays, all of the same length.
         write_jagged: Writes rows of different length under one name; None if the format knows none.
         has_text: Whether a column may hold text.
+        package: The optional package that reads it, if any.
     """
 
     suffix: str
     write: Callable[[Path, Columns], None]
     write_jagged: Callable[[Path, str, Rows], None] | None = None
     has_text: bool = True
+    package: str = ""
 
 
 def _write_hdf5(path: Path, columns: Columns) -> None:
@@ -107,8 +113,14 @@ FORMATS = {
     "hdf5": Format(".h5", _write_hdf5, _write_jagged_hdf5),
     "npz": Format(".npz", _write_npz),
     "npy": Format(".npy", _write_npy),
-    "root": Format(".root", _write_root, _write_jagged_root),
-    "parquet": Format(".parquet", _write_parquet, _write_jagged_parquet),
-    "csv": Format(".csv", _write_csv),
-    "csv.gz": Format(".csv.gz", _write_csv),
+    "root": Format(".root", _write_root, _write_jagged_root, package="uproot"),
+    "parquet": Format(".parquet", _write_parquet, _write_jagged_parquet, package="pyarrow"),
+    "csv": Format(".csv", _write_csv, package="pyarrow"),
+    "csv.gz": Format(".csv.gz", _write_csv, package="pyarrow"),
 }
+
+
+def marked(names: Iterable[str]) -> list[Any]:
+    """Parameters of a test: names of formats, each with the mark of the package that reads it."""
+    packages = {name: FORMATS[name].package for name in names}
+    return [pytest.param(name, marks=needs(package)) if package else name for name, package in packages.items()]

@@ -16,6 +16,7 @@ from mpi4py import MPI
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.loading import load
 from mpi_learn.errors import DataError
+from tests.optional_packages import needs
 
 N = 20
 X = np.arange(N * 3, dtype=np.float32).reshape(N, 3)
@@ -313,7 +314,17 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize("bad", TABLE.values(), ids=TABLE)
+def package_of(bad: Bad) -> str:
+    """The optional package that reads its files."""
+    text = f"{bad.names} {bad.others}"
+    return "uproot" if ".root" in text else "pyarrow" if ".csv" in text or "a.parquet" in text else ""
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [pytest.param(bad, marks=needs(package_of(bad)) if package_of(bad) else ()) for bad in TABLE.values()],
+    ids=TABLE,
+)
 def test_bad_data_are_named_with_their_cure(bad, tmp_path):
     bad.write(tmp_path)
     configuration = DataConfiguration(

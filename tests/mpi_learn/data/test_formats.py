@@ -17,7 +17,8 @@ from mpi_learn.data.files.data_plan import count_samples
 from mpi_learn.data.formats.open_source import SOURCES, open_source
 from mpi_learn.data.loading import load
 from mpi_learn.errors import DataError, UserError
-from tests.mpi_learn.data.formats import FORMATS, Format
+from tests.mpi_learn.data.formats import FORMATS, Format, marked
+from tests.optional_packages import needs
 from tests.shared_data import SHARED, needs_shared
 
 N = 13
@@ -31,7 +32,7 @@ ROWS = [[1.0, 2.0, 3.0], [], [4.0], [5.0, 6.0]]
 HEP = SHARED / "hep"
 
 
-@pytest.fixture(params=FORMATS)
+@pytest.fixture(params=marked(FORMATS))
 def kind(request) -> Format:
     return FORMATS[request.param]
 
@@ -180,10 +181,12 @@ def test_a_missing_number_is_found(kind, tmp_path):
         loaded(path)
 
 
+@needs("pyarrow")
 def test_a_missing_label_of_a_parquet_file_is_found(tmp_path):
     """A column of booleans with nulls has no dtype of NumPy."""
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow
+    from pyarrow import parquet
+
     columns = {name: pyarrow.array(values) for name, values in COLUMNS.items()}
     labels = pyarrow.array([True] * 7 + [None] + [False] * (len(COLUMNS["px"]) - 8))
     parquet.write_table(pyarrow.table(columns | {"is_signal": labels}), tmp_path / "a.parquet")
@@ -191,6 +194,7 @@ def test_a_missing_label_of_a_parquet_file_is_found(tmp_path):
         loaded(tmp_path / "a.parquet", labels="is_signal")
 
 
+@needs("pyarrow")
 @pytest.mark.parametrize(
     ("first_line", "names"),
     [
@@ -224,7 +228,7 @@ def test_first_line_of_a_csv_file_has_names_unless_it_has_numbers(first_line, na
     assert source.describe([last])[last].n_samples == (3 if names is None else 2)
 
 
-@pytest.mark.parametrize("name", ["csv", "parquet"])
+@pytest.mark.parametrize("name", marked(["csv", "parquet"]))
 @pytest.mark.parametrize("index", ["", "Unnamed: 0", "__index_level_0__", "__index_level_1__"])
 def test_a_glob_leaves_out_the_index_that_pandas_writes(name, index, tmp_path):
     path = tmp_path / f"a.{name}"
@@ -253,8 +257,10 @@ def test_damage_anywhere_in_a_file_is_a_data_error_or_not_noticed(path):
             loaded(path)
 
 
+@needs("uproot")
 def test_a_root_branch_of_a_type_that_uproot_does_not_know_is_named(tmp_path, monkeypatch):
-    uproot = pytest.importorskip("uproot")
+    import uproot
+
     FORMATS["root"].write(tmp_path / "a.root", COLUMNS)
 
     def interpretation_of(*_):
@@ -272,7 +278,7 @@ def test_a_file_of_rubbish_is_named(path):
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize("name", [name for name, one in FORMATS.items() if one.write_jagged])
+@pytest.mark.parametrize("name", marked(name for name, one in FORMATS.items() if one.write_jagged))
 def test_rows_of_different_length_are_cut_and_filled_with_zeros(name, tmp_path):
     path = tmp_path / f"a{FORMATS[name].suffix}"
     FORMATS[name].write_jagged(path, "jet_pt", ROWS)
@@ -280,7 +286,7 @@ def test_rows_of_different_length_are_cut_and_filled_with_zeros(name, tmp_path):
     assert x.tolist() == [[1, 2], [0, 0], [4, 0], [5, 6]]
 
 
-@pytest.mark.parametrize("name", [name for name, one in FORMATS.items() if one.write_jagged])
+@pytest.mark.parametrize("name", marked(name for name, one in FORMATS.items() if one.write_jagged))
 def test_rows_of_different_length_need_a_width(name, tmp_path):
     path = tmp_path / f"a{FORMATS[name].suffix}"
     FORMATS[name].write_jagged(path, "jet_pt", ROWS)
@@ -288,7 +294,7 @@ def test_rows_of_different_length_need_a_width(name, tmp_path):
         count_samples(configured(path, features="jet_pt", labels=None))
 
 
-@pytest.mark.parametrize("name", [name for name, one in FORMATS.items() if one.write_jagged])
+@pytest.mark.parametrize("name", marked(name for name, one in FORMATS.items() if one.write_jagged))
 def test_rows_of_no_value_are_refused(name, tmp_path):
     """Users of ROOT read jet_pt[0] as the first value of each row."""
     path = tmp_path / f"a{FORMATS[name].suffix}"
@@ -321,10 +327,12 @@ def test_members_of_an_npz_file_that_are_no_arrays_are_passed_over(tmp_path):
     assert len(loaded(path).training) == N
 
 
+@needs("pyarrow")
 def test_missing_rows_of_a_parquet_file_are_found(tmp_path):
     """pyarrow reads no such file, whatever the rows that are requested."""
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow
+    from pyarrow import parquet
+
     rows = [[float(i), None if i == 2 else 0.0] for i in range(12)]
     for wrong in (None, 7):
         given = [None if i == wrong else row for i, row in enumerate(rows)]
@@ -341,7 +349,11 @@ def test_missing_rows_of_a_parquet_file_are_found(tmp_path):
 
 @pytest.mark.parametrize(
     ("suffix", "module", "extra"),
-    [(".root", "uproot", "root"), (".parquet", "pyarrow.parquet", "parquet"), (".csv", "pyarrow.csv", "parquet")],
+    [
+        pytest.param(".root", "uproot", "root", marks=needs("uproot")),
+        pytest.param(".parquet", "pyarrow.parquet", "parquet", marks=needs("pyarrow")),
+        (".csv", "pyarrow.csv", "parquet"),
+    ],
 )
 def test_a_missing_reader_says_what_to_install(suffix, module, extra, tmp_path, monkeypatch):
     path = tmp_path / f"a{suffix}"
@@ -352,6 +364,7 @@ def test_a_missing_reader_says_what_to_install(suffix, module, extra, tmp_path, 
 
 
 @needs_shared
+@needs("uproot", "pyarrow")
 def test_the_same_events_in_three_containers_are_the_same_samples(tmp_path):
     (tmp_path / "is_signal.py").write_text("def is_signal(label):\n    return label == 's'\n")
     with h5py.File(HEP / "atlas_higgs_10k.h5") as file:

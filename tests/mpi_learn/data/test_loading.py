@@ -22,6 +22,7 @@ from mpi_learn.data.files.reader import Reader
 from mpi_learn.data.loading import load
 from mpi_learn.errors import DataError
 from tests.mpi_learn.data.formats import FORMATS
+from tests.optional_packages import needs
 from tests.world import in_world
 
 SCRIPT = Path(__file__).with_name("load_everywhere.py")
@@ -237,9 +238,11 @@ def test_pieces_are_small_before_the_users_function_makes_them_smaller(tmp_path,
     assert load(configuration, MPI.COMM_SELF, 0).training.x[0][-1] == 6 * 5 + 10, "ten samples at once"
 
 
+@needs("pyarrow")
 @pytest.mark.parametrize("memory", ["hold", "stream"])
 def test_what_a_file_decodes_as_a_whole_is_read_once(tmp_path, monkeypatch, memory):
-    parquet = pytest.importorskip("pyarrow.parquet")
+    from pyarrow import parquet
+
     columns = {"x1": np.arange(23.0), "x2": np.arange(23.0), "y": np.arange(23)}
     FORMATS["parquet"].write(tmp_path / "a.parquet", columns)  # in groups of 5 rows
     decoded, read = [], parquet.ParquetFile.read_row_groups
@@ -257,6 +260,7 @@ def test_what_a_file_decodes_as_a_whole_is_read_once(tmp_path, monkeypatch, memo
     assert sorted(decoded) == [(group, *names) for group in range(5) for names in [("x1", "x2"), ("y",)]]
 
 
+@needs("pyarrow")
 def test_pieces_have_a_largest_size_whatever_the_file_stores_as_one(tmp_path, monkeypatch):
     FORMATS["parquet"].write(tmp_path / "a.parquet", {"x": np.arange(23.0), "y": np.arange(23)})  # in groups of 5 rows
     pieces, read = [], Reader.read

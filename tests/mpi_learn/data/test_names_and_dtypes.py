@@ -17,6 +17,7 @@ from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.data.samples.make_batches import make_batches, validation_batches
 from mpi_learn.errors import DataError
+from tests.optional_packages import needs
 
 N = 10
 AGE, INCOME = np.arange(N, dtype=np.int16), np.linspace(0, 1, N)
@@ -59,6 +60,7 @@ def test_a_list_of_datasets_has_an_order_and_no_names(tmp_path):
     np.testing.assert_array_equal(dataset.training.x[1], AGE)
 
 
+@needs("pyarrow")
 def test_columns_of_a_mapping_are_stacked(tmp_path):
     (tmp_path / "a.csv").write_text("p,q,r,y\n1,2,3,0\n4,5,6,1\n")
     wanted = {"train": str(tmp_path / "a.csv"), "features": {"both": ["p", "q"], "one": "r"}, "labels": "y"}

@@ -26,9 +26,13 @@ from mpi_learn.data.loading import load
 from mpi_learn.errors import DataError, UserError
 from tests.mpi_learn.killed_writer import killed_while_writing
 from tests.mpirun import patient_s, run
+from tests.optional_packages import is_installed, needs
 from tests.world import in_world
 
-fsspec = pytest.importorskip("fsspec")
+if is_installed("fsspec"):
+    import fsspec
+
+pytestmark = needs("fsspec")
 
 
 class CountingFiles(http.server.SimpleHTTPRequestHandler):
@@ -233,8 +237,8 @@ def test_a_process_that_user_code_forked_does_not_hold_the_locks(tmp_path):
     assert done.stdout.split() == ["1"], done.stderr
 
 
+@needs("aiohttp")
 def test_a_web_server_is_asked_for_a_file_once(remote_folder, tmp_path):
-    pytest.importorskip("aiohttp")
     with served(remote_folder) as server:
         configuration = configured(f"{server}/part_1.h5", cache=str(tmp_path / "cache"))
         for _ in range(2):
@@ -242,10 +246,10 @@ def test_a_web_server_is_asked_for_a_file_once(remote_folder, tmp_path):
         assert CountingFiles.downloads.count("/part_1.h5") == 1
 
 
+@needs("aiohttp")
 @pytest.mark.mpi
 @pytest.mark.parametrize(("together", "keep"), [(True, True), (False, True), (False, False)])
 def test_ranks_of_a_host_fetch_one_copy_together(remote_folder, tmp_path, monkeypatch, together, keep):
-    pytest.importorskip("aiohttp")
     cache, program = tmp_path / "cache", str(Path(__file__).with_name("load_remote.py"))
     if not together:  # a copy is deleted when its last reader leaves, so all readers must have started
         monkeypatch.setattr(CountingFiles, "is_ready", lambda: n_waiting_for_a_lock_in(cache) == 3)
@@ -333,8 +337,8 @@ def test_a_cache_without_locks_or_permission_is_refused_with_its_cure(
     assert caught.value.cure == f"name a folder {cure}: cache: DIR"
 
 
+@needs("aiohttp")
 def test_a_server_that_fails_is_asked_again(remote_folder, tmp_path, monkeypatch):
-    pytest.importorskip("aiohttp")
     monkeypatch.setattr(remote, "PAUSE_S", 0.01)
 
     class Failing(CountingFiles):
@@ -365,8 +369,8 @@ def test_a_protocol_that_is_not_installed_says_what_to_install():
             raise UserError(str(error).replace("\n", " ")) from None
 
 
+@needs("aiohttp")
 def test_an_unreachable_server_is_named(monkeypatch):
-    pytest.importorskip("aiohttp")
     monkeypatch.setattr(remote, "PAUSE_S", 0.01)
     with pytest.raises(DataError, match="check the URL"):
         count_samples(configured("http://127.0.0.1:9/a.h5"))

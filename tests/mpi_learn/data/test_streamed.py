@@ -21,8 +21,9 @@ from mpi_learn.data.samples.make_batches import make_batches, validation_batches
 from mpi_learn.data.samples.streamed import StreamedSamples
 from mpi_learn.data.samples.streamed_batches import StreamedBatches
 from mpi_learn.errors import DataError
-from tests.mpi_learn.data.formats import FORMATS
+from tests.mpi_learn.data.formats import FORMATS, marked
 from tests.mpi_learn.thread_ranks import run_ranks
+from tests.optional_packages import needs
 
 N_COLUMNS = 3
 SAMPLE_BYTES = 4 * N_COLUMNS + 8
@@ -183,7 +184,7 @@ def test_dealt_parts_hold_every_sample_once(tmp_path):
     assert sorted(labels) == list(range(121))
 
 
-@pytest.mark.parametrize("name", sorted(FORMATS))
+@pytest.mark.parametrize("name", marked(sorted(FORMATS)))
 def test_every_format_streams_or_gives_a_reason(tmp_path, name):
     form = FORMATS[name]
     n = 23
@@ -200,6 +201,7 @@ def test_every_format_streams_or_gives_a_reason(tmp_path, name):
     np.testing.assert_array_equal(dataset.take_training(slice(None)).x[0].ravel(), np.arange(n) * np.float32(0.5))
 
 
+@needs("pyarrow")
 def test_a_glob_means_the_same_columns_in_all_streamed_files(tmp_path):
     columns = {"x1": np.arange(6.0), "x2": np.arange(6.0) + 20, "y": np.arange(6)}
     FORMATS["parquet"].write(tmp_path / "a.parquet", columns)
@@ -304,6 +306,7 @@ def test_a_window_counts_what_is_read_not_only_what_a_function_makes_of_it(tmp_p
     assert load(configuration, MPI.COMM_SELF, 0).training.window_samples == 10
 
 
+@needs("pyarrow")
 def test_text_file_larger_than_memory_is_refused_with_a_cure(tmp_path, monkeypatch):
     FORMATS["csv"].write(tmp_path / "a.csv", {"a": np.arange(50.0), "y": np.arange(50)})
     configuration = DataConfiguration(train=str(tmp_path / "a.csv"), features="a", labels="y")
@@ -361,8 +364,8 @@ def test_validation_reads_ahead_and_leaves_no_thread_when_it_is_given_up(tmp_pat
     assert not reading_threads()
 
 
+@needs("fsspec")
 def test_files_far_away_want_a_folder_for_copies(tmp_path, monkeypatch):
-    pytest.importorskip("fsspec")
     write(tmp_path / "a.h5", 0, 30)
     files = {"train": f"file://{tmp_path}/a.h5", "features": "X", "labels": "y", "memory": "stream"}
     with pytest.raises(DataError, match="the file is remote") as caught:

@@ -23,6 +23,7 @@ from mpi_learn.errors import DataError, UserError
 from mpi_learn.known_data import DATA_SETS, prepare
 from mpi_learn.known_data.origin import Origin, Original
 from tests.mpi_learn.known_data import originals
+from tests.optional_packages import needs, with_marks
 from tests.shared_data import SHARED, needs_shared
 
 
@@ -45,7 +46,7 @@ def written(name: str, options: dict, folder: Path, to: Path) -> str:
     return prepare(name, to, source, **options)
 
 
-@pytest.mark.parametrize(("name", "options"), CASES)
+@pytest.mark.parametrize(("name", "options"), with_marks(CASES, {"higgs": "pyarrow"}))
 def test_every_file_matches_its_description(name, options, folder, tmp_path):
     written(name, options, folder, tmp_path / "data.h5")
     described = DATA_SETS[name].simulation.arrays if options else DATA_SETS[name].arrays
@@ -64,7 +65,7 @@ def test_every_file_matches_its_description(name, options, folder, tmp_path):
         assert file.attrs["licence"]
 
 
-@pytest.mark.parametrize(("name", "options"), CASES)
+@pytest.mark.parametrize(("name", "options"), with_marks(CASES, {"higgs": "pyarrow"}))
 def test_the_line_that_is_printed_reads_the_file(name, options, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = written(name, options, folder, Path("data.h5"))
@@ -109,6 +110,7 @@ def test_jets_know_their_event_and_whether_a_quark_made_them(folder, tmp_path):
     np.testing.assert_allclose(found["X"].std(axis=0), 1, rtol=1e-5)
 
 
+@needs("pyarrow")
 def test_higgs_features_that_are_not_defined_are_the_mean_of_the_others(folder, tmp_path):
     prepare("higgs", tmp_path / "h.h5", folder)
     found = contents(tmp_path / "h.h5")
@@ -295,7 +297,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize(("name", "spoil", "said"), DAMAGED.values(), ids=DAMAGED)
+@pytest.mark.parametrize(("name", "spoil", "said"), with_marks(DAMAGED.values(), {"higgs": "pyarrow"}), ids=DAMAGED)
 def test_damaged_files_are_named_and_nothing_is_written(name, spoil, said, tmp_path):
     within = originals.write_all(tmp_path / "originals") / DATA_SETS[name].folder
     spoil(within)
@@ -335,6 +337,7 @@ def test_the_real_mnist_has_its_well_known_first_digits(tmp_path):
 
 
 @needs_shared
+@needs("pyarrow")
 def test_the_real_files_of_the_other_data_sets_are_read(tmp_path):
     for name, n in {"cifar10": 4000, "jets": 14812, "higgs": 9998, "showers": 20}.items():
         prepare(name, tmp_path / f"{name}.h5", SHARED)
@@ -344,6 +347,7 @@ def test_the_real_files_of_the_other_data_sets_are_read(tmp_path):
     assert (photons < 10).all()
 
 
+@needs("pyarrow")
 @needs_shared
 def test_the_higgs_table_and_its_hdf5_copy_are_equal(tmp_path):
     paths = {name: tmp_path / f"{name}.h5" for name in ("atlas_higgs_10k.h5", "atlas_higgs_10k.csv.gz")}

@@ -14,6 +14,7 @@ import pytest
 
 from mpi_opt.store import Store
 from mpi_opt.store.records import LeaseRecord
+from tests.optional_packages import needs
 
 
 def _programs() -> Path | None:
@@ -29,8 +30,7 @@ def _as_server_user() -> list[str]:
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[str]:
-    """The URL of a running server without tables; skips if PostgreSQL is not installed."""
-    pytest.importorskip("psycopg")
+    """The URL of a running server without tables, for tests that need psycopg; skips if it is not installed."""
     programs = _programs()
     if programs is None:
         pytest.skip("needs PostgreSQL: apt-get install postgresql")
@@ -51,7 +51,7 @@ def postgresql() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(params=["memory", "file", "postgresql"])
+@pytest.fixture(params=["memory", "file", pytest.param("postgresql", marks=needs("psycopg"))])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A store of each kind, empty."""
     if request.param == "memory":

@@ -11,8 +11,11 @@ from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.store import Store
 from mpi_opt.store.records import CodeRecord, Finish, Start, StudyRecord
+from tests.optional_packages import needs
 
-SEVERAL_SESSIONS = pytest.mark.parametrize("url", ["file", "postgresql"], indirect=True)
+SEVERAL_SESSIONS = pytest.mark.parametrize(
+    "url", ["file", pytest.param("postgresql", marks=needs("psycopg"))], indirect=True
+)
 """For tests that open a store more than once: a store in memory ends with its session."""
 
 SPACE = Space(

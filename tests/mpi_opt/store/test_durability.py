@@ -20,6 +20,7 @@ from mpi_opt.store import Store, connecting
 from mpi_opt.store.errors import StoreFullError, StoreLockedError, StoreNotReadyError
 from mpi_opt.store.records import StudyRecord
 from tests.mpi_opt.store.made_up import finish, start
+from tests.optional_packages import needs
 
 WRITER = """
 import sys
@@ -241,6 +242,7 @@ def test_a_full_disk_is_reported(tmp_path: Path) -> None:
         subprocess.run(["umount", disk], check=True)
 
 
+@needs("psycopg")
 def test_server_that_comes_back_is_used_again(postgresql: str) -> None:
     import psycopg
 
@@ -257,6 +259,7 @@ def test_server_that_comes_back_is_used_again(postgresql: str) -> None:
         assert store.study(name).counts == {"complete": 1}
 
 
+@needs("psycopg")
 @pytest.mark.parametrize(
     ("state", "problem"),
     [
@@ -275,6 +278,7 @@ def test_problem_of_the_server_is_named_and_the_call_can_be_repeated(postgresql:
     assert isinstance(caught.value, StoreFullError) == (state == "53100")
 
 
+@needs("psycopg")
 def test_time_limit_of_the_server_is_reported_as_such(postgresql: str) -> None:
     with Store.open(postgresql) as store, pytest.raises(StoreNotReadyError, match="cancelled the query") as caught:
         store.sql("SET statement_timeout = '20ms'; SELECT pg_sleep(5)")

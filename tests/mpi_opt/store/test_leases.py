@@ -18,6 +18,7 @@ from mpi_opt.store.leases import Leases
 from mpi_opt.store.records import LeaseRecord, now
 from mpi_opt.study import lease
 from tests.mpi_opt.store.made_up import SEVERAL_SESSIONS, make_study
+from tests.optional_packages import needs
 
 ONE = LeaseRecord("one", "node1", "node1 boot", 17, 5, "2026-01-01T00:00:00", "2026-01-01T00:00:00")
 OTHER = replace(ONE, token="other", host="node2")
@@ -98,6 +99,7 @@ def test_only_one_of_many_searches_gets_the_study(url: str) -> None:
     assert len(set(owners)) == 1
 
 
+@needs("psycopg")
 def test_lease_is_renewed_after_the_server_has_closed_the_connections(
     postgresql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

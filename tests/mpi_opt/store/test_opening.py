@@ -17,6 +17,7 @@ from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store, connecting, schema
 from tests.mpi_opt.store.conftest import empty
 from tests.mpi_opt.store.made_up import make_study
+from tests.optional_packages import needs
 
 
 def refused(url: object, *, read_only: bool = False) -> StoreError:
@@ -247,7 +248,7 @@ def _open_with_others(url: str, journal: str, barrier: Any, failures: Any) -> No
         failures.put(f"{type(error).__name__}: {error}")
 
 
-@pytest.mark.parametrize("kind", ["wal", "delete", "postgresql"])
+@pytest.mark.parametrize("kind", ["wal", "delete", pytest.param("postgresql", marks=needs("psycopg"))])
 def test_processes_that_create_a_store_at_once_get_the_same_one(
     tmp_path: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:
@@ -269,8 +270,8 @@ def test_processes_that_create_a_store_at_once_get_the_same_one(
             make_study(store, n_trials=1)
 
 
+@needs("psycopg")
 def test_server_that_is_not_there_is_named_without_the_password() -> None:
-    pytest.importorskip("psycopg")
     error = refused("postgresql://ada:secret@127.0.0.1:1/studies")
     assert "no connection" in error.problem
     assert "secret" not in str(error)
@@ -343,6 +344,7 @@ def test_nothing_can_be_changed_through_a_store_open_for_reading(in_folder: Path
     assert not Path("stolen.db").exists()
 
 
+@needs("psycopg")
 def test_nothing_can_be_changed_through_a_server_open_for_reading(postgresql: str) -> None:
     with Store.open(postgresql) as store:
         name = f"study {len(store.studies())}"
@@ -366,6 +368,7 @@ def test_nothing_can_be_changed_through_a_server_open_for_reading(postgresql: st
         assert store.sql("SELECT count(*) FROM metrics WHERE name LIKE '%'")[1] == n_metrics
 
 
+@needs("psycopg")
 def test_missing_permission_on_a_server_is_not_a_wrong_query(postgresql: str) -> None:
     import psycopg
 

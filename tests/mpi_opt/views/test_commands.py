@@ -19,6 +19,7 @@ from mpi_opt.store import Store, reading
 from mpi_opt.study.study import Study
 from tests.in_process import in_process
 from tests.mpi_opt.store.made_up import SPACE, make_study
+from tests.optional_packages import needs, with_marks
 from tests.timing import reference_s
 
 HEAVY = {"mpi4py", "keras", "tensorflow", "torch", "pandas", "matplotlib", "sklearn"}
@@ -100,29 +101,29 @@ def test_columns_of_the_same_name_are_all_in_the_json_of_a_query(digits_file: Pa
     assert row == {"a": 1, "a_2": 2, "a_2_2": 3, "a_3": 4}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("results", "--study", "digtis"), ["digtis", "did you mean digits?"]),
-        (("results", "--study", "mnist"), ["mnist", "one of: digits"]),
-        (("results", "--trial", "99"), ["no trial 99", "0 to 59"]),
-        (("results", "--sql", "SELEKT 1"), ["SELEKT"]),
-        (("results", "--sql", "SELECT * FROM digits"), ["digits", "views and tables: study_digits", "trials"]),
-        (("results", "--sql", "DELETE FROM trials"), ["reading only"]),
-        (("results", "--trial", "1", "--best", "3"), ["--best: --trial and --best cannot be combined"]),
-        (("results", "--finished", "--sql", "SELECT 1"), ["--sql: --finished and --sql cannot be combined"]),
-        (("results", "--store", "nowhere.db"), ["no such file"]),
-        (("results", "--store", "nothing"), ["not a database's URL"]),
-        (("best", "--trial", "99"), ["no trial 99"]),
-        (("plot", "history", "-o", "picture.bmp"), ["picture.bmp", ".png, .svg or .pdf"]),
-        (("plot", "history", "-o", "no/folder/x.png"), ["mkdir -p no/folder"]),
-        (("plot", "history", "--x", "units"), ["--x"]),
-        (("plot", "contour", "--x", "unit"), ["'unit' is not a hyperparameter", "units"]),
-        (("plot", "curves", "--metric", "accuracy"), ["accuracy", "loss, val_loss"]),
-        (("report", "-o", "no/folder/x.html"), ["mkdir -p no/folder"]),
-        (("report", "-o", "."), ["is a folder", "-o report.html"]),
-    ],
-)
+MISTAKES = [
+    (("results", "--study", "digtis"), ["digtis", "did you mean digits?"]),
+    (("results", "--study", "mnist"), ["mnist", "one of: digits"]),
+    (("results", "--trial", "99"), ["no trial 99", "0 to 59"]),
+    (("results", "--sql", "SELEKT 1"), ["SELEKT"]),
+    (("results", "--sql", "SELECT * FROM digits"), ["digits", "views and tables: study_digits", "trials"]),
+    (("results", "--sql", "DELETE FROM trials"), ["reading only"]),
+    (("results", "--trial", "1", "--best", "3"), ["--best: --trial and --best cannot be combined"]),
+    (("results", "--finished", "--sql", "SELECT 1"), ["--sql: --finished and --sql cannot be combined"]),
+    (("results", "--store", "nowhere.db"), ["no such file"]),
+    (("results", "--store", "nothing"), ["not a database's URL"]),
+    (("best", "--trial", "99"), ["no trial 99"]),
+    (("plot", "history", "-o", "picture.bmp"), ["picture.bmp", ".png, .svg or .pdf"]),
+    (("plot", "history", "-o", "no/folder/x.png"), ["mkdir -p no/folder"]),
+    (("plot", "history", "--x", "units"), ["--x"]),
+    (("plot", "contour", "--x", "unit"), ["'unit' is not a hyperparameter", "units"]),
+    (("plot", "curves", "--metric", "accuracy"), ["accuracy", "loss, val_loss"]),
+    (("report", "-o", "no/folder/x.html"), ["mkdir -p no/folder"]),
+    (("report", "-o", "."), ["is a folder", "-o report.html"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), with_marks(MISTAKES, {"'plot'": "matplotlib"}))
 def test_mistakes_are_reported_in_one_message(
     digits_file: Path, tmp_path: Path, arguments: tuple[str, ...], words: list[str]
 ) -> None:
@@ -220,6 +221,7 @@ def test_best_of_a_function_is_its_hyperparameters(tmp_path: Path) -> None:
     assert yaml.safe_load(answer("best", cwd=tmp_path)) == best.parameters
 
 
+@needs("matplotlib")
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 def test_plot_writes_a_picture_of_its_kind(digits_file: Path, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"x.{suffix}"

@@ -17,14 +17,17 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("optuna_dashboard")
-
 from mpi_opt.core.space import Integer, Real
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
 from mpi_opt.study.study import Study
-from mpi_opt.views.page import dashboard
 from tests.mpi_opt.store.made_up import finish, make_study, start
+from tests.optional_packages import is_installed, needs
+
+if is_installed("optuna_dashboard"):
+    from mpi_opt.views.page import dashboard
+
+pytestmark = needs("optuna_dashboard")
 
 
 @pytest.fixture

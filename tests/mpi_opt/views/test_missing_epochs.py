@@ -14,10 +14,10 @@ from mpi_opt.core.trial import FoldOutcome, Outcome
 from mpi_opt.store import Store
 from mpi_opt.store.records import Finish
 from mpi_opt.study.study import Study
-from mpi_opt.views.figures import plots
 from mpi_opt.views.page.report import report
 from mpi_opt.views.text import tables
 from tests.mpi_opt.store.made_up import start
+from tests.optional_packages import needs
 
 VALIDATED_AT = 1  # of every two epochs
 
@@ -43,8 +43,11 @@ def test_curve_of_a_report_has_values_in_as_many_epochs_as_it_shows(tmp_path: Pa
     assert known[-1] == pytest.approx(1 / n_epochs)
 
 
+@needs("matplotlib")
 @pytest.mark.parametrize("n_epochs", [1, 10])
 def test_curve_of_a_figure_connects_the_known_values(tmp_path: Path, n_epochs: int) -> None:
+    from mpi_opt.views.figures import plots
+
     axes = plots.curves(study_of(tmp_path / "a.db", n_epochs)).axes[0]
     (line,) = axes.lines
     assert list(line.get_xdata()) == ([0] if n_epochs == 1 else [1, 3, 5, 7, 9])

@@ -22,6 +22,7 @@ from mpi_opt.views.figures.importance import Forest, _without_outliers
 from mpi_opt.views.figures.timeline import make_timeline
 from mpi_opt.views.series import curves
 from tests.mpi_opt.store.made_up import finish, make_study, start
+from tests.optional_packages import needs
 
 
 def attempt(block: int, begin: int, end: int | None, outcome: str = "complete") -> AttemptRecord:
@@ -43,8 +44,10 @@ def test_interactions_belong_to_no_single_hyperparameter() -> None:
     assert max(shares.values()) < 0.06
 
 
+@needs("optuna")
 def test_importance_agrees_with_optuna_fanova() -> None:
-    optuna = pytest.importorskip("optuna")
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     rng = np.random.default_rng(2)
     units = rng.random((300, 3))
@@ -126,6 +129,7 @@ def test_limits_of_an_axis_are_finite_and_differ(values: list[float], maximize: 
     assert limits[0] < limits[1] and limits[2] < limits[3]
 
 
+@needs("matplotlib")
 def test_figure_with_a_panel_per_hyperparameter_shows_the_most_important_ones(tmp_path: Path) -> None:
     with Store.open(str(tmp_path / "a.db")) as store:
         space = Space({f"x{i}": Real(0, 1) for i in range(70)})
@@ -167,8 +171,8 @@ def test_trials_of_a_workload_system_are_on_no_block() -> None:
     assert make_timeline(external).utilisation is None
 
 
+@needs("matplotlib")
 def test_external_trials_that_overlap_are_drawn_below_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib")
     from mpi_opt.views.figures import plots
 
     attempts = [attempt(-1, 0, 30), attempt(-1, 1, 40), attempt(-1, 30, 35)]
@@ -183,9 +187,9 @@ def test_external_trials_that_overlap_are_drawn_below_each_other(monkeypatch: py
     np.testing.assert_allclose(corners, expected, atol=1e-12)
 
 
+@needs("matplotlib")
 @pytest.mark.parametrize("kind", ["history", "parallel", "slice", "contour", "importance", "timeline", "curves"])
 def test_every_figure_is_drawn(digits: Study, kind: str) -> None:
-    pytest.importorskip("matplotlib")
     from mpi_opt.views.figures import plots
 
     figure = plots.KINDS[kind](digits)
@@ -193,9 +197,9 @@ def test_every_figure_is_drawn(digits: Study, kind: str) -> None:
     figure.draw_without_rendering()
 
 
+@needs("matplotlib")
 @pytest.mark.parametrize("kind", ["history", "parallel", "slice", "contour", "importance", "timeline", "curves"])
 def test_figure_of_a_new_study_is_drawn_or_names_the_missing_trials(tmp_path, kind: str) -> None:
-    pytest.importorskip("matplotlib")
     from mpi_opt.views.figures import plots
 
     with Store.open(str(tmp_path / "a.db")) as store:
@@ -215,10 +219,10 @@ STRANGE = "cost $x_{$ " + "of a very long name " * 10
 """A name that would be an invalid formula of matplotlib, and that is too long for a label."""
 
 
+@needs("matplotlib")
 @pytest.mark.filterwarnings("error::UserWarning")  # matplotlib warns if the labels leave no space for the axes
 @pytest.mark.parametrize("kind", ["history", "parallel", "slice", "contour", "importance", "timeline", "curves"])
 def test_long_names_and_names_with_dollars_are_drawn_as_texts(tmp_path, kind: str) -> None:
-    pytest.importorskip("matplotlib")
     from mpi_opt.views.figures import plots
 
     space = Space({STRANGE: Real(0, 1), f"{STRANGE}2": Categorical([STRANGE, f"{STRANGE}2"])})
@@ -233,16 +237,16 @@ def test_long_names_and_names_with_dollars_are_drawn_as_texts(tmp_path, kind: st
     figure.draw_without_rendering()
 
 
+@needs("matplotlib")
 def test_two_axes_show_different_hyperparameters(digits: Study) -> None:
-    pytest.importorskip("matplotlib")
     from mpi_opt.views.figures import plots
 
     with pytest.raises(ConfigurationError, match="units is on both axes"):
         plots.contour(digits, "units", "units")
 
 
+@needs("matplotlib")
 def test_history_shows_the_best_so_far(digits: Study) -> None:
-    pytest.importorskip("matplotlib")
     from mpi_opt.views.figures import plots
 
     line = next(line for line in plots.history(digits).axes[0].lines if line.get_label() == "best so far")
@@ -250,9 +254,9 @@ def test_history_shows_the_best_so_far(digits: Study) -> None:
     assert all(np.diff(line.get_ydata()) <= 0)
 
 
+@needs("matplotlib")
 def test_inactive_hyperparameters_are_below_the_axes_of_parallel_coordinates(digits: Study) -> None:
     """Adam has no momentum: its lines must not pass through the middle of that axis."""
-    pytest.importorskip("matplotlib")
     from mpi_opt.views.figures import plots
 
     axes = plots.parallel(digits).axes[0]
@@ -265,8 +269,10 @@ def test_inactive_hyperparameters_are_below_the_axes_of_parallel_coordinates(dig
     assert x == pytest.approx(column, abs=0.1)
 
 
+@needs("matplotlib")
 def test_figures_leave_the_users_style_alone(digits: Study) -> None:
-    matplotlib = pytest.importorskip("matplotlib")
+    import matplotlib
+
     from mpi_opt.views.figures import plots
 
     before = dict(matplotlib.rcParams)
@@ -274,8 +280,8 @@ def test_figures_leave_the_users_style_alone(digits: Study) -> None:
     assert dict(matplotlib.rcParams) == before
 
 
+@needs("matplotlib")
 def test_many_trials_are_plotted_quickly(tmp_path) -> None:
-    pytest.importorskip("matplotlib")
     import time
 
     from mpi_opt.views.figures import plots

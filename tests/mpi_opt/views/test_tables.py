@@ -23,6 +23,7 @@ from mpi_opt.study.study import Study
 from mpi_opt.views.series import main_figure_name
 from mpi_opt.views.text import tables
 from tests.mpi_opt.store.made_up import finish, make_study, start
+from tests.optional_packages import needs
 
 
 @pytest.mark.parametrize(
@@ -225,8 +226,8 @@ def test_notebook_shows_a_study_and_escapes_it() -> None:
     assert "&lt;script&gt;" in text and "0.25" in text
 
 
+@needs("pandas")
 def test_dataframe_has_a_row_for_each_trial(digits: Study) -> None:
-    pytest.importorskip("pandas")
     frame = digits.dataframe()
     assert len(frame) == 60
     assert frame["figure_of_merit"].min() == digits.best.figure_of_merit

@@ -11,6 +11,7 @@ from mpi_opt.core.trial import FoldOutcome, Outcome
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.views import trackers
 from mpi_opt.views.trackers import FailSafeTracker, Tracker, make_tracker
+from tests.optional_packages import needs
 
 FOLDS = [FoldOutcome(fold, 0.5, 1.0, {"val_loss": [1.0 + fold, 0.5]}) for fold in (0, 1)]
 GOOD = Outcome(7, "complete", 0.5, 0.1, 2.0, FOLDS)
@@ -19,9 +20,10 @@ TWO = replace(GOOD, number=9, figures_of_merit={"val_loss": 0.5, "seconds": 12.0
 POINT = {"learning_rate": 0.01, "optimizer": "adam", "nesterov": True, "layers": None}
 
 
+@needs("tensorboardX")
 def test_tensorboard_reads_curves_and_figure_of_merit(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboardX")
-    reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    import tensorboard.backend.event_processing.event_accumulator as reading
+
     tracker = make_tracker(f"tensorboard:{tmp_path / 'runs'}", "my study")
     for outcome in (GOOD, BAD, TWO):
         tracker.record(outcome, POINT)
@@ -36,8 +38,10 @@ def test_tensorboard_reads_curves_and_figure_of_merit(tmp_path: Path) -> None:
     assert [(e.step, e.value) for e in of_two.Scalars("val_loss")] == [(0, 1.5), (1, 0.5)], "the curve alone"
 
 
+@needs("mlflow")
 def test_mlflow_reads_runs_with_parameters_and_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mlflow = pytest.importorskip("mlflow")
+    import mlflow
+
     monkeypatch.setattr(trackers, "MLFLOW_BATCH", 2)
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     try:

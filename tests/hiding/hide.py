@@ -1,0 +1,78 @@
+"""Hides packages from this process, where they may be loaded already, and from those that it starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Set
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from tests.hiding.sitecustomize import VARIABLE
+
+PROJECT = ("mpi_learn", "mpi_opt", "tests")
+
+_hidden: set[str] = set()
+_hidden_modules: dict[str, ModuleType] = {}
+"""What `hide_only` has taken away, until it gives it back."""
+
+
+def hide_only(packages: Set[str]) -> None:
+    """Hides `packages`, and no others, from this process and those that it starts.
+
+    Their modules are taken away, and the modules of this project that have imported something from them.
+    """
+    os.environ[VARIABLE] = ",".join(sorted(packages))
+    folder = str(Path(__file__).parent)
+    path = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    if folder not in path:
+        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *path])
+    if packages == _hidden:
+        return
+    _hidden.clear()
+    _hidden.update(packages)
+    for name, module in _hidden_modules.items():
+        sys.modules[name] = module
+        parent, _, attribute = name.rpartition(".")
+        if parent in sys.modules:
+            setattr(sys.modules[parent], attribute, module)
+    foreign = {name for name in sys.modules if name.partition(".")[0] in packages}
+    _hidden_modules.clear()
+    _hidden_modules.update({name: sys.modules.pop(name) for name in foreign | _importers(packages)})
+    for name in _hidden_modules:
+        parent, _, attribute = name.rpartition(".")
+        if parent in sys.modules:
+            vars(sys.modules[parent]).pop(attribute, None)  # "from parent import attribute" would find it there
+
+
+def _importers(packages: Set[str]) -> set[str]:
+    """The loaded modules of this project that have, at their top, imported from `packages` or from such a module.
+
+    Files of tests stay: the test that runs is in one, and ``--without all`` checks what they import.
+    """
+    loaded = [name for name in sys.modules if name.partition(".")[0] in PROJECT and not _is_of_tests(name)]
+    found: set[str] = set()
+    while True:
+        more = {
+            name
+            for name in loaded
+            if name not in found
+            and any(origin in found or origin.partition(".")[0] in packages for origin in _origins(name))
+        }
+        if not more:
+            return found
+        found |= more
+
+
+def _is_of_tests(module: str) -> bool:
+    last = module.rpartition(".")[2]
+    return last.startswith("test_") or last == "conftest"
+
+
+@cache
+def _origins(module: str) -> frozenset[str]:
+    """The modules that the global names of a loaded module come from."""
+    values = list(vars(sys.modules[module]).values())
+    names = [one.__name__ if isinstance(one, ModuleType) else getattr(one, "__module__", None) for one in values]
+    return frozenset(name for name in names if isinstance(name, str) and name != module)
