@@ -143,6 +143,12 @@ def test_a_second_run_has_the_tests_that_the_first_one_skipped(optional):
     assert (status, out.splitlines()[-1].partition(" in ")[0]) == (0, "6 deselected")
 
 
+def test_tests_ask_for_optional_packages_with_marks_only():
+    """`importorskip` would skip a test that has no mark everywhere, because the package is hidden from it."""
+    asking = [file.name for file in (ROOT / "tests").rglob("*.py") if "importorskip(" in file.read_text()]
+    assert asking == [Path(__file__).name]
+
+
 def test_every_package_of_an_extra_is_optional_in_the_tests():
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")

@@ -25,6 +25,7 @@ from mpi_opt.views.figures.importance import Forest
 from mpi_opt.views.figures.timeline import make_timeline
 from mpi_opt.views.page.report import report
 from mpi_opt.views.series.axes import Axis, hyperparameter_axis, nice_ticks, number_text, outside, whole_axis
+from tests.optional_packages import needs
 
 SPACE = Space(
     {
@@ -76,8 +77,8 @@ def test_order_of_ending_is_the_recorded_one_whatever_the_clocks_say() -> None:
     assert [t.number for t in series.by_end_time(Study(None, trials, ""))] == [1, 0, 3, 2]
 
 
+@needs("matplotlib")
 def test_history_draws_each_trial_and_says_which_are_outside(with_outliers: Study) -> None:
-    pytest.importorskip("matplotlib")
     from mpi_opt.views.figures import plots
 
     figure = plots.history(with_outliers)
@@ -90,8 +91,8 @@ def test_history_draws_each_trial_and_says_which_are_outside(with_outliers: Stud
     assert figure.get_supxlabel() == f"▲ 2 trials above {high:.4g}, up to 1.8e+07"
 
 
+@needs("matplotlib")
 def test_lines_of_parallel_coordinates_pass_through_their_values(with_outliers: Study) -> None:
-    pytest.importorskip("matplotlib")
     from mpi_opt.views.figures import plots
 
     figure = plots.parallel(with_outliers)
@@ -111,8 +112,8 @@ def test_lines_of_parallel_coordinates_pass_through_their_values(with_outliers: 
     assert (len(names), "2 ▲ above") in texts and "▲ 2 trials above" in figure.get_supxlabel()
 
 
+@needs("matplotlib")
 def test_slices_show_numbers_at_their_values_and_categories_apart(with_outliers: Study) -> None:
-    pytest.importorskip("matplotlib")
     from mpi_opt.views.figures import plots
 
     figure = plots.slices(with_outliers)
@@ -129,8 +130,8 @@ def test_slices_show_numbers_at_their_values_and_categories_apart(with_outliers:
     assert "▲ 2 trials above" in figure.get_supxlabel()
 
 
+@needs("matplotlib")
 def test_page_and_pictures_have_the_same_axes_points_and_notes(with_outliers: Study) -> None:
-    pytest.importorskip("matplotlib")
     from mpi_opt.views.figures import plots
 
     data, history, slices = data_of(with_outliers), plots.history(with_outliers), plots.slices(with_outliers)
@@ -157,6 +158,7 @@ def extreme(number: int, point: dict) -> float:
     return {0: 1.7e308, 1: -1.7e308, 2: LARGEST, 3: -LARGEST}.get(number % 6, point["x"])
 
 
+@needs("matplotlib")
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("figure", "direction"),
@@ -172,7 +174,6 @@ def extreme(number: int, point: dict) -> float:
     ],
 )
 def test_no_finite_figure_of_merit_overflows_in_a_figure(tmp_path: Path, figure, direction: str) -> None:
-    pytest.importorskip("matplotlib")
     from mpi_opt.core.figures_of_merit import FiguresOfMerit
     from mpi_opt.errors import ConfigurationError
     from mpi_opt.views.figures import plots
@@ -248,8 +249,8 @@ def test_mean_of_folds_whose_sum_overflows() -> None:
     assert series.mean_curves(curves)["loss"][0] == pytest.approx([1.6e308])
 
 
+@needs("matplotlib")
 def test_short_attempts_are_visible_in_a_timeline(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib")
     from types import SimpleNamespace
 
     from mpi_opt.views.figures import plots
