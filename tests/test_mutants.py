@@ -279,7 +279,6 @@ def test_reasons_for_unnoticed_changes_are_read_and_must_fit_the_source(tmp_path
 
 
 def test_the_tests_of_a_change_are_those_that_run_its_function(project, monkeypatch):
-    pytest.importorskip("coverage")
     folder = project / "mpi_opt"
     folder.mkdir()
     (folder / "__init__.py").touch()

@@ -25,6 +25,7 @@ from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.training.same_model import Mark, agree_on_arrays, agree_on_outputs, are_close
 from tests.mpi_learn.thread_ranks import run_ranks
 from tests.mpirun import MPIRUN, OPEN_MPI, UNPROTECTED, patient_s
+from tests.optional_packages import needs
 from tests.world import in_world
 
 EXAMPLE = Example([np.linspace(-1, 1, 24, dtype=np.float32).reshape(8, 3)], [])
@@ -128,9 +129,9 @@ def test_a_second_model_of_the_same_function_is_compared():
         mark.check(Line((SECOND, FIRST)), EXAMPLE)
 
 
+@needs("torch")
 def test_a_checkpoint_of_the_same_arrays_in_another_order_is_refused(tmp_path, monkeypatch):
     """As of a model that iterates over a set of strings, in another process."""
-    pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m.py").write_text(
         "import os\nfrom torch import nn\n"
@@ -192,9 +193,9 @@ TORCH = "tests.mpi_learn.torch_models_for_tests"
 KERAS = "tests.mpi_learn.models_for_tests"
 
 
+@needs("torch")
 @pytest.mark.mpi
 def test_modules_that_differ_between_ranks_are_refused_and_unseeded_initial_weights_are_not():
-    pytest.importorskip("torch")
     easgd = {"algorithm": {"name": "easgd"}}
     cases = {
         name: {"model": f"{TORCH}:build_by_rank", "parameters": {"what": name}}

@@ -17,6 +17,7 @@ from mpi_opt.strategies import make_strategy
 from mpi_opt.views.page.report import report
 from mpi_opt.views.text import tables
 from tests.mpi_opt.store.made_up import make_study
+from tests.optional_packages import needs
 
 SPACE = {
     "x": Real(0, 1),
@@ -145,6 +146,7 @@ def test_store_in_memory_is_refused_before_a_study_is_created() -> None:
         Study.create("sqlite://", "a", {"x": Real(0, 1)})
 
 
+@needs("pandas")
 def test_notes_are_shown_everywhere_and_are_absent_without_one(tmp_path: Path) -> None:
     with Store.open(str(tmp_path / "b.db")) as store:
         make_study(store, n_trials=12)
@@ -181,8 +183,10 @@ def test_representation_has_a_few_lines(study: Study, url: str) -> None:
     assert study._repr_html_().startswith(f"<div>Study &#x27;hand&#x27; in {study.store}: not finished<br>2 trials:")
 
 
+@needs("pandas")
 def test_data_frame_has_numbers_and_times(study: Study) -> None:
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     study.add_trial({"x": 1, "optimizer": "sgd", "layers": 2, "units": 8}, 1)
     study.add_trial(GOOD, 0.5)
     study.tell(study.ask(1)[0].number, failed="no")
