@@ -25,6 +25,7 @@ from mpi_opt.store import Store
 from tests.in_process import in_process
 from tests.mpi_opt.fakes import ListedStore, ScriptedLink
 from tests.mpi_opt.test_coordinator import search, squares
+from tests.optional_packages import needs
 
 
 def caused_by(cause: BaseException, error: BaseException) -> BaseException:
@@ -209,9 +210,9 @@ def full_folder(tmp_path) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)
 
 
+@needs("torch")
 @pytest.mark.usefixtures("quick")
 def test_a_full_disk_for_checkpoints_fails_no_trial(full_folder, tmp_path, monkeypatch):
-    pytest.importorskip("torch")
     (tmp_path / "m.py").write_text("import torch\ndef build(u):\n    return torch.nn.Linear(8, 2)\n")
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "d.npz", X=rng.normal(size=(40, 8)).astype("f4"), y=rng.integers(0, 2, 40))
