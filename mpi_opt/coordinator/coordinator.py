@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from mpi_learn.job.exit_status import FAILED, UNFINISHED
 from mpi_learn.mpi.host_fault import MEMORY, kind_of_text
 from mpi_opt.coordinator.block_health import BlockHealth
 from mpi_opt.coordinator.block_pool import TICK_S, BlockPool
@@ -23,9 +24,9 @@ from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.study_state import StudyState
 from mpi_opt.coordinator.unfinished_trials import RunningTrial
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
-from mpi_opt.errors import HostFailed, RanksLost, SearchFailed
+from mpi_opt.errors import HostFailed, RanksLost, SearchFailed, StoreError
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, LeftBlock, Lost, Ready, Report, Stop, ToCoordinator
-from mpi_opt.store.errors import StoreNotReadyError
+from mpi_opt.store.errors import StoreNotReadyError, StudyOwnedError
 from mpi_opt.store.store import Store
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.past_trials import EXTERNAL_BLOCK, PastTrials
@@ -114,6 +115,8 @@ class Coordinator:
                 self._clear_suspects()
         except Exception as error:  # also of the user's strategy
             self.state.save_after(error, self._outcomes)
+            if isinstance(error, StoreError):  # not invalid input, as it would be at the start
+                error.exit_status = UNFINISHED if isinstance(error, StudyOwnedError) else FAILED
             raise
         finally:
             self.pool.dismiss({running.block for running in self.unfinished.running.values()})

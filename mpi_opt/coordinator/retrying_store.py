@@ -63,6 +63,14 @@ class RetryingStore:
         """Returns the value of `query`, a function of the store and the study."""
         return self._retry(lambda: query(self.store, self.study_id))
 
+    def move_to_copy(self) -> bool:
+        """Writes to a copy of the store from now on; returns whether it could be copied, with this study."""
+        copy = self.store.rescue()
+        if copy is None or not any(study.id == self.study_id for study in copy.studies()):
+            return False
+        self.store, self._check_lease = copy, lambda: None
+        return True
+
     def _write(self, call: Callable[[], None]) -> None:
         def checked() -> None:
             self._check_lease()

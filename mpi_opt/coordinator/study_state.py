@@ -16,7 +16,7 @@ from mpi_opt.core.limits import MAX_CRASHES
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import MPILearnError, StoreError
 from mpi_opt.messages.messages import Report
-from mpi_opt.store.errors import StoreConflictError
+from mpi_opt.store.errors import StoreConflictError, StoreDamagedError, StoreMovedError
 from mpi_opt.store.records import Finish, GivenUp, Start
 from mpi_opt.strategies.strategy import Decision, Strategy
 from mpi_opt.study.past_trials import PastTrials
@@ -107,9 +107,12 @@ class StudyState:
     def save_after(self, error: Exception, outcomes: list[tuple[RunningTrial, Outcome]]) -> None:
         """Commits `outcomes` and requeues the running trials after an error that ends the search.
 
-        Otherwise, the next search would count these trials as killed. After an error of the store nothing is written.
+        Otherwise, the next search would count these trials as killed. If the file of the store was deleted, replaced or
+        damaged, they are written to a copy beside it, which the message of `error` then names. After another error of
+        the store nothing is written.
         """
-        if isinstance(error, StoreError):
+        is_lost = isinstance(error, StoreMovedError | StoreDamagedError)
+        if isinstance(error, StoreError) and not (is_lost and self._store.move_to_copy()):
             return
         text = str(error) if isinstance(error, MPILearnError) else f"{type(error).__name__}: {error}"
         first_line, _, _ = text.partition("\n")
@@ -117,6 +120,10 @@ class StudyState:
         with suppress(StoreError):  # the first error is reported
             self.finish(outcomes)
             self.requeue(running, f"the search ended with an error: {first_line}")
+            if isinstance(error, StoreError):
+                url = self._store.store.url
+                error.cure = f"the results are in a new file, with which the search continues: --store {url}"
+                self._store.store.close()
 
     def requeue(self, running: list[RunningTrial], why: str, outcome: GivenUp = "lost") -> None:
         """Puts running trials back into the queue of the store; their attempts end with `outcome`."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Dialect
@@ -12,7 +13,9 @@ from sqlalchemy.exc import DBAPIError
 
 from mpi_opt.errors import StoreError
 from mpi_opt.store import connecting
-from mpi_opt.store.errors import StoreConflictError, damaged, explained
+from mpi_opt.store.errors import StoreConflictError, StoreMovedError, damaged, explained
+
+UNKNOWN = (-1, -1)
 
 
 class Database:
@@ -31,18 +34,51 @@ class Database:
     def __init__(self, address: URL, *, read_only: bool, lock_timeout_s: float | None = None) -> None:
         self.url, self.read_only = connecting.without_password(address), read_only
         self._connection: Connection = connecting.connect(address, read_only=read_only, lock_timeout_s=lock_timeout_s)
-        self._is_file = connecting.file_path(address) is not None
+        self._path = connecting.file_path(address)
+        self._is_file = self._path is not None
+        self._identity = _identity(self._path)
 
     @property
     def dialect(self) -> Dialect:
         """The SQL dialect."""
         return self._connection.dialect
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether an SQLite file is the one that this connection has opened; True if that cannot be determined."""
+        found = _identity(self._path)
+        return found == self._identity or UNKNOWN in (found, self._identity)
+
+    def check_in_place(self) -> None:
+        """Verifies that an SQLite file is the one that this connection has opened.
+
+        SQLite would continue to write into a file that was deleted.
+
+        Raises:
+            StoreMovedError: It was deleted, renamed or replaced.
+        """
+        if self.is_in_place:
+            return
+        how = "deleted or renamed" if _identity(self._path) is None else "replaced by another one"
+        raise StoreMovedError(
+            f"the file was {how} while it was open",
+            where=self.url,
+            cure="name another file as the store: --store NEW.db",
+        )
+
+    def copy_to(self, path: Path) -> None:
+        """Copies the content of an SQLite file, as this connection sees it, to a new file."""
+        with closing(sqlite3.connect(path)) as copy:
+            self._driver.backup(copy)
+
     def close(self) -> None:
-        """Closes the connection. Unless another process has the SQLite file open, its write-ahead log is removed."""
+        """Closes the connection. Unless another process has the SQLite file open, its write-ahead log is removed.
+
+        The log of a file that was replaced is left, since it may be that of the new file.
+        """
         if self._connection.closed:
             return
-        if self._is_file and not self.read_only:
+        if self._is_file and not self.read_only and self.is_in_place:
             with suppress(sqlite3.OperationalError):  # another process reads it: the write-ahead log stays
                 self._driver.execute("PRAGMA busy_timeout=0")
                 self._driver.execute("PRAGMA journal_mode=DELETE")
@@ -58,6 +94,7 @@ class Database:
         Args:
             durably: Whether SQLite waits until the commit is on the disk.
         """
+        self.check_in_place()
         connection = self._connection
         try:
             if self._is_file and not durably:
@@ -106,3 +143,14 @@ class Database:
     @property
     def _driver(self) -> Any:
         return self._connection.connection.driver_connection
+
+
+def _identity(path: Path | None) -> tuple[int, int] | None:
+    """The device and number of a file; None if it does not exist, `UNKNOWN` if the file system does not answer."""
+    try:
+        found = None if path is None else path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:  # reading or writing raises a better error
+        return UNKNOWN
+    return None if found is None else (found.st_dev, found.st_ino)

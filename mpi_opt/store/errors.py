@@ -5,6 +5,8 @@ mpi_opt.errors.StoreError   URL, directory, permission or version; exit status 2
 │   ├── StoreFullError              no space on the disk, over the quota, or an I/O error
 │   └── StoreLockedError            another program holds the write lock
 ├── InvalidQueryError       a query of the user has a wrong syntax, or the name of a table or column
+├── StoreMovedError         the file was deleted or replaced while it was open; exit status 1
+├── StoreDamagedError       SQLite cannot read the file, or its content is invalid
 ├── StoreConflictError          nothing was written; another process has changed the study since it was read
 └── StudyOwnedError             another search runs the study
 """
@@ -32,6 +34,16 @@ class StoreFullError(StoreNotReadyError):
 
 class StoreLockedError(StoreNotReadyError):
     """Another program holds the write lock."""
+
+
+class StoreMovedError(StoreError):
+    """The file of the database was deleted or replaced while it was open. The open connection still has its content."""
+
+    exit_status = 1
+
+
+class StoreDamagedError(StoreError):
+    """The database cannot be read, or has values that this program did not write."""
 
 
 class InvalidQueryError(StoreError):
@@ -66,8 +78,8 @@ SQLITE_ERRORS: dict[int, tuple[type[StoreError], str, str]] = {
     ),
     sqlite3.SQLITE_PERM: (StoreError, "no permission to open it", "check its permissions"),
     sqlite3.SQLITE_CANTOPEN: (StoreError, "the file cannot be opened", "check the path and its permissions"),
-    sqlite3.SQLITE_NOTADB: (StoreError, "the file is not an SQLite database", "name another file as the store"),
-    sqlite3.SQLITE_CORRUPT: (StoreError, "the database is damaged", RECOVER),
+    sqlite3.SQLITE_NOTADB: (StoreDamagedError, "the file is not an SQLite database", "name another file as the store"),
+    sqlite3.SQLITE_CORRUPT: (StoreDamagedError, "the database is damaged", RECOVER),
 }
 
 SQLSTATES: dict[str, tuple[type[StoreError], str, str]] = {
@@ -99,9 +111,9 @@ UNIQUE_VIOLATION = "23505"
 """PostgreSQL's SQLSTATE for a duplicate key."""
 
 
-def damaged(how: str, where: str) -> StoreError:
+def damaged(how: str, where: str) -> StoreDamagedError:
     """The error for values in the database that this program did not write."""
-    return StoreError(f"the database is damaged: {how}", where=where, cure=RECOVER)
+    return StoreDamagedError(f"the database is damaged: {how}", where=where, cure=RECOVER)
 
 
 def no_such_trial(study: StudyRecord, number: int) -> StoreError:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
+import tempfile
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import wraps
+from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import URL, Connection
@@ -86,6 +90,34 @@ class Store:
     def close(self) -> None:
         """Closes the connection. Unless another process has the SQLite file open, its write-ahead log is removed."""
         self._database.close()
+
+    def check_in_place(self) -> None:
+        """Verifies that an SQLite file was not deleted or replaced since it was opened; raises `StoreMovedError`."""
+        self._database.check_in_place()
+
+    def rescue(self) -> Store | None:
+        """Copies an SQLite store, as this connection sees it, to a new file beside it, and opens the copy.
+
+        A file that was deleted or replaced exists as long as a process has it open. Its write-ahead log, which is in
+        the copy, is removed from the old place: SQLite would write it into the file that is there now.
+
+        Returns:
+            The copy; None for a database on a server, or if it cannot be copied.
+        """
+        path = connecting.file_path(self._address)
+        if path is None:
+            return None
+        folder = path.parent if path.parent.is_dir() else Path(tempfile.gettempdir())
+        copy = folder / f"{path.stem}-rescued-{datetime.now(UTC):%Y%m%dT%H%M%S}{path.suffix}"
+        try:
+            self._database.copy_to(copy)
+            if not self._database.is_in_place:
+                for suffix in ("-wal", "-shm"):
+                    Path(f"{path}{suffix}").unlink(missing_ok=True)
+            return Store.open(f"sqlite:///{copy}")
+        except (sqlite3.Error, OSError, StoreError):
+            copy.unlink(missing_ok=True)
+            return None
 
     # Writing
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
-from mpi_opt.store.errors import StoreNotReadyError, StudyOwnedError
+from mpi_opt.store.errors import StoreMovedError, StoreNotReadyError, StudyOwnedError
 from mpi_opt.store.leases import Leases
 from mpi_opt.store.records import LeaseRecord, StudyRecord, now, readable
 
@@ -51,8 +51,9 @@ class Lease:
     def __init__(self, store: Store, study: StudyRecord, record: LeaseRecord) -> None:
         self.record = record
         self._store, self._study = store, study
-        self._renewed_s = self._verified_s = time.monotonic()
+        self._renewed_s = self._verified_s = _times_s()
         self._is_lost = False
+        self._error: StoreMovedError | None = None
         self._is_released = threading.Event()
         self._thread = threading.Thread(target=self._renew_until_released, name=f"lease of {study.name}", daemon=True)
         _OWN_TOKENS.add(record.token)
@@ -62,23 +63,33 @@ class Lease:
     def check(self) -> None:
         """Verifies that this search still owns the study; to be called before each write.
 
-        Another search can take the study over after this process was stopped for longer than `GONE_S`. The store is
-        read only if the thread has not renewed the lease for that long.
+        Another search can take the study over after this process was stopped, or this machine suspended, for longer
+        than `GONE_S`. The store is read only if the thread has not renewed the lease for that long.
 
         Raises:
             StudyOwnedError: Another search has taken it over.
+            StoreMovedError: The file of the store was deleted or replaced.
         """
-        now_s = time.monotonic()
-        if self._thread.is_alive() and min(now_s - self._renewed_s - GONE_S, now_s - self._verified_s - RETRY_S) > 0:
+        if self._error is not None:
+            raise self._error
+        now_s = _times_s()
+        if (
+            self._thread.is_alive()
+            and _since(self._renewed_s, now_s) > GONE_S
+            and (_since(self._verified_s, now_s) > RETRY_S)
+        ):
             self._verified_s = now_s
             with suppress(StoreNotReadyError):
                 owner = self._store.leases.read(self._study.id)
                 self._is_lost = owner is None or owner.token != self.record.token
         if self._is_lost:
             owner = self._store.leases.read(self._study.id)
+            problem = "the lease of this search was removed from the store, by another search or another program"
+            if owner is not None and owner.token != self.record.token:
+                problem = "another search has taken the study over, because this one did not renew its lease for "
+                problem += f"{GONE_S:g} s: {owner_as_text(owner)}"
             raise StudyOwnedError(
-                "another search has taken the study over, because this one did not renew its lease for "
-                f"{GONE_S:g} s{'' if owner is None else f': {owner_as_text(owner)}'}",
+                problem,
                 where=_study_in_store(self._store, self._study),
                 cure="wait until that search has ended, or add --wait; the same command then continues the study",
             )
@@ -99,6 +110,7 @@ class Lease:
         while not self._is_released.wait(RENEW_S if leases is not None else RETRY_S):
             leases = self._renew(leases)
         with suppress(StoreError):
+            self._store.check_in_place()
             leases = leases or self._connect()
             leases.release(self._study.id, self.record.token)
         if leases is not None:
@@ -107,11 +119,15 @@ class Lease:
     def _renew(self, leases: Leases | None) -> Leases | None:
         """Renews the lease; returns the connection, or None if it cannot be used again."""
         try:
+            self._store.check_in_place()  # a new connection would create an empty store in its place
             leases = leases or self._connect()
             if leases.renew(self._study.id, self.record.token, now()):
-                self._renewed_s = time.monotonic()
+                self._renewed_s = _times_s()
             else:
                 self._is_lost = True
+        except StoreMovedError as error:
+            self._error = error
+            return leases
         except Exception:  # noqa: BLE001 - the next attempt may succeed after any error, such as a full disk
             if leases is not None:
                 with suppress(Exception):
@@ -251,6 +267,20 @@ def _new_record() -> LeaseRecord:
 
 def _study_in_store(store: Store, study: StudyRecord) -> str:
     return f"study {study.name} in {store.url}"
+
+
+def _times_s() -> tuple[float, ...]:
+    """The time by clocks of this machine that continue while it is suspended, in seconds; for differences only.
+
+    `time.monotonic` stops meanwhile on Linux. The clock since the start of the machine also stops if the machine is a
+    virtual one that is suspended from outside; the clock of the day is then set forward.
+    """
+    return time.time(), time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def _since(before_s: tuple[float, ...], now_s: tuple[float, ...]) -> float:
+    """Seconds between two values of `_times_s`, by the clock that has advanced more."""
+    return max(now - before for before, now in zip(before_s, now_s, strict=True))
 
 
 def machine() -> str:
