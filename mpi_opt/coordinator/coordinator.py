@@ -76,7 +76,7 @@ class Coordinator:
         self._n_lost_attempts: Counter[int] = Counter()  # trial number -> lost attempts in this search
         self._health = BlockHealth()
         self._faults = HostFaults()
-        self._is_hesitation_noted = False
+        self._is_hesitation_noted = self._is_repetition_noted = False
         self._watch = CodeWatch(settings.code)
         self._suspects: list[RunningTrial] = []  # requeued as trials that may have killed the search
 
@@ -235,6 +235,10 @@ class Coordinator:
             return  # the block was given up; the trial runs again or has failed
         if self.state.prunes(running, report):
             self._stop_trial(running)
+        if running.values.has_repeated_step and not self._is_repetition_noted:
+            self._is_repetition_noted = True
+            what = f"trial {running.number} has reported step {report.step} several times, and the first value counts"
+            self.progress.note(f"{what}: call trial.report(step, value) with another step each time")
 
     def _handle_broken(self, broken: Broken) -> None:
         if broken.block in self.pool:

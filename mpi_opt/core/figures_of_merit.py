@@ -10,8 +10,9 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import Literal, SupportsFloat
+from typing import Literal
 
+from mpi_opt.core.real_number import real_number
 from mpi_opt.core.trial import Failed, FoldOutcome, Measured, Outcome, State, TrialRecord
 from mpi_opt.errors import ConfigurationError
 
@@ -262,14 +263,12 @@ def _number(value: object) -> float:
     """One figure of merit.
 
     Raises:
-        TypeError: It is not a number.
+        TypeError: It is not a real number.
         ValueError: It is not finite.
     """
-    if isinstance(value, bool | str | bytes) or not isinstance(value, SupportsFloat):
-        raise TypeError(f"the objective must return a number, not {value!r}")
     try:
-        number = float(value)
-    except TypeError:  # an array of several numbers
+        number = real_number(value)
+    except TypeError:
         raise TypeError(f"the objective must return a number, not {value!r}") from None
     if not math.isfinite(number):
         raise ValueError(f"the objective must return a finite number, not {number}")

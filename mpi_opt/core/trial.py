@@ -8,6 +8,7 @@ number. An *outcome* is the report of a block about a trial that ended; a failur
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
@@ -17,6 +18,7 @@ import numpy as np
 
 from mpi_opt.core.arrays import Ints
 from mpi_opt.core.folds import fold_splits
+from mpi_opt.core.real_number import real_number
 from mpi_opt.core.space import Parameters
 
 State = Literal["queued", "running", "complete", "pruned", "failed"]
@@ -25,6 +27,12 @@ UNFINISHED: tuple[State, ...] = ("queued", "running")
 
 TRIALS_PER_STUDY = 10**9
 """The numbers of trials are smaller. The store computes the keys of trials with it."""
+
+MAX_STEP = 2**31 - 1
+"""The largest step of `Trial.report`. The store has columns of 32 bits for epochs."""
+
+REPORTED = "report"
+"""The name of the metric that `Trial.report` records."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +90,9 @@ class FoldOutcome:
         fold: 0-based index.
         figure_of_merit: In the user's direction.
         duration_s: Seconds on the block's own clock.
-        history: Metric name -> one value per epoch (``report`` for the values that a user's function reported).
+        history: Metric name -> one value per epoch.
         figures_of_merit: Name -> value if there are several; the first one is `figure_of_merit`.
+        reported: Step -> value that a user's function reported.
     """
 
     fold: int
@@ -91,6 +100,14 @@ class FoldOutcome:
     duration_s: float
     history: dict[str, list[float]] = field(default_factory=dict)
     figures_of_merit: dict[str, float] = field(default_factory=dict)
+    reported: dict[int, float] = field(default_factory=dict)
+
+    def curves(self) -> Iterator[tuple[str, Iterable[tuple[int, float]]]]:
+        """The name of each metric, and its epochs with their values; ``report`` for the values that were reported."""
+        for name, values in self.history.items():
+            yield name, enumerate(values)
+        if self.reported:
+            yield REPORTED, self.reported.items()
 
 
 @dataclass(slots=True)
@@ -221,7 +238,7 @@ class Trial:
         self.parameters = dict(proposal.parameters)
         self.comm, self.fold, self.folds = comm, fold, folds
         self.was_stopped = False
-        self.reported: list[float] = []
+        self.reported: dict[int, float] = {}
         self._study_seed, self._reporter = study_seed, reporter
 
     @property
@@ -263,12 +280,27 @@ class Trial:
         return fold_splits.split(n_samples, self.fold, self.folds, self._study_seed, labels)
 
     def report(self, step: int, value: float) -> None:
-        """Reports an intermediate value in the user's direction. Any rank may call it; the value of rank 0 is used."""
+        """Reports an intermediate value in the user's direction. Any rank may call it; the value of rank 0 is used.
+
+        Args:
+            step: A whole number of 0 or more, for example the epoch, counted from 0. Of several values with the same
+                step, the first one counts.
+            value: A real number; NaN or infinite if there is none.
+
+        Raises:
+            TypeError: `step` is not a whole number, or `value` is not a real number.
+            ValueError: `step` is negative or more than `MAX_STEP`.
+        """
         if self.comm.rank != 0:
             return
-        self.reported.append(float(value))
+        step = _step(step)
+        try:
+            value = real_number(value)
+        except TypeError as error:
+            raise TypeError(f"trial.report(step, value): for the value, {error}") from None
+        self.reported.setdefault(step, value)
         if self._reporter is not None:
-            self._reporter.report(self.number, self.fold, int(step), float(value))
+            self._reporter.report(self.number, self.fold, step, value)
 
     def should_stop(self) -> bool:
         """Whether the strategy prunes this trial; once True it remains True. Collective over `comm`."""
@@ -277,6 +309,22 @@ class Trial:
             stopped = self._reporter.is_stopped(self.number)
         self.was_stopped = self.comm.bcast(stopped, root=0) if self.comm.size > 1 else stopped
         return self.was_stopped
+
+
+def _step(step: object) -> int:
+    """The argument `step` of `Trial.report` as an int."""
+    try:
+        number = real_number(step)
+    except TypeError:
+        number = math.nan
+    if not number.is_integer():  # also False for NaN
+        raise TypeError(
+            f"trial.report(step, value): the step must be a whole number of 0 or more, not {step!r}; "
+            "the first argument is the step, the second one the value"
+        )
+    if not 0 <= number <= MAX_STEP:
+        raise ValueError(f"trial.report(step, value): the step must lie between 0 and {MAX_STEP:,}, not {step!r}")
+    return int(number)
 
 
 def trial_seed(study_seed: int, number: int) -> int:

@@ -135,12 +135,15 @@ def read_curves(connection: Connection, study_id: int, numbers: Sequence[int] | 
     columns = (metrics.c.fold, metrics.c.name, metrics.c.epoch, metrics.c.value)
     query = _of_trials(metrics, columns, study_id, numbers)
     order = (metrics.c.trial_id, metrics.c.fold, metrics.c.epoch)
-    curves: dict[tuple[int, int, str], list[float]] = {}
+    curves: dict[tuple[int, int, str], tuple[list[int], list[float]]] = {}
     for number, fold, name, epoch, value in connection.execute(query.order_by(*order)):
-        values = curves.setdefault((number, fold, name), [])
-        values.extend([math.nan] * (epoch - len(values)))
+        epochs, values = curves.setdefault((number, fold, name), ([], []))
+        epochs.append(epoch)
         values.append(math.nan if value is None else value)
-    return [CurveRecord(*key, values) for key, values in sorted(curves.items())]
+    return [
+        CurveRecord(*key, values, [] if epochs[-1] == len(epochs) - 1 else epochs)
+        for key, (epochs, values) in sorted(curves.items())
+    ]
 
 
 def read_attempts(connection: Connection, study_id: int, numbers: Sequence[int] | None = None) -> list[AttemptRecord]:

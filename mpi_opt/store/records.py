@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
@@ -132,12 +133,25 @@ class FoldRecord:
 
 @dataclass(frozen=True, slots=True)
 class CurveRecord:
-    """One metric of one fold of a trial: one value per epoch, NaN for missing values."""
+    """One metric of one fold of a trial.
+
+    Attributes:
+        number: The number of the trial.
+        fold: 0-based index of the fold.
+        name: The name of the metric; ``report`` for the values of ``trial.report(step, value)``.
+        values: One value per epoch or step, NaN for missing values.
+        steps: The epoch or step of each value, ascending; empty if they are 0, 1, 2, ….
+    """
 
     number: int
     fold: int
     name: str
     values: list[float]
+    steps: list[int] = field(default_factory=list)
+
+    def points(self) -> Iterator[tuple[int, float]]:
+        """The epochs or steps and their values."""
+        return zip(self.steps or range(len(self.values)), self.values, strict=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -258,8 +258,8 @@ def _insert_folds(connection: Connection, ended: Mapping[int, Finish]) -> None:
     curves = [
         this_fold | {"epoch": epoch, "name": name, "value": _number(value)}
         for this_fold, fold in new
-        for name, values in fold.history.items()
-        for epoch, value in enumerate(values)
+        for name, values in fold.curves()
+        for epoch, value in values
     ]
     figures = [
         this_fold | {"name": name, "value": _number(value)}

@@ -43,8 +43,8 @@ class TensorBoard(Tracker):
 
     def record(self, outcome: Outcome, parameters: Parameters) -> None:
         writer = self._make_writer(str(self._folder / f"trial-{outcome.number:05d}"))
-        for name, values in _mean_curves(outcome).items():
-            for epoch, value in enumerate(values):
+        for name, curve in _mean_curves(outcome).items():
+            for epoch, value in curve.items():
                 writer.add_scalar(name, value, epoch)
         figure = outcome.figure_of_merit
         figures = {"figure_of_merit": figure} if figure is not None and is_usable(figure) else {}
@@ -135,8 +135,8 @@ def _errors() -> tuple[type[Exception], ...]:
 
 def _metrics(outcome: Outcome) -> Iterator[tuple[str, float, int]]:
     """Yields name, value and epoch of the curves, then of the figures of merit and the duration (epoch 0)."""
-    for name, values in _mean_curves(outcome).items():
-        for epoch, value in enumerate(values):
+    for name, curve in _mean_curves(outcome).items():
+        for epoch, value in curve.items():
             yield name, value, epoch
     for name in ("figure_of_merit", "uncertainty", "duration_s"):
         if is_usable(getattr(outcome, name)):
@@ -145,10 +145,11 @@ def _metrics(outcome: Outcome) -> Iterator[tuple[str, float, int]]:
         yield f"figure_of_merit/{name}", value, 0  # a curve may have the same name
 
 
-def _mean_curves(outcome: Outcome) -> dict[str, list[float]]:
-    curves = [
-        CurveRecord(outcome.number, fold.fold, name, values)
-        for fold in outcome.folds
-        for name, values in fold.history.items()
-    ]
+def _mean_curves(outcome: Outcome) -> dict[str, series.Curve]:
+    curves = []
+    for fold in outcome.folds:
+        for name, points in fold.curves():
+            known = list(points)
+            values, steps = [value for _, value in known], [step for step, _ in known]
+            curves.append(CurveRecord(outcome.number, fold.fold, name, values, steps))
     return {name: by_trial[outcome.number] for name, by_trial in series.mean_curves(curves).items()}

@@ -153,9 +153,9 @@ class Block:
         part.was_stopped = trial.was_stopped
         is_partial = trial.was_stopped and part.folds  # not comparable with the folds that are complete
         if trial.comm.rank == 0 and not is_partial:
-            history = history or ({"report": trial.reported} if trial.reported else {})
+            reported = {} if history else trial.reported  # a training reports a metric of its history
             duration_s, by_name = time.perf_counter() - started, self.settings.figures_of_merit.by_name(figures)
-            part.folds.append(FoldOutcome(trial.fold, figures[0], duration_s, history, by_name))
+            part.folds.append(FoldOutcome(trial.fold, figures[0], duration_s, history or {}, by_name, reported))
         return not trial.was_stopped
 
 

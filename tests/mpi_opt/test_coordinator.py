@@ -450,6 +450,28 @@ def test_a_pruned_trial_is_stopped_once_all_its_folds_have_reported(direction, s
     assert link.stopped == [(1, 0), (3, 0)]
 
 
+def test_steps_that_are_reported_several_times_are_noted_once():
+    class Reporting(ScriptedLink):
+        def send(self, rank, message):
+            super().send(rank, message)
+            if isinstance(message, Assignment):
+                self.waiting += [(1, Report(message.number, 0, step, 1.0)) for step in (0, 1, 1, 1)]
+
+    class Listing(Progress):
+        def __init__(self) -> None:
+            self.notes: list[str] = []
+
+        def note(self, text: str) -> None:
+            self.notes.append(text)
+
+    progress = Listing()
+    pool = BlockPool(Reporting(squares), BlockMembership.of(BlockLayout(2, 1)))
+    settings = SearchSettings(SearchLimits(3), progress=progress)
+    Coordinator(pool, ListedStrategy(), ListedStore(), 1, settings).run()
+    (note,) = [note for note in progress.notes if "several times" in note]
+    assert note.startswith("trial 0 has reported step 1 several times, and the first value counts")
+
+
 class Deaths(ScriptedLink):
     """Ranks that die when they get certain trials."""
 

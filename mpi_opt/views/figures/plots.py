@@ -39,7 +39,7 @@ from mpi_opt.views.figures.pareto_plot import pareto
 from mpi_opt.views.output_file import written_aside
 from mpi_opt.views.series.axes import Axis, hyperparameter_axis, outside, unit_positions
 from mpi_opt.views.series.curves import N_BEST as N_CURVES
-from mpi_opt.views.series.curves import Curves, curves_of, points_of
+from mpi_opt.views.series.curves import Curves, curves_of
 from mpi_opt.views.series.figures import (
     History,
     axis_of_figures,
@@ -266,11 +266,11 @@ def curves(study: Study, metric: str | None = None) -> Figure:
 
 def _draw_curves(axes: Axes, shown: Curves) -> None:
     """Draws the curve of each trial; the best in front and in colour."""
-    known, best = {number: points_of(values, shown.stride) for number, values in shown.values.items()}, set(shown.best)
+    best = set(shown.best)
     lines = {
-        number: np.column_stack([[x for x, _ in points], within(shown.y, [y for _, y in points])])
-        for number, points in known.items()
-        if points
+        number: np.column_stack([[epoch * shown.stride for epoch in curve], within(shown.y, list(curve.values()))])
+        for number, curve in shown.values.items()
+        if curve
     }
     background = [line for number, line in lines.items() if number not in best]
     axes.add_collection(LineCollection(background, colors=COLOURS["faint"], linewidths=0.6, alpha=0.6))

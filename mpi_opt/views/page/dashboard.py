@@ -6,7 +6,6 @@ The copy is in memory; the store is only read. The page is served on 127.0.0.1 t
 from __future__ import annotations
 
 import getpass
-import math
 import secrets
 import socket
 import sys
@@ -83,8 +82,7 @@ class LiveCopy:
     def _curves(self, numbers: Sequence[int]) -> dict[int, dict[int, float]]:
         """Trial number -> epoch -> value of the main metric, for the trials `numbers`."""
         means = series.mean_curves(self.store.curves(self._study.id, numbers)) if numbers else {}
-        curves = means.get(series.main_metric(self._study, means) or "", {})
-        return {number: {i: v for i, v in enumerate(curve) if math.isfinite(v)} for number, curve in curves.items()}
+        return means.get(series.main_metric(self._study, means) or "", {})
 
     def _copy(self, trial: TrialRecord, curve: dict[int, float]) -> None:
         if trial.number not in self._ids:

@@ -20,7 +20,7 @@ from mpi_opt.views.block_label import block_label
 from mpi_opt.views.figures.importance import MIN_TRIALS, Forest
 from mpi_opt.views.figures.timeline import Timeline
 from mpi_opt.views.series.axes import Axis, hyperparameter_axis, unit_positions, whole_axis
-from mpi_opt.views.series.curves import curves_of
+from mpi_opt.views.series.curves import Curve, curves_of
 from mpi_opt.views.series.figures import (
     axis_of_figures,
     contour_of,
@@ -186,13 +186,18 @@ def _curves(study: Study, curves: Iterable[CurveRecord], index: dict[int, int]) 
     main = series.main_metric(study.record, means)
     found: dict[str, Any] = {}
     for name in sorted(means, key=lambda name: (name != main, name))[:6]:
-        longest = max(map(len, means[name].values()))
-        most = max(200, MAX_CURVE_VALUES // (min(len(means), 6) * min(longest, MAX_EPOCHS)))
+        most_values = max(1, *map(len, means[name].values()))
+        most = max(200, MAX_CURVE_VALUES // (min(len(means), 6) * min(most_values, MAX_EPOCHS)))
         shown = curves_of(study, name, means[name], most=most, max_points=MAX_EPOCHS)
-        lines = [{"trial": index[n], "values": _shortened(values)} for n, values in shown.values.items()]
+        lines = [{"trial": index[n], "values": _dense(curve)} for n, curve in shown.values.items()]
         axes = {"x": _axis(shown.x), "y": _axis(shown.y), "note": shown.note}
         found[name] = {"stride": shown.stride, "lines": lines} | axes
     return found
+
+
+def _dense(curve: Curve) -> list[float | int | None]:
+    """The values of all points of a curve, None where there is none."""
+    return _shortened(map(curve.get, range(1 + max(curve, default=-1))))
 
 
 def _forest(study: Study, forest: Forest) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Computed once. `mpi_opt.views.figures` and `mpi_opt.views.page` only draw them, 
 
 from mpi_opt.study.trial_table import main_figure_name
 from mpi_opt.views.series.axes import curve_range, sensible_range
-from mpi_opt.views.series.curves import curves_to_draw, main_metric, mean_curves
+from mpi_opt.views.series.curves import Curve, curves_to_draw, main_metric, mean_curves
 from mpi_opt.views.series.trials import (
     by_end_time,
     choose_two,
@@ -16,6 +16,7 @@ from mpi_opt.views.series.trials import (
 )
 
 __all__ = [
+    "Curve",
     "by_end_time",
     "choose_two",
     "complete",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mpi_opt.core.thinning import thinned
@@ -16,8 +16,11 @@ from mpi_opt.views.series.trials import complete
 MAX_VALUES, MIN_TRIALS, MAX_TRIALS = 1_000_000, 200, 20_000
 """A figure reads about `MAX_VALUES` values of curves, but at least `MIN_TRIALS` and at most `MAX_TRIALS` trials."""
 
-MeanCurves = dict[str, dict[int, list[float]]]
-"""Metric -> trial number -> one value per epoch."""
+Curve = dict[int, float]
+"""Epoch or step -> value, for those that have a finite value."""
+
+MeanCurves = dict[str, dict[int, Curve]]
+"""Metric -> trial number -> its curve."""
 
 
 N_BEST = 10
@@ -29,7 +32,7 @@ class Curves:
     """The curves of one metric.
 
     Attributes:
-        values: Trial number -> one value for each group of `stride` epochs, NaN where none is known; the best first.
+        values: Trial number -> its curve, the best trial first. Epochs are counted in units of `stride`.
         stride: The number of epochs of a point, which has their last known value.
         best: The numbers of the best trials with a curve, best first; at most `N_BEST`.
         x: The axis of the epochs.
@@ -37,7 +40,7 @@ class Curves:
         note: How many trials and values are not in the figure, and where they are; empty if all are.
     """
 
-    values: dict[int, list[float]]
+    values: dict[int, Curve]
     stride: int
     best: list[int]
     x: Axis
@@ -46,14 +49,14 @@ class Curves:
 
 
 def curves_of(
-    study: Study, metric: str, means: dict[int, list[float]], *, most: int | None = None, max_points: int | None = None
+    study: Study, metric: str, means: dict[int, Curve], *, most: int | None = None, max_points: int | None = None
 ) -> Curves:
     """The curves `means` of a metric, in a form that can be drawn.
 
     Args:
         study: The study.
         metric: The name of the metric.
-        means: Trial number -> one value per epoch.
+        means: Trial number -> its curve.
         most: The largest number of curves; if there are more, the best and some others are kept.
         max_points: The largest number of points per curve.
     """
@@ -61,10 +64,10 @@ def curves_of(
     known = set(ranked)
     ordered = [*ranked, *(number for number in sorted(means) if number not in known)]
     numbers = ordered if most is None else thinned(ordered, most)
-    longest = max(map(len, means.values()))
+    longest = 1 + max(max(curve, default=0) for curve in means.values())
     stride = 1 if max_points is None else math.ceil(longest / max_points)
     values = {number: last_known(means[number], stride) for number in numbers}
-    every = [value for curve in values.values() for value in curve]
+    every = [value for curve in values.values() for value in curve.values()]
     y = linear_axis(metric, curve_range(every) or (0.0, 1.0))
     x = linear_axis("epoch", (0.0, max(1.0, stride * (math.ceil(longest / stride) - 1.0))), whole=True)
     n_trials = sum(trial.state == "complete" for trial in study.trials)
@@ -74,15 +77,9 @@ def curves_of(
     )
 
 
-def last_known(values: Sequence[float], stride: int) -> list[float]:
-    """The last finite value of each group of `stride` epochs; NaN if a group has none."""
-    groups = (values[first : first + stride] for first in range(0, len(values), stride))
-    return [next((value for value in reversed(group) if math.isfinite(value)), math.nan) for group in groups]
-
-
-def points_of(values: Sequence[float], stride: int = 1) -> list[tuple[int, float]]:
-    """(epoch, value) of the epochs that have a value: a line would end at an epoch without one."""
-    return [(epoch * stride, value) for epoch, value in enumerate(values) if math.isfinite(value)]
+def last_known(curve: Curve, stride: int) -> Curve:
+    """The last value of each group of `stride` epochs that has one, by the number of the group."""
+    return curve if stride == 1 else {epoch // stride: value for epoch, value in sorted(curve.items())}
 
 
 def curves_to_draw(study: Study) -> list[CurveRecord]:
@@ -100,10 +97,10 @@ def curves_to_draw(study: Study) -> list[CurveRecord]:
 
 
 def mean_curves(curves: Iterable[CurveRecord]) -> MeanCurves:
-    """The mean over the folds of each metric in each epoch; NaN where no fold has a value."""
-    gathered: dict[str, dict[int, list[list[float]]]] = {}
+    """The mean over the folds of each metric in each epoch in which a fold has a finite value."""
+    gathered: dict[str, dict[int, list[CurveRecord]]] = {}
     for curve in curves:
-        gathered.setdefault(curve.name, {}).setdefault(curve.number, []).append(curve.values)
+        gathered.setdefault(curve.name, {}).setdefault(curve.number, []).append(curve)
     return {name: {number: _mean(folds) for number, folds in by_trial.items()} for name, by_trial in gathered.items()}
 
 
@@ -115,12 +112,16 @@ def main_metric(study: StudyRecord, means: MeanCurves) -> str | None:
     return next((name for name in means if name.startswith("val_")), next(iter(means), None))
 
 
-def _mean(folds: list[list[float]]) -> list[float]:
-    means = []
-    for epoch in range(max(map(len, folds))):
-        values = [fold[epoch] for fold in folds if epoch < len(fold) and math.isfinite(fold[epoch])]
-        total = sum(values)
-        if math.isinf(total):  # the sum overflows, the mean does not
-            total, values = sum(value / len(values) for value in values), [1.0]
-        means.append(total / len(values) if values else math.nan)
-    return means
+def _mean(folds: list[CurveRecord]) -> Curve:
+    by_epoch: dict[int, list[float]] = {}
+    for fold in folds:
+        for epoch, value in fold.points():
+            if math.isfinite(value):
+                by_epoch.setdefault(epoch, []).append(value)
+    return {epoch: _mean_value(values) for epoch, values in sorted(by_epoch.items())}
+
+
+def _mean_value(values: list[float]) -> float:
+    total = sum(values)
+    # the sum of huge values may overflow, the mean does not
+    return total / len(values) if math.isfinite(total) else sum(value / len(values) for value in values)

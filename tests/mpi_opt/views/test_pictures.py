@@ -109,7 +109,7 @@ def test_improvements_are_complete_trials_only_and_follow_the_direction() -> Non
 
 def test_mean_curve_passes_over_missing_values() -> None:
     curves = [CurveRecord(0, 0, "loss", [1.0, math.nan, 0.5]), CurveRecord(0, 1, "loss", [3.0, 2.0])]
-    assert series.mean_curves(curves) == {"loss": {0: [2.0, 2.0, 0.5]}}
+    assert series.mean_curves(curves) == {"loss": {0: {0: 2.0, 1: 2.0, 2: 0.5}}}
 
 
 def test_outliers_do_not_squeeze_an_axis() -> None:

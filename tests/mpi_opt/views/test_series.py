@@ -246,7 +246,7 @@ def test_mean_of_folds_whose_sum_overflows() -> None:
     from mpi_opt.store.records import CurveRecord
 
     curves = [CurveRecord(0, fold, "loss", [1.6e308]) for fold in range(2)]
-    assert series.mean_curves(curves)["loss"][0] == pytest.approx([1.6e308])
+    assert series.mean_curves(curves)["loss"][0] == pytest.approx({0: 1.6e308})
 
 
 @needs("matplotlib")
