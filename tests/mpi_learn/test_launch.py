@@ -116,6 +116,8 @@ def test_hosts_of_a_batch_job_are_counted(tmp_path):
     assert n_hosts({"PBS_NODEFILE": str(tmp_path / "nodes")}) == 2
     assert n_hosts({"PE_HOSTFILE": str(tmp_path / "hosts")}) == 3
     assert n_hosts({"LSB_MCPU_HOSTS": "n1 8 n2 8"}) == 2
+    (tmp_path / "node").write_text("n1\nn1\n\n")
+    assert n_hosts({"PBS_NODEFILE": str(tmp_path / "node")}) == n_hosts({"LSB_MCPU_HOSTS": "n1 8"}) == 1
     assert n_hosts({"PBS_NODEFILE": str(tmp_path / "absent")}) == 1
 
 

@@ -31,6 +31,7 @@ class ListedStrategy(Strategy):
         self.left, self.next, self.told, self.pending = n, 0, [], []
 
     def ask(self, count: int) -> list[Proposal]:
+        assert count > 0, "a strategy is asked for at least one proposal"
         numbers = range(self.next, self.next + min(count, self.left))
         self.next, self.left = numbers.stop, self.left - len(numbers)
         return [Proposal(number, {"x": number}) for number in numbers]

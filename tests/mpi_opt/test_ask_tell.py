@@ -369,7 +369,8 @@ def test_target_of_several_figures_of_merit_is_reached_by_one_trial(program, wri
 def test_study_is_finished_when_its_strategy_has_no_more_trials(program, write):
     write(strategy="grid", more=", options: {points: 1}")
     program("ask", "space.yaml", "-k", "9")
-    assert is_finished(program)[0] == 75
+    assert program("ask", "space.yaml")[1] == []
+    assert is_finished(program)[0] == 75, "the trials that were given out still run"
     program("tell", "space.yaml", stdin=json.dumps([{"number": number, "value": number} for number in range(8)]))
     assert is_finished(program)[0] == 75  # only the strategy knows that there are no more
     assert [program("ask", "space.yaml")[1] for _ in range(2)] == [[], []]

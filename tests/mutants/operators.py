@@ -1,7 +1,8 @@
 """Kinds of wrong changes that fit many places: a comparison swapped, a condition negated, a statement removed …
 
 Each operator is a function of a node of the syntax tree that yields replacements for it. `sites` applies all of them to
-a module. Annotations, docstrings, imports, sentences for users and code for type checkers are left alone.
+a module. Annotations, docstrings, imports, assertions, constants of the module and code for type checkers are left
+alone.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ ONLY_FIRST = {
     "round",
 }
 """Functions whose call may be replaced by its first argument."""
+SYMMETRIC = {"suppress", "min", "max", "map", "isinstance"}
+"""Functions whose two arguments cannot be exchanged, or make no difference."""
 
 
 @dataclass(frozen=True)
@@ -111,17 +114,25 @@ def _visited(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.stmt, str, dict[st
 
 
 def _is_left_alone(node: ast.AST) -> bool:
-    """Imports, docstrings and other texts that stand alone, type variables, and code for type checkers."""
+    """Imports, texts that stand alone, assertions, constants of the module, and code for type checkers."""
     if isinstance(node, ast.Import | ast.ImportFrom | ast.Assert):
         return True
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return True
+    if isinstance(node, ast.keyword) and node.arg == "strict":  # of zip: an assertion
+        return True
     if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
         return True
-    if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("__all__", "T"):
+    if isinstance(node, ast.Assign) and node.col_offset == 0 and _is_constant(node):
         return True
     callee = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
     return callee in ("cast", "TypeVar", "NewType", "Field") or callee.endswith("overload")
+
+
+def _is_constant(statement: ast.Assign) -> bool:
+    """Whether a statement of a module defines constants, which are choices, names of types or ``__all__``."""
+    names = [node.id for target in statement.targets for node in ast.walk(target) if isinstance(node, ast.Name)]
+    return all(name.isupper() or name[:2] == "__" for name in names)
 
 
 def _constants(tree: ast.Module) -> list[str]:
@@ -267,7 +278,8 @@ def call(node: ast.AST) -> Iterator[Change]:
     """Arguments are exchanged; a call is replaced by its argument, or by that of another function."""
     if not isinstance(node, ast.Call):
         return
-    if len(node.args) == 2 and not node.keywords and all(isinstance(one, ast.Name) for one in node.args):
+    is_pair = len(node.args) == 2 and not node.keywords and all(isinstance(one, ast.Name) for one in node.args)
+    if is_pair and ast.unparse(node.func) not in SYMMETRIC:
         swapped = f"{ast.unparse(node.func)}({ast.unparse(node.args[1])}, {ast.unparse(node.args[0])})"
         yield "arguments exchanged", node, swapped
     name = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from mpi_opt.core.space import Categorical, Integer, Real
+from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import STRATEGIES, Strategy, make_strategy, strategy_class
 
@@ -32,6 +32,13 @@ def test_every_name_gives_a_strategy():
         made = make_strategy(name, {"x": Real(0, 1)}, seed=1)
         assert isinstance(made, strategy_class(name))
         assert isinstance(made, Strategy)
+
+
+def test_the_classes_of_strategies_need_no_options():
+    space = Space({"x": Real(0, 1)})
+    for name in STRATEGIES:
+        first, same = (strategy_class(name)(space, **given) for given in ({"seed": 1}, {"seed": 1, "options": {}}))
+        assert [one.parameters for one in first.ask(3)] == [one.parameters for one in same.ask(3)]
 
 
 def test_unknown_name_suggests_the_nearest():
