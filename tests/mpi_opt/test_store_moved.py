@@ -35,17 +35,18 @@ def replace(path: Path) -> None:
     other.replace(path)
 
 
-@pytest.mark.parametrize("break_", [delete, delete_with_log, replace])
-@pytest.mark.parametrize("first", ["the search", "the thread of the lease"])
-def test_results_of_a_store_that_was_deleted_or_replaced_are_in_a_new_file(break_, first, tmp_path, monkeypatch):
-    monkeypatch.setattr(lease, "RETRY_S", 0.02)
-    monkeypatch.setattr(lease, "RENEW_S", 0.02 if first == "the thread of the lease" else 60.0)
+@pytest.mark.parametrize(
+    ("break_", "connects_s"), [(delete, 60.0), (delete_with_log, 60.0), (replace, 60.0), (delete, 0.7)]
+)
+def test_results_of_a_store_that_was_deleted_or_replaced_are_in_a_new_file(break_, connects_s, tmp_path, monkeypatch):
+    """The thread that renews the lease opens its connection after `connects_s`, or at the end."""
+    monkeypatch.setattr(lease, "RETRY_S", connects_s)
     path = tmp_path / "results.db"
 
     def objective(trial) -> float:
         if trial.number == 3 and not list(tmp_path.glob("*rescued*")):
             break_(path)
-            time.sleep(0.2)
+            time.sleep(1.0 if connects_s < 1 else 0.1)
         return trial.parameters["x"]
 
     with pytest.raises(StoreMovedError, match="replaced by another" if break_ is replace else "deleted") as raised:
