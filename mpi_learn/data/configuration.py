@@ -53,6 +53,13 @@ class DataConfiguration(Section):
         lt=1,
         description="The random fraction of the training samples for validation.",
     )
+    validation_seed: int | None = Field(
+        default=None,
+        ge=0,
+        lt=2**31,
+        description="Seed of the random selection by validation_fraction; default: the seed of the training, without "
+        "that of the trial in a search.",
+    )
     features: Transform | Names = Field(
         union_mode="left_to_right",
         description="Arrays (HDF5, NPZ): a dataset, a list of datasets, each an input of the model, or a group, whose "

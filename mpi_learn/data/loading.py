@@ -29,7 +29,8 @@ def load(configuration: DataConfiguration, comm: Communicator, seed: int) -> Dat
 
     Args:
         configuration: Paths are absolute or relative to the current directory.
-        seed: Seed of the random selection by ``validation_fraction``; the same on all ranks.
+        seed: Seed of the random selection by ``validation_fraction`` without a ``validation_seed``; the same on all
+            ranks.
 
     Raises:
         DataError: A file cannot be read or does not match the configuration. The same on every rank.
@@ -48,7 +49,8 @@ def load(configuration: DataConfiguration, comm: Communicator, seed: int) -> Dat
     if validation:
         return Dataset(training, validation[0])
     if configuration.validation_fraction is not None:
-        return Dataset(training, training, *split(len(training), configuration.validation_fraction, seed))
+        chosen = seed if configuration.validation_seed is None else configuration.validation_seed
+        return Dataset(training, training, *split(len(training), configuration.validation_fraction, chosen))
     return Dataset(training, training, None, np.arange(0))
 
 

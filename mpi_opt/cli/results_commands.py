@@ -84,6 +84,7 @@ def best(
 ) -> None:
     """Print the best trial as a training.yaml for `mpi-learn train`; for a function, its hyperparameters."""
     from mpi_opt.store import Store
+    from mpi_opt.study.budgets import shorter_training_note
     from mpi_opt.study.reading import read_record
     from mpi_opt.views.text.best_trial import trial_yaml
 
@@ -91,7 +92,8 @@ def best(
         chosen = read_record(opened, study)
         lineage = find_lineage(opened, chosen, trial)
         is_elsewhere = chosen.configuration.get("directory") != str(Path.cwd())
-        show(trial_yaml(chosen, lineage, is_elsewhere=is_elsewhere).rstrip("\n"))
+        note = "" if trial is not None else shorter_training_note(lineage[-1], opened.best_of_longest(chosen))
+        show(trial_yaml(chosen, lineage, is_elsewhere=is_elsewhere, note=note).rstrip("\n"))
 
 
 def _check_combination(outputs: dict[str, bool], selecting: dict[str, bool]) -> None:
@@ -109,12 +111,15 @@ def _check_combination(outputs: dict[str, bool], selecting: dict[str, bool]) -> 
 
 def _finished_status(store: Store, study: StudyRecord) -> int:
     """Prints whether the study is finished, and its trials in short; returns the exit status, 0 or 75."""
+    from mpi_opt.study.budgets import shorter_training_note
     from mpi_opt.study.reading import is_finished
 
     counts = ", ".join(f"{n} {state}" for state, n in study.counts.items()) or "no trials"
     best, has_ended = study.best, is_finished(store, study)
     shown_best = "" if best is None else f"; best {best.figure_of_merit:.6g} (trial {best.number})"
     show(f"{study.name}: {'finished' if has_ended else 'not finished'}; {counts}{shown_best}")
+    if note := shorter_training_note(best, store.best_of_longest(study)):
+        show(note)
     return FINISHED if has_ended else UNFINISHED
 
 

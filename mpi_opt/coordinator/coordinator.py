@@ -328,7 +328,8 @@ class Coordinator:
         del self.pool.idle[: len(started)]
         for running in started:
             self.unfinished.running[running.number] = running
-            assignment = Assignment(running.proposal, self.settings.study, self.state.reference(running.proposal))
+            reference, study, seed = self.state.reference(running.proposal), self.settings.study, self.settings.seed
+            assignment = Assignment(running.proposal, study, reference, seed)
             self.link.send(self.pool.ranks(running.block)[0], assignment)
             self.progress.started(running.block, running.number)
 

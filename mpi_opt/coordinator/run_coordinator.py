@@ -114,6 +114,7 @@ def _settings(
         new_strategy=study.new_strategy,
         check_lease=lease.check,
         study=study.record.unique_name,
+        seed=study.record.seed,
         discard=plan.objective.discard,
         code=code,
         code_number=code_number,

@@ -27,6 +27,7 @@ class SearchSettings:
             this is an error.
         check_lease: Raises `StudyOwnedError` if another search has taken the study over.
         study: The study's key, as in `Trial.study`.
+        seed: The seed with which the study was created, from which the seeds of its trials follow.
         discard: Removes the checkpoints of trials from which no other trial will resume.
         code: The user's Python files, which all ranks run; None if each rank reads them.
         code_number: The number of the code in the study, see `CodeRecord`.
@@ -40,6 +41,7 @@ class SearchSettings:
     new_strategy: Callable[[], Strategy] | None = None
     check_lease: Callable[[], None] = lambda: None
     study: str = ""
+    seed: int | None = None
     discard: Callable[[str, list[int]], None] = lambda study, numbers: None
     code: SourceCode | None = None
     code_number: int | None = None

@@ -90,11 +90,13 @@ class Assignment:
         proposal: The proposal, as the strategy made it.
         study: The study's key, as in `Trial.study`.
         reference: The trial with which consecutive folds are compared; None to run all folds.
+        seed: The seed with which the study was created; None for the seed of the configuration, which may have changed.
     """
 
     proposal: Proposal
     study: str = ""
     reference: ReferenceTrial | None = None
+    seed: int | None = None
 
     @property
     def number(self) -> int:

@@ -48,6 +48,10 @@ SELECT_TRIALS = select(*TRIAL_COLUMNS, attempts.c.code).outerjoin(
 """Trials, and the code of the latest attempt of each."""
 
 
+UNLIMITED = 1e300
+"""In place of the budget of a trial that has none."""
+
+
 def read_studies(connection: Connection) -> list[StudyRecord]:
     """All studies, in the order in which they were created."""
     return [_study(connection, row) for row in connection.execute(select(studies).order_by(studies.c.id))]
@@ -116,6 +120,20 @@ def read_best(connection: Connection, study_id: int, maximize: bool, count: int 
     return _trials(
         connection, study_id, query.order_by(order, func.coalesce(-trials.c.pareto, 0), trials.c.number).limit(count)
     )
+
+
+def read_best_of_longest(connection: Connection, study_id: int, maximize: bool) -> TrialRecord | None:
+    """The best complete trial among those with the most epochs; None without a complete trial.
+
+    Trials without a budget have all epochs of the configuration, the most.
+    """
+    figure, budget = trials.c.figure_of_merit, trials.c.budget
+    query = select(*TRIAL_COLUMNS).where(
+        trials.c.study_id == study_id, trials.c.state == "complete", figure.is_not(None)
+    )
+    longest = func.coalesce(budget, UNLIMITED).desc()
+    order = figure.desc() if maximize else figure.asc()
+    return next(iter(_trials(connection, study_id, query.order_by(longest, order, trials.c.number).limit(1))), None)
 
 
 def read_front(connection: Connection, study_id: int) -> list[TrialRecord]:
@@ -204,6 +222,8 @@ def read_names(connection: Connection) -> list[str]:
 def _study(connection: Connection, row: Row[Any]) -> StudyRecord:
     counts = select(trials.c.state, func.count()).where(trials.c.study_id == row.id).group_by(trials.c.state)
     n_codes = select(func.count()).select_from(codes).where(codes.c.study_id == row.id)
+    budget = func.coalesce(trials.c.budget, UNLIMITED)
+    least, most = (select(end(budget)).where(trials.c.study_id == row.id) for end in (func.min, func.max))
     best = read_best(connection, row.id, row.direction == "maximize")
     return StudyRecord(
         id=row.id,
@@ -219,6 +239,7 @@ def _study(connection: Connection, row: Row[Any]) -> StudyRecord:
         best=best[0] if best else None,
         figures_of_merit=figures_from_json(row.merits, row.direction, row.selection),
         n_codes=connection.scalar(n_codes) or 0,
+        has_budgets=connection.scalar(least) != connection.scalar(most),
     )
 
 

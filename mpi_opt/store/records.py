@@ -84,6 +84,7 @@ class StudyRecord:
             best first figure.
         figures_of_merit: The figures of merit.
         n_codes: The number of different codes that trials have run with, see `CodeRecord`.
+        has_budgets: Whether trials have been trained for different numbers of epochs, which the strategy has chosen.
     """
 
     id: int
@@ -99,6 +100,7 @@ class StudyRecord:
     best: TrialRecord | None = None
     figures_of_merit: FiguresOfMerit = field(default_factory=FiguresOfMerit)
     n_codes: int = 0
+    has_budgets: bool = False
 
     @property
     def unique_name(self) -> str:

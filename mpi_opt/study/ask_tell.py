@@ -64,9 +64,7 @@ def ask(plan: Plan, count: int, note: Callable[[str], None] = lambda text: None)
         UserError: The study was created with another space, or the store or the strategy cannot be used.
     """
     check_shared(plan.configuration.store)
-    return [
-        _as_json_object(proposal, attempt, plan) for proposal, attempt in retried(lambda: _give_out(plan, count, note))
-    ]
+    return retried(lambda: _give_out(plan, count, note))
 
 
 def tell(url: str, name: str | None, results: Sequence[ExternalResult]) -> tuple[StudyRecord, list[TrialRecord]]:
@@ -91,8 +89,8 @@ def tell(url: str, name: str | None, results: Sequence[ExternalResult]) -> tuple
     return retried(lambda: _study_and_front(url, name))  # a separate retry: results are recorded once
 
 
-def _give_out(plan: Plan, count: int, note: Callable[[str], None]) -> list[tuple[Proposal, int]]:
-    """The next trials, which are recorded as running, with the numbers of their attempts."""
+def _give_out(plan: Plan, count: int, note: Callable[[str], None]) -> list[dict[str, Any]]:
+    """The next trials, which are recorded as running, as JSON objects."""
     limits = plan.limits
     with open_study(plan, awaits_refit=True) as study:
         past = PastTrials.read(study.store, study.record.id, limits.figures_of_merit, plan.configuration.folds.number)
@@ -116,7 +114,7 @@ def _give_out(plan: Plan, count: int, note: Callable[[str], None]) -> list[tuple
                 study.store.event(study.record.id, STUDY_RESUMED, str(past))
         elif not past.unfinished:
             _record_end(study, "there are no more trials")
-    return trials
+        return [_as_json_object(*trial, study.record) for trial in trials]
 
 
 def _report_problems(study: OpenStudy, note: Callable[[str], None]) -> None:
@@ -246,15 +244,14 @@ def _read(
         ) from None
 
 
-def _as_json_object(proposal: Proposal, attempt: int, plan: Plan) -> dict[str, Any]:
+def _as_json_object(proposal: Proposal, attempt: int, study: StudyRecord) -> dict[str, Any]:
     """A proposal as a JSON object."""
-    configuration = plan.configuration
     described = {
         "number": proposal.number,
         "attempt": attempt,
         "parameters": proposal.parameters,
-        "seed": trial_seed(configuration.search.seed, proposal.number),
-        "study": configuration.study,
+        "seed": trial_seed(study.seed, proposal.number),
+        "study": study.name,
         "budget": proposal.budget,
         "resume_from": proposal.resume_from,
     }

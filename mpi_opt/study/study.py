@@ -15,6 +15,7 @@ from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.records import AttemptRecord, CodeRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
 from mpi_opt.study.asked_trial import AskedTrial
+from mpi_opt.study.budgets import epochs
 from mpi_opt.study.reading import is_finished, read_record, sorted_front
 from mpi_opt.study.study_text import as_html, as_text
 
@@ -135,6 +136,17 @@ class Study:
         """
         found = self.pareto() if self.figures_of_merit.are_several else self.ranked(("complete",))
         return next(iter(found), None)
+
+    @property
+    def best_of_longest(self) -> TrialRecord | None:
+        """The best of the complete trials that were trained for the most epochs; None without a complete trial.
+
+        It differs from `best` if a shorter training, for example of a lower rung of `halving`, has a better figure of
+        merit.
+        """
+        complete = self.ranked(("complete",))
+        most = max((epochs(trial) for trial in complete), default=0.0)
+        return next((trial for trial in complete if epochs(trial) == most), None)
 
     @property
     def figures_of_merit(self) -> FiguresOfMerit:

@@ -25,7 +25,12 @@ LAST_COLUMNS = ("started_at", "finished_at", "attempts", "error", NOTE)
 
 def study_columns(study: StudyRecord) -> StudyColumns:
     """The names of the columns of a table of trials, as in the SQL view unless they are among `LAST_COLUMNS`."""
-    return StudyColumns.of(study.space, study.figures_of_merit, (*FIRST_COLUMNS, *LAST_COLUMNS, CODE))
+    return StudyColumns.of(study.space, study.figures_of_merit, (*_first_columns(study), *LAST_COLUMNS, CODE))
+
+
+def _first_columns(study: StudyRecord) -> tuple[str, ...]:
+    """The first columns: with ``budget``, in epochs, if a strategy has trained trials for different numbers of them."""
+    return (*FIRST_COLUMNS, "budget") if study.has_budgets else FIRST_COLUMNS
 
 
 def trial_columns(study: StudyRecord, without: Container[str] = ()) -> list[str]:
@@ -39,14 +44,14 @@ def trial_rows(trials: Iterable[TrialRecord], study: StudyRecord) -> list[dict[s
 
     A study whose trials ran with several codes also has the column ``code``, the number of the code, before the last.
     """
-    columns = study_columns(study)
+    first, columns = _first_columns(study), study_columns(study)
     if study.n_codes < 2:
-        return [_trial_row(trial, columns) for trial in trials]
-    return [_with_code(_trial_row(trial, columns), trial) for trial in trials]
+        return [_trial_row(trial, first, columns) for trial in trials]
+    return [_with_code(_trial_row(trial, first, columns), trial) for trial in trials]
 
 
-def _trial_row(trial: TrialRecord, columns: StudyColumns) -> dict[str, Any]:
-    row: dict[str, Any] = {name: getattr(trial, name) for name in FIRST_COLUMNS}
+def _trial_row(trial: TrialRecord, first: Iterable[str], columns: StudyColumns) -> dict[str, Any]:
+    row: dict[str, Any] = {name: getattr(trial, name) for name in first}
     for figure, (value, uncertainty) in columns.figures.items():
         row[value] = trial.figures_of_merit.get(figure)
         row[uncertainty] = trial.uncertainties.get(figure)

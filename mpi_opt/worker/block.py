@@ -94,7 +94,7 @@ class Block:
             trial = Trial(
                 assignment.proposal,
                 comm=self.fold_comm,
-                study_seed=self.settings.seed,
+                study_seed=self.settings.seed if assignment.seed is None else assignment.seed,
                 fold=fold,
                 folds=self.settings.n_folds,
                 reporter=self.reporter,

@@ -8,31 +8,39 @@ from typing import Any
 
 from mpi_learn.settings.yaml_file import dumped
 from mpi_opt.configuration.placeholders import filled_training
-from mpi_opt.core.trial import TrialRecord
+from mpi_opt.core.folds.fold_splits import number_of_folds
+from mpi_opt.core.trial import TrialRecord, trial_seed
 from mpi_opt.store.records import StudyRecord
 from mpi_opt.study.trial_table import cell, figures_as_text
 from mpi_opt.views.series import main_figure_name
 from mpi_opt.views.text.schedule import schedule_text
 
 
-def trial_yaml(study: StudyRecord, trials: Sequence[TrialRecord], *, is_elsewhere: bool = False) -> str:
+def trial_yaml(
+    study: StudyRecord, trials: Sequence[TrialRecord], *, is_elsewhere: bool = False, note: str = ""
+) -> str:
     """The training of a trial as the text of a ``training.yaml``; for a user's own objective the hyperparameters.
+
+    With the seed of the trial, the training gives the figure of merit of the trial again, on as many ranks.
 
     Args:
         study: The study.
         trials: The trial, after those whose training it continues: a `lineage`.
         is_elsewhere: Whether the text will be in another folder than the ``space.yaml`` of the study: then files that
             it reads have absolute paths. Otherwise paths are unchanged, and a comment names the folder.
+        note: A sentence for a comment.
     """
     trial = trials[-1]
     training, directory = study.configuration.get("training"), study.configuration.get("directory")
     pairs = figures_as_text(trial, study.figures_of_merit, main_figure_name(study))
     figures = ", ".join(" ".join(pair) for pair in pairs)
     lines = [f"# study {study.name}, trial {trial.number}: {figures}"]
+    lines += [f"# {note}"] if note else []
+    lines += _differences(study, trials)
     if changes := schedule_text(trials):
         lines += ["# its hyperparameters changed during the training; the values below are the last ones:"]
         lines += [f"#   {line}" for line in changes.splitlines()]
-    content = trial.parameters if training is None else _training(training, trial, directory)
+    content = trial.parameters if training is None else _training(training, trial, study)
     if training and directory:
         if is_elsewhere:
             content = _with_absolute_paths(content, Path(directory))
@@ -44,10 +52,30 @@ def trial_yaml(study: StudyRecord, trials: Sequence[TrialRecord], *, is_elsewher
     return "\n".join([*(cell(line, None) for line in lines), text])
 
 
-def _training(template: dict[str, Any], trial: TrialRecord, directory: str | None) -> dict[str, Any]:
-    """The section ``training:`` with the hyperparameters of a trial inserted; the keys of the model are first."""
+def _differences(study: StudyRecord, trials: Sequence[TrialRecord]) -> list[str]:
+    """Comments on why the training of a file is another one than that of its trial."""
+    seed, found = trial_seed(study.seed, trials[-1].number), []
+    if "training" not in study.configuration:
+        return [f"# seed of the trial: {seed}"]
+    if (n_folds := number_of_folds(study.configuration)) > 1:
+        found.append(f"# the trial has trained {n_folds} models, one for each fold; this is one training on all samples")
+    if len(trials) > 1:
+        others = ", ".join(str(trial.number) for trial in trials[:-1])
+        found.append(f"# the trial continues trials {others}, with other seeds; this is one training with one seed")
+    return found
+
+
+def _training(template: dict[str, Any], trial: TrialRecord, study: StudyRecord) -> dict[str, Any]:
+    """The section ``training:`` with the hyperparameters and the seed of a trial; the keys of the model are first."""
+    directory = study.configuration.get("directory")
     folder = None if directory is None else Path(directory)
     filled = filled_training(template, trial.parameters, folder, guess=True)
+    data = filled.get("data")
+    if isinstance(data, dict) and data.get("validation_fraction") is not None:  # all trials have the same samples
+        filled["data"] = {"validation_seed": filled.get("seed", 0)} | data
+    if trial.budget is not None:
+        filled["epochs"] = max(1, round(trial.budget))
+    filled["seed"] = trial_seed(study.seed, trial.number)
     return {key: filled[key] for key in ("model", "parameters") if key in filled} | filled
 
 

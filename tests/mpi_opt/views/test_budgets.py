@@ -1,0 +1,95 @@
+"""Trials of one study with different budgets: tables, the best trial, and the texts about it."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import pytest
+
+from mpi_learn.settings.yaml_file import parsed
+from mpi_opt.core.space import Real, Space
+from mpi_opt.core.trial import Outcome, Proposal, trial_seed
+from mpi_opt.store import Store
+from mpi_opt.store.records import Finish, Start
+from mpi_opt.study.study import Study
+from mpi_opt.views.text.search_summary import search_summary
+from tests.in_process import in_process
+
+TRAINING = {"model": "m.py:build", "epochs": 27, "seed": 5, "data": {"train": ["a.h5"], "validation_fraction": 0.2}}
+NOTE = "trial 0 was trained for 3 epochs only; the best trial with 27 epochs is trial 2: 0.3"
+BUDGETS = (3.0, 3.0, 27.0, 27.0)
+VALUES = (0.1, 0.2, 0.3, 0.4)
+
+
+def made(folder: Path, budgets: tuple[float | None, ...] = BUDGETS, maximize: bool = False) -> Study:
+    """Figures of merit become worse with the number of the trial; trial 3 continues trial 1."""
+    url = f"sqlite:///{folder / 's.db'}"
+    configuration = {"training": TRAINING, "directory": str(folder), "search": {"trials": 4}}
+    with Store.open(url) as store:
+        study = store.create_study(
+            "s", strategy="halving", seed=7, configuration=configuration, space=Space({"budget": Real(0, 1)}),
+            direction="maximize" if maximize else "minimize",
+        )  # fmt: skip
+        for number, (budget, value) in enumerate(zip(budgets, VALUES, strict=True)):
+            proposal = Proposal(number, {"budget": 0.5}, budget, 1 if number == 3 else None)
+            store.start(study.id, [Start(proposal, 1, 0, 1, "host")])
+            outcome = Outcome(number, "complete", -value if maximize else value, duration_s=1.0)
+            store.finish(study.id, [Finish(outcome, 1, 0)])
+    return Study.open(url, "s")
+
+
+def printed(folder: Path, *arguments: str) -> str:
+    done = in_process(*arguments, "--store", "s.db", "--study", "s", cwd=folder)
+    assert done.returncode in (0, 75), done.stderr
+    return done.stdout
+
+
+def test_tables_have_the_budgets_if_they_differ(tmp_path):
+    study = made(tmp_path)
+    rows = list(csv.DictReader(printed(tmp_path, "results", "--format", "csv").splitlines()))
+    assert [float(row["budget"]) for row in rows] == [3, 3, 27, 27]
+    assert [row["parameter_budget"] for row in rows] == ["0.5"] * 4
+    assert printed(tmp_path, "results").splitlines()[0].split()[3:5] == ["duration_s", "budget"]
+    assert study.record.has_budgets
+
+
+@pytest.mark.parametrize("budget", [None, 27.0])
+def test_tables_have_no_budgets_if_they_are_the_same(tmp_path, budget):
+    made(tmp_path, (budget,) * 4)
+    (row, *_) = csv.DictReader(printed(tmp_path, "results", "--format", "csv").splitlines())
+    assert row["budget"] == "0.5"  # the hyperparameter
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_a_short_training_is_not_the_best_without_a_word(tmp_path, maximize):
+    study, note = made(tmp_path, maximize=maximize), NOTE.replace("0.3", "-0.3" if maximize else "0.3")
+    assert (study.best.number, study.best_of_longest.number) == (0, 2)
+    assert f"\n{note}\n" in search_summary(study, "s.db", 4)
+    assert f"# {note}\n" in printed(tmp_path, "best")
+    assert note in printed(tmp_path, "results", "--finished")
+
+
+@pytest.mark.parametrize("budgets", [(27.0, 3.0, 27.0, 3.0), (None,) * 4])
+def test_nothing_is_said_if_the_best_training_is_as_long_as_any(tmp_path, budgets):
+    study = made(tmp_path, budgets)
+    texts = search_summary(study, "s.db", 4), printed(tmp_path, "best"), printed(tmp_path, "results", "--finished")
+    assert not any("epochs only" in text for text in texts)
+
+
+def test_a_trial_without_a_budget_has_all_epochs(tmp_path):
+    study = made(tmp_path, (27.0, 27.0, None, 27.0))
+    assert study.best_of_longest.number == 2
+    assert "the best trial with all epochs is trial 2: 0.3" in printed(tmp_path, "best")
+    assert math.isclose(study.best.figure_of_merit, 0.1)
+
+
+def test_the_training_of_a_trial_has_its_seed_its_epochs_and_the_same_validation_samples(tmp_path):
+    made(tmp_path)
+    text = printed(tmp_path, "best")
+    content = parsed(text)
+    assert (content["seed"], content["epochs"]) == (trial_seed(7, 0), 3)
+    assert content["data"]["validation_seed"] == 5
+    assert "other seeds" not in text
+    assert "# the trial continues trials 1, with other seeds" in printed(tmp_path, "best", "--trial", "3")
