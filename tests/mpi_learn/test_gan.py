@@ -298,7 +298,8 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("changes", "kind", "said"), by_framework(WRONG.values()), ids=WRONG)
+@needs("torch")
+@pytest.mark.parametrize(("changes", "kind", "said"), WRONG.values(), ids=WRONG)
 def test_data_that_do_not_fit_are_refused_before_the_first_step(changes, kind, said):
     changes = dict(changes)
     data = digits() if changes.pop("labels", False) else unlabelled()

@@ -25,7 +25,7 @@ from tests.mpi_learn import callbacks_for_tests
 from tests.mpi_learn.configurations_for_tests import TORCH, gan_configuration, unlabelled
 from tests.mpi_learn.conformance.rows import configuration, written
 from tests.mpi_learn.models_for_tests import digits, line
-from tests.optional_packages import is_installed, needs
+from tests.optional_packages import is_installed, needs, with_marks
 
 if is_installed("torch"):
     from tests.mpi_learn.conformance.torch_rows import ROWS
@@ -72,7 +72,7 @@ def assert_trained_alike(wanted, copies, data=None):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", with_marks(TRAINED, {"torchmetrics": "torchmetrics"}))
 def test_every_kind_of_module_is_trained_alike(folder, copies, name):
     assert_trained_alike(configuration(ROWS[name], "torch", folder, 1), copies)
 

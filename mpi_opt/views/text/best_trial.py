@@ -16,9 +16,7 @@ from mpi_opt.views.series import main_figure_name
 from mpi_opt.views.text.schedule import schedule_text
 
 
-def trial_yaml(
-    study: StudyRecord, trials: Sequence[TrialRecord], *, is_elsewhere: bool = False, note: str = ""
-) -> str:
+def trial_yaml(study: StudyRecord, trials: Sequence[TrialRecord], *, is_elsewhere: bool = False, note: str = "") -> str:
     """The training of a trial as the text of a ``training.yaml``; for a user's own objective the hyperparameters.
 
     With the seed of the trial, the training gives the figure of merit of the trial again, on as many ranks.
@@ -55,13 +53,16 @@ def trial_yaml(
 def _differences(study: StudyRecord, trials: Sequence[TrialRecord]) -> list[str]:
     """Comments on why the training of a file is another one than that of its trial."""
     seed, found = trial_seed(study.seed, trials[-1].number), []
-    if "training" not in study.configuration:
+    if study.configuration.get("training") is None:
         return [f"# seed of the trial: {seed}"]
     if (n_folds := number_of_folds(study.configuration)) > 1:
-        found.append(f"# the trial has trained {n_folds} models, one for each fold; this is one training on all samples")
+        found.append(f"# the trial has trained {n_folds} models, one for each fold; this is one on all samples")
     if len(trials) > 1:
         others = ", ".join(str(trial.number) for trial in trials[:-1])
         found.append(f"# the trial continues trials {others}, with other seeds; this is one training with one seed")
+    full = study.configuration["training"].get("epochs")
+    if trials[-1].budget is not None and trials[-1].budget != full:
+        found.append(f"# the trial ended after these epochs; the configuration has epochs: {full}")
     return found
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mpi_learn.settings.yaml_file import parsed
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Real, Space
 from mpi_opt.core.trial import Outcome, Proposal, trial_seed
 from mpi_opt.store import Store
@@ -30,7 +31,7 @@ def made(folder: Path, budgets: tuple[float | None, ...] = BUDGETS, maximize: bo
     with Store.open(url) as store:
         study = store.create_study(
             "s", strategy="halving", seed=7, configuration=configuration, space=Space({"budget": Real(0, 1)}),
-            direction="maximize" if maximize else "minimize",
+            figures_of_merit=FiguresOfMerit(directions=("maximize" if maximize else "minimize",)),
         )  # fmt: skip
         for number, (budget, value) in enumerate(zip(budgets, VALUES, strict=True)):
             proposal = Proposal(number, {"budget": 0.5}, budget, 1 if number == 3 else None)
@@ -92,4 +93,5 @@ def test_the_training_of_a_trial_has_its_seed_its_epochs_and_the_same_validation
     assert (content["seed"], content["epochs"]) == (trial_seed(7, 0), 3)
     assert content["data"]["validation_seed"] == 5
     assert "other seeds" not in text
+    assert "# the trial ended after these epochs; the configuration has epochs: 27\n" in text
     assert "# the trial continues trials 1, with other seeds" in printed(tmp_path, "best", "--trial", "3")
