@@ -38,6 +38,7 @@ def show_plan(configuration: StudyConfiguration, n: int) -> None:
     """Prints the role of each of `n` ranks."""
     from rich.console import Console
 
+    from mpi_opt.strategies import NOT_LEARNING
     from mpi_opt.views.text.rank_picture import picture
     from mpi_opt.views.text.rank_plan import plan_text, recommendation
 
@@ -46,7 +47,8 @@ def show_plan(configuration: StudyConfiguration, n: int) -> None:
     console.print(plan_text(layout, wanted), markup=False)
     if not layout.is_serial:
         console.print(picture(layout, wanted, _training_layout(configuration), console.width), end="\n\n")
-    if note := recommendation(layout, wanted, configuration.folds.stop_early):
+    does_learn = configuration.search.strategy not in NOT_LEARNING
+    if note := recommendation(layout, wanted, configuration.folds.stop_early, learns=does_learn):
         console.print(f"note: {note}", style="yellow", markup=False)
 
 

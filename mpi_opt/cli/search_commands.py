@@ -17,6 +17,7 @@ from mpi_learn.job.stop_request import StopRequest
 from mpi_opt.cli.override_options import Changes, SpaceFile, overriding
 from mpi_opt.cli.plan_command import show_plan
 from mpi_opt.cli.rank_logs import log_to_file, make_log_folder
+from mpi_opt.core.counted import counted
 from mpi_opt.errors import ConfigurationError, UserError, without_passwords
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def check(
     build_strategy(plan, earlier, transfer)
     _print_study(configuration)
     if earlier and transfer is not None:
-        print(f"transfer   {len(earlier)} trials of an earlier study, the best {transfer.best} first")
+        print(f"transfer   {counted(len(earlier), 'trial')} of an earlier study, the best {transfer.best} first")
     for name, dimension in plan.space.items():
         print(f"  {name:<20} {dimension}")
     try:
@@ -174,8 +175,9 @@ def _print_study(configuration: StudyConfiguration) -> None:
     print(f"objective  {configuration.objective}, {shown}")
     search, folds = configuration.search, configuration.folds
     early = ", stopped early if clearly worse" if folds.stop_early else ""
-    shown_folds = "1 fold" if folds.number == 1 else f"{folds.number} folds"
-    print(f"strategy   {search.strategy}, {search.trials} trials, {shown_folds}{early}")
+    print(f"strategy   {search.strategy}, {counted(search.trials, 'trial')}, {counted(folds.number, 'fold')}{early}")
+    if note := configuration.note_on_folds():
+        print(f"note       {note}")
     if folds.number > 1 and configuration.selection != "mean":
         print(f"selection  {configuration.selection} of the folds")
 

@@ -120,6 +120,17 @@ class StudyConfiguration(Section):
         """
         return read_target(self.search.target, self.figures_of_merit())
 
+    def note_on_folds(self) -> str:
+        """Which samples no fold uses, because folds divide the training samples alone; empty if all are used."""
+        data = (self.training or {}).get("data")
+        if self.folds.number == 1 or self.objective != "train" or not isinstance(data, Mapping):
+            return ""
+        key = next((key for key in ("validation_fraction", "validation") if data.get(key)), None)
+        if key is None:
+            return ""
+        which = f"{key}: {data[key]}" if key == "validation_fraction" else key
+        return f"no fold uses the samples of `data.{which}`; without this key, folds divide all samples"
+
     def layout(self, n_ranks: int) -> BlockLayout:
         """The roles of `n_ranks` ranks."""
         return BlockLayout.of(n_ranks, self.blocks.size, self.folds.number, self.search.trials, self.blocks.spares)

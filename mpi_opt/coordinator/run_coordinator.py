@@ -77,6 +77,8 @@ def run_coordinator(
             settings = _settings(plan, study, lease, progress, request, code, number)
             coordinator = Coordinator(pool, study.strategy, study.store, study.record.id, settings)
             if make_observer is not None:
+                if note := plan.configuration.note_on_folds():
+                    progress.note(f"note: {note}")
                 _announce(progress, link, request.job_end_s)
             coordinator.run()
         return Study.read(study.store, study.record.name)

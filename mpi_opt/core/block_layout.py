@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
+from mpi_opt.core.counted import counted
 from mpi_opt.errors import ConfigurationError
 
 TRIALS_PER_BLOCK = 10
@@ -77,7 +78,7 @@ class BlockLayout:
         if self.is_serial:
             return "one process"
         sizes = sorted({len(block) for block in self.blocks})
-        blocks = "1 block" if len(self.blocks) == 1 else f"{len(self.blocks)} blocks"
+        blocks = counted(len(self.blocks), "block")
         return f"{blocks} of {' or '.join(map(str, sizes))} {'rank' if sizes == [1] else 'ranks'}"
 
     @property

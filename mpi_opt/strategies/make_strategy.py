@@ -28,6 +28,9 @@ STRATEGIES = {
 }
 """Name -> module and class."""
 
+NOT_LEARNING = ("random", "sobol", "grid")
+"""Strategies whose proposals do not depend on results."""
+
 REFITTING = ("bayesian", "halving")
 """Strategies with the option `await_refit_up_to`: with more trials pending, proposals do not wait for a refit."""
 

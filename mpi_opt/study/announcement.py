@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mpi_opt.configuration.plan import Plan
+from mpi_opt.core.counted import counted
 from mpi_opt.errors import without_passwords
 from mpi_opt.store import Store
 from mpi_opt.study.past_trials import EXTERNAL_RANKS
@@ -32,18 +33,13 @@ def announcement(plan: Plan, study: Study, n_new: int, differences: list[str]) -
     which = f"study {study.name} in {without_passwords(plan.configuration.store)}"
     n_before, n_wanted = len(study.trials), plan.limits.n_trials
     if n_new == 0 and study.record.n_ended == n_before:
-        text = f"{which} is finished: {_trials(n_before)}, none run"
+        text = f"{which} is finished: {counted(n_before, 'trial')}, none run"
     elif n_before == 0:
-        text = f"{which}: new, {_trials(n_new)} will run; {plan.layout}"
+        text = f"{which}: new, {counted(n_new, 'trial')} will run; {plan.layout}"
     else:
-        text = (
-            f"{which}: {study.record.n_ended} of {_trials(n_wanted)} finished before, {n_new} will run; {plan.layout}"
-        )
+        ended = f"{study.record.n_ended} of {counted(n_wanted, 'trial')} finished before"
+        text = f"{which}: {ended}, {n_new} will run; {plan.layout}"
     if not differences:
         return text
     what = "its trials ran with other code" if n_new == 0 else "it continues with changed code"
     return f"{text}\n{what}: {'; '.join(differences)}"
-
-
-def _trials(count: int) -> str:
-    return f"{count} trial" if count == 1 else f"{count} trials"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
+from mpi_opt.core.counted import counted
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import without_passwords
 from mpi_opt.store.records import StudyRecord
@@ -12,7 +13,6 @@ from mpi_opt.study.trial_table import (
     LAST_COLUMNS,
     NOTE,
     cell,
-    counted,
     figures_as_text,
     html_table,
     main_figure_name,

@@ -88,11 +88,6 @@ def _with_uncertainty(figure: float | None, uncertainty: float | None) -> str:
     return "none" if figure is None else f"{figure:.6g}" + ("" if uncertainty is None else f" ± {uncertainty:.3g}")
 
 
-def counted(n: int, word: str) -> str:
-    """``1 trial``, ``13 trials``, ``1,300 trials``."""
-    return f"{n:,} {word}{'' if n == 1 else 's'}"
-
-
 def cell(value: object, width: int | None = CELL_WIDTH) -> str:
     """A value as one line of at most `width` characters; terminal control characters are replaced by �."""
     if value is None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.core.folds.fold_splits import split
 from mpi_opt.errors import ConfigurationError
 
@@ -73,3 +74,18 @@ def test_a_single_sample_needs_other_validation_samples_and_not_other_folds(n_sa
         split(n_samples, 0, folds, seed=0)
     assert "folds" not in refused.value.cure
     assert "more samples" in refused.value.cure
+
+
+@pytest.mark.parametrize(
+    ("data", "folds", "named"),
+    [
+        ({"train": ["a.h5"], "validation_fraction": 0.2}, 3, "`data.validation_fraction: 0.2`"),
+        ({"train": ["a.h5"], "validation": ["b.h5"]}, {"number": 2, "stop_early": True}, "`data.validation`"),
+        ({"train": ["a.h5"]}, 3, ""),
+        ({"train": ["a.h5"], "validation_fraction": 0.2}, 1, ""),
+    ],
+)
+def test_samples_that_no_fold_uses_are_named(data, folds, named):
+    content = {"folds": folds, "space": {"x": {"type": "real", "low": 0, "high": 1}}, "training": {"data": data}}
+    note = StudyConfiguration.model_validate(content).note_on_folds()
+    assert (named in note and "no fold uses" in note) if named else note == ""

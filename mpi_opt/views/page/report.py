@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from mpi_learn.cli.terminal import duration
 from mpi_learn.settings.yaml_file import dumped
 from mpi_opt.configuration.configuration import EXTERNAL, publishable
+from mpi_opt.core.counted import counted, plural
 from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.space import Categorical
 from mpi_opt.core.trial import State, TrialRecord
@@ -128,9 +129,7 @@ def _tiles(study: Study, timeline: Timeline | None) -> str:
         ]
     if timeline and timeline.utilisation is not None:
         n_blocks = len(timeline.blocks)
-        tiles.append(
-            (f"{timeline.utilisation:.1%}", f"of the time busy, {n_blocks} block{'' if n_blocks == 1 else 's'}")
-        )
+        tiles.append((f"{timeline.utilisation:.1%}", f"of the time busy, {counted(n_blocks, 'block')}"))
     return "".join(f'<div class="tile"><b>{escaped(v)}</b><span>{escaped(text)}</span></div>' for v, text in tiles)
 
 
@@ -200,7 +199,7 @@ def _failures(study: Study, attempts: Sequence[AttemptRecord], events: Sequence[
     reasons = _by_reason(study.trials)
     parts = [_reason(trials) for trials in reasons[:N_REASONS]] or ['<p class="good">No trial failed.</p>']
     if len(reasons) > N_REASONS:
-        parts.append(f"<p>and {len(reasons) - N_REASONS} other reasons: mpi-opt results --state failed</p>")
+        parts.append(f"<p>and {counted(len(reasons) - N_REASONS, 'other reason')}: mpi-opt results --state failed</p>")
     rows = [(event.at, event.kind, event.detail) for event in events]
     rows += [
         (
@@ -230,13 +229,14 @@ def _by_reason(trials: Sequence[TrialRecord]) -> list[list[TrialRecord]]:
 def _reason(trials: Sequence[TrialRecord]) -> str:
     reason = error_line(trials[0].error) or "no reason was recorded"
     numbers = ", ".join(str(trial.number) for trial in trials[:12]) + (", …" if len(trials) > 12 else "")
-    head = f'<span class="count">{len(trials)} ×</span> {escaped(reason)} <span class="which">trials {numbers}</span>'
+    which = f'<span class="which">{plural("trial", len(trials))} {numbers}</span>'
+    head = f'<span class="count">{len(trials)} ×</span> {escaped(reason)} {which}'
     return f"<details><summary>{head}</summary><pre>{escaped(shortened(trials[0].error or ''))}</pre></details>"
 
 
 def _events(rows: Sequence[tuple[str, str, str]]) -> str:
     lines = "\n".join(f"{readable(at)}  {kind:<16} {detail}" for at, kind, detail in rows[-N_EVENTS:])
-    head = f"{len(rows)} events of the search"
+    head = f"{counted(len(rows), 'event')} of the search"
     if len(rows) > N_EVENTS:
         head += f"; the latest {N_EVENTS} are shown"
     return f"<details><summary>{head}</summary><pre>{escaped(lines)}</pre></details>"

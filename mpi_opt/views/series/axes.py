@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from mpi_opt.core.counted import counted
 from mpi_opt.core.space import Categorical, Dimension, Integer, Real, Value
 
 LARGEST = sys.float_info.max / 16
@@ -134,7 +135,7 @@ def outside(axis: Axis, values: Iterable[float], what: str = "trial") -> str:
         beyond = [value for value in known if axis.side(value) == side]
         if beyond:
             n, limit, end = len(beyond), axis.high if side > 0 else axis.low, most(beyond)
-            parts.append(f"{symbol} {n} {what}{'' if n == 1 else 's'} {word} {limit:.4g}, up to {end:.4g}")
+            parts.append(f"{symbol} {counted(n, what)} {word} {limit:.4g}, up to {end:.4g}")
     return "; ".join(parts)
 
 

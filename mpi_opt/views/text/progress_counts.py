@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from mpi_learn.cli.terminal import Trend, duration
 from mpi_opt.configuration.configuration import StudyConfiguration
+from mpi_opt.core.counted import plural
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import FINISHED, Outcome, State
 from mpi_opt.study.study import Study
@@ -124,9 +125,9 @@ class ProgressCounts:
         self.trend.take(self.best)
 
     def __str__(self) -> str:
-        parts = [f"{self.n_ended}/{self.trials} trials"]
+        parts = [f"{self.n_ended}/{self.trials} {plural('trial', self.trials)}"]
         if not self.is_finished:
-            parts.append(f"{len(self.busy)}/{self.n_blocks} {'block' if self.n_blocks == 1 else 'blocks'} busy")
+            parts.append(f"{len(self.busy)}/{self.n_blocks} {plural('block', self.n_blocks)} busy")
         parts += [f"{n} {state}" for state in ("failed", "pruned") if (n := self.ended[state])]
         if self.best is not None:
             parts.append(f"best {self.best:.6g} (trial {self.best_number})")

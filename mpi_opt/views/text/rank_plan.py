@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mpi_opt.core.block_layout import BlockLayout, fold_groups
+from mpi_opt.core.counted import counted, plural
 
 MAX_ROWS = 12
+
+N_ROUNDS = 4
+"""About how many trials a block should run one after the other, so that a strategy can learn from results."""
 
 
 def plan_text(layout: BlockLayout, trials: int) -> str:
@@ -15,27 +19,50 @@ def plan_text(layout: BlockLayout, trials: int) -> str:
         return "1 rank: one process does everything, one trial after the other"
     blocks, folds = layout.blocks, layout.n_folds
     lines = [
-        f"{layout.n_ranks} ranks",
+        counted(layout.n_ranks, "rank"),
         "  rank 0        coordinator",
         f"  {_ranks(range(1, layout.n_ranks - layout.spares)):<13} {layout}: "
-        f"{len(blocks)} {_plural('trial', len(blocks))} at a time, "
+        f"{len(blocks)} {plural('trial', len(blocks))} at a time, "
         f"about {-(-trials // len(blocks))} one after the other",
     ]
     for index, block in enumerate(blocks[:MAX_ROWS]):
         lines.append(f"    block {index:<3}   {_ranks(block):<12} {_block_text(block, folds)}")
     if len(blocks) > MAX_ROWS:
-        lines.append(f"    … and {len(blocks) - MAX_ROWS} more blocks like these")
+        lines.append(f"    … and {counted(len(blocks) - MAX_ROWS, 'more block')} of this kind")
     if layout.spares:
         lines.append(f"  {_ranks(layout.spare_ranks):<13} spare: replace lost ranks")
     return "\n".join(lines) + "\n"
 
 
-def recommendation(layout: BlockLayout, trials: int, stop_early: bool = False) -> str:
+def recommendation(layout: BlockLayout, trials: int, stop_early: bool = False, *, learns: bool = False) -> str:
     """The highest cost of unfavourable numbers of ranks, folds and trials, with a better block size; empty without one.
 
     Only one cost is named, because the better block sizes for several of them differ.
+
+    Args:
+        layout: The blocks of the search.
+        trials: The number of trials.
+        stop_early: Whether folds are stopped early.
+        learns: Whether the strategy learns from results.
     """
-    return _note_on_idle_ranks(layout, trials) or _note_on_folds(layout, stop_early) or _note_on_sizes(layout)
+    return (
+        _note_on_idle_ranks(layout, trials)
+        or (_note_on_learning(layout, trials) if learns else "")
+        or _note_on_folds(layout, stop_early)
+        or _note_on_sizes(layout)
+    )
+
+
+def _note_on_learning(layout: BlockLayout, trials: int) -> str:
+    """If all of several trials start at once, before the strategy has a result."""
+    if not 1 < trials <= len(layout.blocks):
+        return ""
+    n_training = sum(map(len, layout.blocks))
+    size = max(2, min(n_training, round(n_training / max(1, trials // N_ROUNDS))))
+    return (
+        f"all {trials} trials start at once, so that the strategy learns from none of them; "
+        f"--block-size {size} runs about {-(-trials // (n_training // size))} one after the other"
+    )
 
 
 def _note_on_sizes(layout: BlockLayout) -> str:
@@ -74,7 +101,7 @@ def _note_on_idle_ranks(layout: BlockLayout, trials: int) -> str:
     if not n_idle:
         return ""
     n = sum(len(block) for block in layout.blocks)
-    there_are = "there is only 1 trial" if trials == 1 else f"there are only {trials} trials"
+    there_are = f"there {'is' if trials == 1 else 'are'} only {counted(trials, 'trial')}"
     return (
         f"{n_idle} of {layout.n_ranks - 1} ranks would be idle, because {there_are}; "
         f"--block-size auto, or {-(-n // trials)}, uses them"
@@ -111,7 +138,3 @@ def _block_text(block: range, folds: int) -> str:
 
 def _ranks(ranks: range) -> str:
     return f"rank {ranks.start}" if len(ranks) == 1 else f"ranks {ranks.start}–{ranks.stop - 1}"
-
-
-def _plural(word: str, n: int) -> str:
-    return word if n == 1 else f"{word}s"

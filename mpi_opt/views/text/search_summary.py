@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
+from mpi_opt.core.counted import counted
 from mpi_opt.errors import without_passwords
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.study_view import StudyColumns, quoted
@@ -33,10 +34,11 @@ def search_summary(study: Study, store: str, n_expected: int) -> str:
             if is_left_to_others
             else "to resume, run the same command again"
         )
-        lines.append(f"{n_ended} of {n_expected} trials have ended; {rest}")
+        have = "has" if n_expected == 1 else "have"
+        lines.append(f"{n_ended} of {counted(n_expected, 'trial')} {have} ended; {rest}")
     n_failed = study.record.counts.get("failed", 0)
     if n_failed:
-        lines.append(f"{n_failed} of {study.record.n_ended} trials failed")
+        lines.append(f"{n_failed} of {counted(study.record.n_ended, 'trial')} failed")
     if not is_in_memory(parsed(store)):
         store = without_passwords(store)
         if n_failed:

@@ -100,6 +100,31 @@ def test_at_most_one_note_recommends_a_block_size(n, size, folds, trials, note):
     assert recommendation(BlockLayout(n, size, folds), trials) == note
 
 
+def test_note_says_that_a_strategy_would_learn_from_nothing():
+    """With -n 9, eight blocks start all eight trials before one of them has ended."""
+    note = recommendation(BlockLayout(9, 1), 8, learns=True)
+    assert note.startswith("all 8 trials start at once, so that the strategy learns from none of them; --block-size 4")
+    assert not recommendation(BlockLayout(9, 1), 8)  # random points need no results
+    assert not recommendation(BlockLayout(9, 1), 9, learns=True)
+    assert not recommendation(BlockLayout(9, 4), 8, learns=True)
+    for n, trials in itertools.product(range(3, 40), range(2, 12)):
+        note = recommendation(BlockLayout(n, 1), trials, learns=True)
+        if "learns from none" in note:
+            size, in_turn = map(int, re.search(r"--block-size (\d+) runs about (\d+) one", note).groups())
+            n_blocks = len(BlockLayout(n, size).blocks)
+            assert in_turn == -(-trials // n_blocks) > 1, (n, trials, note)
+
+
+@pytest.mark.parametrize(("strategy", "has_note"), [("bayesian", True), ("random", False)])
+def test_plan_names_what_a_strategy_cannot_learn(tmp_path, capsys, strategy, has_note):
+    space = tmp_path / "space.yaml"
+    search = f"search: {{strategy: {strategy}, trials: 8}}"
+    space.write_text(f"objective: a.py:f\nspace: {{x: {{type: real, low: 0, high: 1}}}}\n{search}\n")
+    (tmp_path / "a.py").write_text("def f(trial): return 0.0\n")
+    assert run(["plan", str(space), "-n", "9"]) == 0
+    assert ("all 8 trials start at once" in capsys.readouterr().out) == has_note
+
+
 def test_folds_that_must_run_in_turn_to_be_stopped_early_are_no_reason_for_a_note():
     assert recommendation(BlockLayout(5, 1, 3), 100)
     assert not recommendation(BlockLayout(5, 1, 3), 100, stop_early=True)

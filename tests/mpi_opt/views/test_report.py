@@ -255,3 +255,13 @@ def test_numbers_are_short(value: float | None, text: float | None) -> None:
 def test_data_cannot_end_its_element() -> None:
     assert "<" not in as_script({"a": "</script><!--"})
     assert json.loads(as_script({"a": "</script><!--\u2028"})) == {"a": "</script><!--\u2028"}
+
+
+def test_one_trial_and_one_event_are_not_several(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "a.db")) as store:
+        study = store.create_study("a", strategy="random", seed=1, configuration={}, space=Space({"x": Real(0, 1)}))
+        store.start(study.id, [Start(Proposal(13, {"x": 0.5}), 1, 0, "1", "node1")])
+        store.finish(study.id, [Finish(Outcome(13, "failed", None, None, 1.0, error="no data"), 1, 0)])
+        store.event(study.id, "study_finished", "")
+        page = report(Study.read(store, "a"))
+    assert ">trial 13<" in page and "1 event of the search<" in page and "1 block<" in page

@@ -196,7 +196,7 @@ def test_ticks_are_on_the_axis_in_order_and_differ(one: float, other: float, who
     low, high = min(one, other), max(one, other)
     ticks = nice_ticks(low, high, whole=whole)
     places, texts = [place for place, _ in ticks], [text for _, text in ticks]
-    margin = 1e-8 * (high - low) + 1e-10 * max(abs(low), abs(high)) + 1e-8 * whole
+    margin = 1e-8 * (high - low) + 1e-10 * max(abs(low), abs(high)) + 1e-8 * whole + 1e-300
     assert all(low - margin <= place <= high + margin for place in places)
     assert places == sorted(places) and len(set(texts)) == len(texts) <= 16
     for place, text in ticks:
