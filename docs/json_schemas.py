@@ -67,8 +67,10 @@ def dimension_schema(kind: str) -> dict[str, Any]:
         "step": {"type": number, "exclusiveMinimum": 0, **({"default": 1} if kind == "integer" else {})},
         "categories": {"type": "array", "minItems": 1},
         "when": {"type": "object"},
+        "default": {"type": number} if number else {},
     }
-    meanings = _documented(cls) | ({"when": _documented(DIMENSIONS["real"])["when"]})
+    of_all = _documented(DIMENSIONS["real"])
+    meanings = _documented(cls) | {name: of_all[name] for name in ("when", "default")}
     names = [field.name for field in fields(cls)]
     properties = {"type": {"const": kind, "description": "What kind of hyperparameter it is."}}
     properties |= {name: types[name] | {"description": meanings.get(name, "")} for name in names}

@@ -70,6 +70,7 @@ def search(
     wait: bool = False,
     progress: bool | None = None,
     resume: bool = False,
+    extend: bool = False,
 ) -> Study:
     """Searches for the hyperparameters with the best figure of merit; continues the study if the store has it.
 
@@ -108,6 +109,8 @@ def search(
             standard error. None is the same, but with a line per 30 seconds. False shows nothing.
         resume: Whether to continue a study that was made with another objective. An objective whose file was edited
             since is the same; the changes are printed and recorded as the event ``code_changed``.
+        extend: Whether to continue a study whose space is extended: wider ranges, more categories, and new
+            hyperparameters whose ``default`` is their value in the trials so far.
 
     Returns:
         The study after the search, the same on every rank. It is not finished after a request to stop, or at a time
@@ -145,6 +148,7 @@ def search(
             "target": target,
             "time_limit": time_limit,
             "transfer": transfer,
+            "extend": extend,
         },
         "blocks": {"size": block_size, "spares": spares},
         "folds": folds,

@@ -77,7 +77,7 @@ class StudyConfiguration(Section):
         "program runs with `mpi-opt ask` and `mpi-opt tell`.",
     )
     space: dict[str, dict[str, Any]] = Field(
-        description="Hyperparameter: {type, low, high, prior, step, categories, when}."
+        description="Hyperparameter: {type, low, high, prior, step, categories, when, default}."
     )
     search: SearchSection = Field(default_factory=SearchSection, description="The search.")
     blocks: BlocksSection = Field(default_factory=BlocksSection, description="How the ranks are divided.")
@@ -220,7 +220,7 @@ def _dimension(name: str, entry: Mapping[str, Any]) -> Dimension:
     except SpaceError as error:
         raise SpaceError(error.problem, where=".".join(filter(None, (where, error.where))), cure=error.cure) from None
     except TypeError:
-        missing = [key for key in known if key not in keys and key not in ("prior", "step", "when")]
+        missing = [key for key in known if key not in keys and key not in ("prior", "step", "when", "default")]
         cure = f"add {', '.join(f'{key}: …' for key in missing)}"
         raise SpaceError(f"{', '.join(missing)} missing", where=where, cure=cure) from None
 

@@ -70,6 +70,11 @@ class SearchSection(Section):
         "means any value. Running trials end at their next `trial.should_stop()`; others run to their end.",
     )
 
+    extend: bool = Field(
+        False,
+        description="Continue a study whose space is extended: wider ranges, more categories, and new hyperparameters "
+        "whose `default` is their value in the trials so far.",
+    )
     transfer: Annotated[
         TransferSection | None,
         BeforeValidator(_transfer_section, json_schema_input_type=str | TransferSection | None),

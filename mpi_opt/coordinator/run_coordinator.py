@@ -72,6 +72,7 @@ def run_coordinator(
         if lease is None:
             progress.note(f"the search ends before its first trial: {request.reason}")
         else:
+            study.extend()
             request.job_end_s = job_end_s()
             number = _use_code(plan, study, progress, code)
             settings = _settings(plan, study, lease, progress, request, code, number)

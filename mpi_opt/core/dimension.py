@@ -28,6 +28,7 @@ class Dimension(ABC):
     """The ``type`` in a ``space.yaml``."""
 
     when: Mapping[str, Any] | None
+    default: Value
 
     def __repr__(self) -> str:
         """The call that creates the dimension, without default values."""
@@ -65,6 +66,17 @@ class Dimension(ABC):
         """Converts a value of the dimension to the form that `decode` returns: 1 to 1.0 for a real hyperparameter."""
         return value
 
+    def _check_default(self) -> None:
+        """Verifies that the default is a value of the dimension, and converts it to the form that `decode` returns."""
+        if self.default is None:
+            return
+        default = python_value(self.default)
+        if default not in self:
+            raise SpaceError(
+                f"the default {default!r} is not one of its values", where="default", cure="write one, or remove it"
+            )
+        object.__setattr__(self, "default", self.exact(default))
+
     def sample(self, rng: np.random.Generator) -> Value:
         """Draws a value from the prior."""
         return self.decode(rng.random())
@@ -81,6 +93,7 @@ class Real(Dimension):
         step: If given, the values are `low`, `low` + `step`, …
         when: The condition under which the hyperparameter exists, e.g. ``{"optimizer": "sgd"}``; a list of values
             means any of them.
+        default: The value in the trials of a study that did not have the hyperparameter yet (``search.extend``).
     """
 
     kind: ClassVar[str] = "real"
@@ -90,12 +103,14 @@ class Real(Dimension):
     prior: str = "uniform"
     step: float | None = None
     when: Mapping[str, Any] | None = None
+    default: Value = None
 
     def __post_init__(self) -> None:
         _use_python_numbers(self)
         _check_interval(self.low, self.high, self.prior, self.step)
         object.__setattr__(self, "low", float(self.low))
         object.__setattr__(self, "high", float(self.high))
+        self._check_default()
 
     @property
     def size(self) -> float:
@@ -139,6 +154,7 @@ class Integer(Dimension):
         prior: ``"uniform"`` or ``"log-uniform"``.
         step: The values are `low`, `low` + `step`, …
         when: As in `Real`.
+        default: As in `Real`.
     """
 
     kind: ClassVar[str] = "integer"
@@ -148,6 +164,7 @@ class Integer(Dimension):
     prior: str = "uniform"
     step: int = 1
     when: Mapping[str, Any] | None = None
+    default: Value = None
 
     def __post_init__(self) -> None:
         _use_python_numbers(self)
@@ -162,6 +179,7 @@ class Integer(Dimension):
                 )
             object.__setattr__(self, name, int(value))
         _check_interval(self.low, self.high, self.prior, self.step)
+        self._check_default()
 
     @property
     def size(self) -> float:
@@ -196,12 +214,14 @@ class Categorical(Dimension):
     Args:
         categories: Different strings, numbers, booleans or None.
         when: As in `Real`.
+        default: As in `Real`.
     """
 
     kind: ClassVar[str] = "categorical"
 
     categories: tuple[Value, ...]
     when: Mapping[str, Any] | None = None
+    default: Value = None
 
     def __post_init__(self) -> None:
         if isinstance(self.categories, str) or not isinstance(self.categories, list | tuple):
@@ -228,6 +248,7 @@ class Categorical(Dimension):
             raise SpaceError(
                 f"duplicate category in {list(self.categories)}", where="categories", cure="name each once"
             )
+        self._check_default()
 
     @property
     def size(self) -> float:

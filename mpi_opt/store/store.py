@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
@@ -14,7 +14,7 @@ from sqlalchemy import URL, Connection
 
 from mpi_learn.settings.suggestions import suggestion
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.space import Space
+from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store import connecting, reading, writing
@@ -200,6 +200,13 @@ class Store:
         with self._database.writing() as connection:
             if not writing.note(connection, study_id, number, text):
                 raise StoreError(f"there is no trial {number}", where=self.url, cure="mpi-opt results")
+
+    def extend(
+        self, study: StudyRecord, space: Space, configuration: dict[str, Any], parameters: Mapping[int, Parameters]
+    ) -> None:
+        """Replaces the space of a study and its view, the configuration, and the hyperparameters of some trials."""
+        with self._database.writing() as connection:
+            writing.extend(connection, study, space, configuration, parameters)
 
     def add_code(self, study_id: int, code: CodeRecord) -> None:
         """Inserts a code, whose number is not in the study yet.

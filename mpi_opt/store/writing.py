@@ -29,12 +29,12 @@ from sqlalchemy import (
 )
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.space import Space
+from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import TRIALS_PER_STUDY, UNFINISHED, Outcome
 from mpi_opt.errors import shortened, without_passwords
 from mpi_opt.store import pareto_flags, schema, study_view
 from mpi_opt.store.errors import conflict
-from mpi_opt.store.records import CodeRecord, EarlierTrial, Finish, GivenBack, GivenUp, Start, now
+from mpi_opt.store.records import CodeRecord, EarlierTrial, Finish, GivenBack, GivenUp, Start, StudyRecord, now
 from mpi_opt.store.schema import (
     attempts,
     codes,
@@ -62,7 +62,7 @@ RESTART_TRIAL = update(trials).where(trials.c.id == KEY, trials.c.attempts == AT
 END_TRIAL = update(trials).where(trials.c.id == KEY, trials.c.attempts == ATTEMPT, IS_UNFINISHED)
 REQUEUE_TRIAL = update(trials).where(trials.c.id == KEY, IS_UNFINISHED)
 GIVE_BACK_TRIAL = REQUEUE_TRIAL.where(trials.c.attempts == ATTEMPT)
-PLACE_ON_FRONT = update(trials).where(trials.c.id == KEY)
+CHANGE_TRIAL = update(trials).where(trials.c.id == KEY)
 SET_NOTE = update(trials).where(trials.c.id == KEY)
 END_ATTEMPT = update(attempts).where(attempts.c.trial_id == KEY, attempts.c.attempt == ATTEMPT)
 GIVE_UP_ATTEMPT = update(attempts).where(attempts.c.trial_id == KEY, attempts.c.finished_at.is_(None))
@@ -143,7 +143,7 @@ def finish(connection: Connection, study_id: int, finished: Sequence[Finish], fi
         outcomes = {key: record.outcome for key, record in ended.items()}
         on_front = pareto_flags.changes(connection, study_id, outcomes, figures)
         _run(connection, INSERT_FIGURE, _figure_rows(outcomes))
-        _run(connection, PLACE_ON_FRONT, [{"key": key, "pareto": pareto} for key, pareto in on_front.items()])
+        _run(connection, CHANGE_TRIAL, [{"key": key, "pareto": pareto} for key, pareto in on_front.items()])
 
 
 def requeue(connection: Connection, study_id: int, reasons: Mapping[int, str], outcome: GivenUp = "lost") -> None:
@@ -172,6 +172,27 @@ def _give_up_attempts(connection: Connection, reasons: Mapping[int, str], outcom
     at = now()
     rows = [{"key": key, "finished_at": at, "outcome": outcome, "error": clean(why)} for key, why in reasons.items()]
     _run(connection, GIVE_UP_ATTEMPT, rows)
+
+
+def extend(
+    connection: Connection,
+    study: StudyRecord,
+    space: Space,
+    configuration: dict[str, Any],
+    parameters: Mapping[int, Parameters],
+) -> None:
+    """Replaces the space of a study and its view, the configuration, and the hyperparameters of some trials."""
+    row = {"space": schema.space_to_json(space), "configuration": json.dumps(configuration, default=str)}
+    connection.execute(update(studies).where(studies.c.id == study.id).values(row))
+    quoted = connection.dialect.identifier_preparer.quote_identifier(study.view)
+    connection.exec_driver_sql(f"DROP VIEW {quoted}")
+    view = study_view.create_view(study.view, study.id, space, study.figures_of_merit, connection.dialect)
+    connection.exec_driver_sql(view)
+    rows = [
+        {"key": trial_id(study.id, number), "parameters": json.dumps(values, ensure_ascii=False)}
+        for number, values in parameters.items()
+    ]
+    _run(connection, CHANGE_TRIAL, rows)
 
 
 def add_code(connection: Connection, study_id: int, code: CodeRecord) -> None:

@@ -93,6 +93,7 @@ def _give_out(plan: Plan, count: int, note: Callable[[str], None]) -> list[dict[
     """The next trials, which are recorded as running, as JSON objects."""
     limits = plan.limits
     with open_study(plan, awaits_refit=True) as study:
+        _extend(study)
         past = PastTrials.read(study.store, study.record.id, limits.figures_of_merit, plan.configuration.folds.number)
         if any(limits.reaches_target(record) for record in past.ended):
             _record_end(study, "the target is reached")
@@ -125,6 +126,21 @@ def _report_problems(study: OpenStudy, note: Callable[[str], None]) -> None:
             if problem not in known:
                 study.store.event(study.record.id, STRATEGY_FAILED, problem)
                 note(f"strategy failed: {problem.partition(chr(10))[0]}")
+
+
+def _extend(study: OpenStudy) -> None:
+    """Writes an extended space.
+
+    Raises:
+        StudyOwnedError: A search runs the study, with the space that it had at its start.
+    """
+    if study.extension is not None and (owner := study.store.leases.read(study.record.id)) is not None:
+        raise StudyOwnedError(
+            f"{owner_as_text(owner)} runs the study with its present space",
+            where="search.extend",
+            cure="wait until that search has ended",
+        )
+    study.extend()
 
 
 def _use_code(plan: Plan, study: OpenStudy) -> int:

@@ -20,6 +20,9 @@ STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED = "study_finished", "study_resumed
 SEARCH_FINISHED = "search_finished"
 """Event of a search that leaves only trials of a workload system. The study is finished when these have ended."""
 
+SPACE_EXTENDED = "space_extended"
+"""Event: a study continues with a larger space (``search.extend``)."""
+
 CODE_CHANGED = "code_changed"
 """Event: a study continues with other code than before, or a file was edited during a search."""
 
