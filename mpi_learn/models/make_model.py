@@ -88,10 +88,20 @@ def _wrap(built: Any, framework: str, settings: ModelSettings, example: Example)
 
         as_model, as_network = KerasModel, KerasNetwork
     else:
+        from mpi_learn.models.torch_.torch_lightning import LightningModel, has_own_steps
         from mpi_learn.models.torch_.torch_model import TorchModel
         from mpi_learn.models.torch_.torch_network import TorchNetwork
 
         as_model, as_network = TorchModel, TorchNetwork
+        networks = [built] if settings.gan is None else list(built.values())
+        if any(list(map(has_own_steps, networks))):
+            if settings.gan is not None:
+                raise ModelError(
+                    "with `gan:`, the steps of a LightningModule are not called",
+                    where=settings.model,
+                    cure="derive both models from torch.nn.Module",
+                )
+            as_model = LightningModel
     if settings.gan is None:
         return as_model(built, settings, example)
     return GanModel({name: as_network(network, settings) for name, network in built.items()}, settings, example)

@@ -19,7 +19,8 @@ from mpi_learn.models.torch_.torch_errors import cure_of, not_taken
 from mpi_learn.models.torch_.torch_inputs import arguments_of, described, flat_outputs
 from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
 from mpi_learn.models.torch_.torch_network import TorchNetwork, least_samples, trainable_parameters
-from mpi_learn.models.torch_.torch_tensors import fetch, on_device, split, tensors
+from mpi_learn.models.torch_.torch_step import StepVector
+from mpi_learn.models.torch_.torch_tensors import tensors
 from mpi_learn.models.torch_.torch_total_loss import make_total_loss, metrics_of_single_outputs
 from mpi_learn.settings.component import component
 
@@ -62,29 +63,18 @@ class TorchModel(Model):
             self._check(example, tried)
             self.least_samples = least_samples(module, partial(self._call, example.part(0, 1).x))
             if settings.n_workers > 1 or self.uses_gpu:
-                self._check_parameters(before)
-        self._step = aligned_empty(self.layout.size + self.n_sums)
-        self._counts = self.layout.views(self._step)[-1]
-        self._gradient = self._step[: self.network.layout.size]
-        self._on_device = on_device(self._gradient)
-        self._gradients = split(self._on_device, self.network.layout)
+                self.network.check_unchanged(before)
+        self._step = StepVector(self.network, self.layout, self.n_sums)
 
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
         if len(x[0]) == 0:
-            self._step[:] = 0
-            return self._step
-        self.network.refresh()
-        for parameter in self.network.parameters:
-            parameter.grad = None  # an optimizer of PyTorch or a callback may have left one
-        if not self.module.training:
-            self.module.train()
+            return self._step.empty()
+        self._step.prepare()
         outputs, labels = self._call(x), tensors(y)
         loss, weight = self._loss(outputs, labels, tensors(weights), len(x[0]))
         if weight > 0:
             loss.backward()  # type: ignore[no-untyped-call]
-        self._take_gradients(weight)
-        self._step[self.layout.size :] = self._sums(outputs, labels, weight, loss.item(), len(x[0]))
-        return self._step
+        return self._step.filled(weight, self._sums(outputs, labels, weight, loss.item(), len(x[0])))
 
     def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
         self.network.current()
@@ -120,23 +110,7 @@ class TorchModel(Model):
 
     def close(self) -> None:
         self.network.close()
-        self._gradients, self._on_device = [], torch.empty(0)
-
-    def _take_gradients(self, weight: float) -> None:
-        """Copies the gradients times `weight` into the step vector, and records which parameters have one.
-
-        The gradients are multiplied here and not the loss, so that hooks of the user, which may clip gradients, receive
-        the gradient of the mean loss. They are copied because a gradient that is None shows that the batch does not use
-        the parameter; if they were views of the step vector, this would not be known.
-        """
-        for index, (parameter, place) in enumerate(zip(self.network.parameters, self._gradients, strict=True)):
-            gradient, parameter.grad = parameter.grad, None
-            self._counts[index] = gradient is not None
-            if gradient is None:
-                place.zero_()
-            else:
-                torch.mul(gradient.to_dense() if gradient.is_sparse else gradient, weight, out=place)
-        fetch(self._on_device, self._gradient)
+        self._step.close()
 
     def _call(self, x: Arrays) -> Any:
         """The outputs of the module."""
@@ -240,19 +214,6 @@ class TorchModel(Model):
                 where="model",
                 cure="call it with a few samples in your function, before you return it",
             )
-
-    def _check_parameters(self, before: dict[str, torch.Tensor]) -> None:
-        """Raises ModelError if a trained parameter differs from its value `before` the module was called.
-
-        On a GPU, the change would be lost with the next weights from the host.
-        """
-        for name, parameter in self.module.named_parameters():
-            if parameter.requires_grad and not torch.equal(parameter, before[name]):
-                raise ModelError(
-                    f"the parameter {name} changes when the module is called; this needs one rank, and no GPU",
-                    where="model",
-                    cure="train on one rank without a GPU, or let only the optimizer change parameters (no max_norm)",
-                )
 
     def _loss_buffers(self) -> list[torch.Tensor]:
         return [buffer for loss in self._loss.of_outputs.losses if loss is not None for buffer in loss.buffers()]

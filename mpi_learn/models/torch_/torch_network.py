@@ -78,11 +78,17 @@ class TorchNetwork:
 
     def __call__(self, *x: Any, **by_name: Any) -> Any:
         """The outputs of the module; in mixed precision, real numbers are returned as float32."""
+        with self.computing():
+            outputs = self.module(*x, **by_name)
+        return in_float32(outputs) if self._is_mixed else outputs
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """In the block, the module computes in the configured precision, and stores only the configured activations."""
         has_backward_pass = torch.is_grad_enabled() and self.module.training
         precision = torch.autocast(device().type, torch.bfloat16) if self._is_mixed else nullcontext()
         with precision, recomputed(self._blocks if has_backward_pass else ()):
-            outputs = self.module(*x, **by_name)
-        return in_float32(outputs) if self._is_mixed else outputs
+            yield
 
     @property
     def uses_gpu(self) -> bool:
@@ -185,6 +191,19 @@ class TorchNetwork:
             ArrayKind(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), tensor.requires_grad)
             for name, tensor in (*trained, *others)
         ]
+
+    def check_unchanged(self, before: dict[str, torch.Tensor]) -> None:
+        """Raises ModelError if a trained parameter differs from its value `before` the module was called.
+
+        On a GPU, the change would be lost with the next weights from the host.
+        """
+        for name, parameter in self.module.named_parameters():
+            if parameter.requires_grad and not torch.equal(parameter, before[name]):
+                raise ModelError(
+                    f"the parameter {name} changes when the module is called; this needs one rank, and no GPU",
+                    where="model",
+                    cure="train on one rank without a GPU, or let only the optimizer change parameters (no max_norm)",
+                )
 
     def floats(self) -> np.ndarray:
         return joined((tensor.float().cpu() for tensor in self._state(is_real=True)), np.float32)

@@ -1,0 +1,62 @@
+"""The step vector of a PyTorch module: its gradient and sums of a batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from mpi_learn.flat_layout import FlatLayout, aligned_empty
+from mpi_learn.models.torch_.torch_network import TorchNetwork
+from mpi_learn.models.torch_.torch_tensors import fetch, on_device, split
+
+
+class StepVector:
+    """Collects the gradients of a network after a backward pass.
+
+    Args:
+        layout: The layout of the network, with counts.
+        n_sums: The number of sums behind the gradient.
+    """
+
+    def __init__(self, network: TorchNetwork, layout: FlatLayout, n_sums: int) -> None:
+        self._network, self._size = network, layout.size
+        self._values = aligned_empty(layout.size + n_sums)
+        self._counts = layout.views(self._values)[-1]
+        self._gradient = self._values[: network.layout.size]
+        self._on_device = on_device(self._gradient)
+        self._gradients = split(self._on_device, network.layout)
+
+    def empty(self) -> np.ndarray:
+        """The step vector of a batch without samples."""
+        self._values[:] = 0
+        return self._values
+
+    def prepare(self) -> None:
+        """Prepares the module for a forward and a backward pass in training mode."""
+        self._network.refresh()
+        for parameter in self._network.parameters:
+            parameter.grad = None  # an optimizer of PyTorch or a callback may have left one
+        if not self._network.module.training:
+            self._network.module.train()
+
+    def filled(self, weight: float, sums: np.ndarray) -> np.ndarray:
+        """The step vector after a backward pass: the gradients times `weight`, which parameters have one, and the sums.
+
+        The gradients are multiplied here and not the loss, so that hooks of the user, which may clip gradients, receive
+        the gradient of the mean loss. They are copied because a gradient that is None shows that the batch does not use
+        the parameter; if they were views of the step vector, this would not be known.
+        """
+        for index, (parameter, place) in enumerate(zip(self._network.parameters, self._gradients, strict=True)):
+            gradient, parameter.grad = parameter.grad, None
+            self._counts[index] = gradient is not None
+            if gradient is None:
+                place.zero_()
+            else:
+                torch.mul(gradient.to_dense() if gradient.is_sparse else gradient, weight, out=place)
+        fetch(self._on_device, self._gradient)
+        self._values[self._size :] = sums
+        return self._values
+
+    def close(self) -> None:
+        """Releases the memory on the device."""
+        self._gradients, self._on_device = [], torch.empty(0)
