@@ -115,6 +115,7 @@ def _train(
             on_begin=interruption.before_first_epoch,
             on_epoch=interruption.after_epoch,
             progress=view,
+            on_note=_print_note,
             on_unsavable=unsavable if output is not None else None,
             output=output,
         )
@@ -125,6 +126,11 @@ def _train(
         elif world.rank == 0:
             _save(result, configuration, output, is_whole=not unsavable.reason)
     return ended_by is None
+
+
+def _print_note(note: str) -> None:
+    with suppress(OSError):
+        print(f"note: {note}", flush=True)
 
 
 def _save(result: Result, configuration: TrainingConfiguration, output: Path | None, *, is_whole: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ class Model(ABC):
         synchronizes_statistics: Whether its batch normalisation would use the batches of all replicas.
         least_samples: The smallest batch that the model can be trained with.
         can_evaluate: Whether `evaluate` is possible: not if only the user's `train_step` computes a loss.
+        notes: What the user may expect and the training does not do, in sentences for the terminal.
         has_constraints: Whether the framework's optimizers constrain its weights after each step.
     """
 
@@ -50,6 +51,7 @@ class Model(ABC):
     least_samples: int = 1
     can_evaluate: bool = True
     has_constraints: bool = False
+    notes: Sequence[str] = ()
 
     @abstractmethod
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:

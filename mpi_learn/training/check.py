@@ -99,6 +99,7 @@ def _lines(configuration: TrainingConfiguration, dataset: Dataset, model: Model)
         saving = f"not tested: {str(error).splitlines()[0]}"
     return [
         *lines,
+        *(("note", note) for note in model.notes),
         ("training", training),
         ("validation", validation),
         ("one batch", "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())),

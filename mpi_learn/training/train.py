@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.environment import choose_gpu
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
 from mpi_learn.mpi.communicators import Communicator, private
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_learn.training.loop import OnBegin, OnEpoch, Progress, Training
@@ -27,6 +28,7 @@ def train(
     on_begin: OnBegin | None = None,
     on_epoch: OnEpoch | None = None,
     progress: Progress | None = None,
+    on_note: Callable[[str], None] | None = None,
     on_unsavable: OnUnsavable | None = None,
     output: Path | None = None,
 ) -> Result:
@@ -44,6 +46,8 @@ def train(
         on_epoch: Called on every rank after every epoch with the number of the epoch, from 0, and its metrics, the same
             on all ranks. It returns whether to stop, the same on all ranks.
         progress: Called on rank 0 after every epoch.
+        on_note: Called on rank 0 before the first step with each sentence about what the training does not do, although
+            the user may expect it; see `Model.notes`. Given on all ranks or on none.
         on_unsavable: Called on rank 0 before the first step if the model cannot be saved as a whole, with the reason
             and the lines of Python that load its weights. None: this is not tested. Given on all ranks or on none.
         output: The folder in which the model will be saved, and in which `on_unsavable` is tested.
@@ -74,6 +78,10 @@ def train(
         ):
             choose_compiler(configuration, own, dataset, model)
             with Training(configuration, own, dataset, model) as training:
+                if on_note is not None:
+                    notes = result_of_rank(own, lambda: tuple(model.notes), training.layout.workers[0])
+                    for note in notes if own.rank == 0 else ():
+                        on_note(note)
                 if on_unsavable is not None:
                     check_saving(own, model, training.layout.workers[0], on_unsavable, output)
                 training.run(on_epoch, progress, on_begin)

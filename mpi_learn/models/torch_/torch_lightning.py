@@ -92,9 +92,11 @@ class LightningModel(Model):
         self.network.move_into(self.weights)
         self.synchronizes_statistics = self.network.synchronizes_statistics
         self.can_evaluate = self._overrides(VALIDATION)
+        if self._overrides("configure_optimizers"):
+            self.notes = (f"configure_optimizers of {self._name} is not called: the optimizer is that of the file",)
         self._x_names, self._y_names = example.x_names, example.y_names
         self._arguments = arguments_of(module, example.x_names)
-        self._metrics = [part for part in module.modules() if _is_torchmetric(part)]
+        self._metrics: list[Any] = [part for part in module.modules() if _is_torchmetric(part)]
         self._names: dict[str, dict[str, str]] = {TRAINING: {}, VALIDATION: {}}
         with self.network.unchanged() as before:
             self._names = {step: self._tried(step, example, settings) for step in (TRAINING, VALIDATION)}
@@ -317,7 +319,7 @@ def _log(logged: dict[str, float], name: str, value: Any, *_: Any, reduce_fx: An
         problem, cure = f"reduce_fx={reduce_fx!r}", "leave reduce_fx out: the mean over an epoch is recorded"
     if problem:
         raise ModelError(f"self.log of {name} receives {problem}", where="model", cure=cure)
-    logged[name] = float(value)
+    logged[name] = float(value.detach() if isinstance(value, torch.Tensor) else value)
 
 
 def _log_dict(logged: dict[str, float], values: Mapping[str, Any], *_: Any, **options: Any) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from tests.mpi_learn.conformance import lightning
 from tests.mpi_learn.conformance.torch_elsewhere import Imported
 
 
@@ -490,3 +491,11 @@ class Misspelt(nn.Linear):
 
 def misspelt():
     return Misspelt(5, 1)
+
+
+def of_lightning(kind: str = ""):
+    return lightning.module(kind=kind)
+
+
+def with_step():
+    return lightning.with_step()

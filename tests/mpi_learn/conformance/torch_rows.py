@@ -57,6 +57,11 @@ def accuracy(batch):
     return {"accuracy": (batch["outputs"].argmax(1) == batch["k"]).float().mean()}
 
 
+def penalised(outputs, batch):
+    outputs = outputs.squeeze(-1)
+    return functional.mse_loss(outputs, batch["y"]) + 0.1 * outputs.abs().mean()
+
+
 def equation(module, outputs, batch):
     return module.of_equation(outputs, batch["y"])
 
@@ -252,7 +257,40 @@ ROWS: dict[str, Row] = {
         "derivatives with respect to the inputs (physics-informed networks), inside `torch.enable_grad`", "oscillator",
         equation, {"loss": "$of_equation"}, x="z_column",
     ),
+    "lightning": row(
+        "`training_step` and `validation_step` of a LightningModule, and what they log", "of_lightning", penalised, {},
+        measured=lambda b: {"mae": (b["outputs"].squeeze(-1) - b["y"]).abs().mean()},
+    ),
     # refused
+    **{
+        f"lightning, {kind}": row(
+            f"a LightningModule {says}", "of_lightning", penalised, {}, parameters={"kind": kind}, refused=refused
+        )
+        for kind, says, refused in (
+            ("manual", "with manual optimization", "Module has automatic_optimization = False"),
+            ("hook", "with methods that only a Trainer calls", "Module overrides on_train_epoch_end"),
+            ("epoch", "that uses the number of the epoch", "uses current_epoch of the Trainer"),
+            ("step", "that uses the number of the step", "uses global_step of the Trainer"),
+            ("index", "that uses the number of the batch", "training_step of Module uses the number of the batch"),
+            ("optimizers", "that calls its optimizers", "uses strategy of the Trainer"),
+            ("no loss", "whose `training_step` returns no loss", "returns no loss from training_step"),
+            ("no val_loss", "whose `validation_step` logs no `val_loss`", "returns no loss from validation_step"),
+            ("no validation", "without a `validation_step`, with validation data", "Module has no validation_step"),
+            ("array", "that logs arrays", "self.log of train_tensor receives an object of class Tensor"),
+        )
+    },
+    "lightning and a loss": row(
+        "a LightningModule with a `training_step`, and a loss in the file", "of_lightning", penalised, {"loss": "mse"},
+        refused="computes the loss, and the file has `loss`",
+    ),
+    "lightning without an optimizer": row(
+        "a LightningModule without an optimizer in the file", "of_lightning", penalised, {"optimizer": None},
+        refused="write `optimizer: {name: torch.optim:SGD, lr: 0.1, momentum: 0.9}`",
+    ),
+    "training_step": row(
+        "a `training_step` of other modules", "with_step", mse, {"loss": "mse"},
+        refused="WithStep has a training_step, which MPI Learn calls only if the class is a LightningModule",
+    ),
     "sum over the batch": row(
         "losses that are sums over the batch, on several ranks", "dense", mse, {"loss": "$summed"},
         refused="the loss is a sum over the batch", ranks=3,
