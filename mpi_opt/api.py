@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from mpi_learn.job.launchers import check_world, is_launched
 from mpi_learn.job.script_errors import report_user_errors
 from mpi_learn.job.stop_request import StopRequest, ignored_requests
+from mpi_learn.job.typed_command import typed_command
 from mpi_learn.mpi import communicators, lost_ranks
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.fixed_code import fix
@@ -160,7 +161,16 @@ def search(
     world = world_communicator()
     n_ranks = 1 if world is None else world.size
     run = FunctionObjective(objective)
-    plan = Plan(configuration, Path.cwd(), run, n_ranks, wait=wait, definition=definition, resume=resume)
+    plan = Plan(
+        configuration,
+        Path.cwd(),
+        run,
+        n_ranks,
+        wait=wait,
+        definition=definition,
+        resume=resume,
+        command=typed_command(),
+    )
     display = None if progress is False or (world is not None and world.rank > 0) else _display(configuration, progress)
     with contextlib.nullcontext() if display is None else contextlib.closing(display):
         found = run_study(plan, world, None if display is None else lambda: display)

@@ -7,6 +7,8 @@ from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 
+from mpi_learn.job import typed_command
+
 FINISHED = 0
 FAILED = 1
 INVALID = 2
@@ -44,7 +46,8 @@ class LaunchMode(StrEnum):
 
     @classmethod
     def from_environment(cls) -> LaunchMode:
-        """Reads and removes the environment variable that `launch` sets: child processes must not inherit it."""
+        """Reads and removes the environment variables that `launch` sets: child processes must not inherit them."""
+        typed_command.take_from_environment()
         return cls(os.environ.pop(VARIABLE, cls.DIRECT))
 
     def report(self, status: int, rank: int) -> int:

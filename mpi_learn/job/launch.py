@@ -18,6 +18,7 @@ from pathlib import Path
 
 from mpi_learn.environment import with_home
 from mpi_learn.errors import UserError
+from mpi_learn.job import typed_command
 from mpi_learn.job.exit_status import (
     CONFIRMED,
     FAILED,
@@ -88,7 +89,7 @@ def launch(wanted: Launch, request: StopRequest) -> int:
     mpirun = find_mpirun()
     flags = launch_flags(mpirun)
     mode = LaunchMode.CONFIRMED if "ulfm" in flags else LaunchMode.SHIELDED
-    environment = launch_environment() | {VARIABLE: mode.value}
+    environment = launch_environment() | {VARIABLE: mode.value, typed_command.VARIABLE: typed_command.typed_command()}
     request.job_end_s = job_end_s()
     if request.job_end_s is not None:
         environment["SLURM_JOB_END_TIME"] = str(int(request.job_end_s))  # rank 0 need not ask again

@@ -31,11 +31,12 @@ def ask(
 
     An empty list means that the study is finished or that the strategy needs the results of running trials first.
     """
+    from mpi_learn.job.typed_command import typed_command
     from mpi_opt.configuration.configuration import read_study
     from mpi_opt.configuration.plan import Plan
     from mpi_opt.study import ask_tell
 
-    plan = Plan(read_study(space, changes), space.resolve().parent)
+    plan = Plan(read_study(space, changes), space.resolve().parent, command=typed_command())
     proposals = [json.dumps(proposal, ensure_ascii=False) for proposal in ask_tell.ask(plan, k, _note)]
     if not lines:
         show(f"[{', '.join(proposals)}]")

@@ -14,6 +14,7 @@ from mpi_learn.job.exit_status import FINISHED
 from mpi_learn.job.launch import Launch, without_n
 from mpi_learn.job.launchers import check_allocation, check_not_launched, is_launched
 from mpi_learn.job.stop_request import StopRequest
+from mpi_learn.job.typed_command import typed_command
 from mpi_opt.cli.override_options import Changes, SpaceFile, overriding
 from mpi_opt.cli.plan_command import show_plan
 from mpi_opt.cli.rank_logs import log_to_file, make_log_folder
@@ -51,7 +52,8 @@ def search(
     if n_ranks > 1:
         make_log_folder(configuration)
     directory = space.resolve().parent
-    return Plan(configuration, directory, make_objective(configuration, directory), n_ranks, report, wait)
+    objective = make_objective(configuration, directory)
+    return Plan(configuration, directory, objective, n_ranks, report, wait, command=typed_command())
 
 
 @overriding

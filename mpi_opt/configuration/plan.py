@@ -31,6 +31,7 @@ class Plan:
         wait: Whether to wait for another search that runs the study.
         definition: Where an objective of Python is defined; None if the configuration names it.
         resume: Whether a study that was made with another objective of Python continues with this one.
+        command: The command that the user has typed; empty if there is none.
         space: The search space.
         layout: The role of each rank.
         record: The configuration that is stored with the study.
@@ -44,6 +45,7 @@ class Plan:
     wait: bool = False
     definition: Definition | None = None
     resume: bool = False
+    command: str = ""
     space: Space = field(init=False)
     layout: BlockLayout = field(init=False)
     record: dict[str, Any] = field(init=False)

@@ -75,6 +75,8 @@ def run_coordinator(
             study.extend()
             request.job_end_s = job_end_s()
             number = _use_code(plan, study, progress, code)
+            if number is not None:  # trials will run
+                study.store.add_command(study.record, plan.command)
             settings = _settings(plan, study, lease, progress, request, code, number)
             coordinator = Coordinator(pool, study.strategy, study.store, study.record.id, settings)
             if make_observer is not None:

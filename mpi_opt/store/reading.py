@@ -240,6 +240,7 @@ def _study(connection: Connection, row: Row[Any]) -> StudyRecord:
         figures_of_merit=figures_from_json(row.merits, row.direction, row.selection),
         n_codes=connection.scalar(n_codes) or 0,
         has_budgets=connection.scalar(least) != connection.scalar(most),
+        commands=tuple(json.loads(row.commands or "[]")),
     )
 
 

@@ -85,6 +85,7 @@ class StudyRecord:
         figures_of_merit: The figures of merit.
         n_codes: The number of different codes that trials have run with, see `CodeRecord`.
         has_budgets: Whether trials have been trained for different numbers of epochs, which the strategy has chosen.
+        commands: The different commands with which users ran trials, the latest last.
     """
 
     id: int
@@ -101,6 +102,7 @@ class StudyRecord:
     figures_of_merit: FiguresOfMerit = field(default_factory=FiguresOfMerit)
     n_codes: int = 0
     has_budgets: bool = False
+    commands: tuple[str, ...] = ()
 
     @property
     def unique_name(self) -> str:

@@ -56,6 +56,7 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "data TEXT NOT NULL, git_commit VARCHAR(64), objective TEXT, PRIMARY KEY (study_id, number))",
         "ALTER TABLE attempts ADD COLUMN code INTEGER",
         "ALTER TABLE trials ADD COLUMN note TEXT",
+        "ALTER TABLE studies ADD COLUMN commands TEXT",
     ),
 }
 """Version -> the statements that migrate a database of that version to the next one, in every dialect."""
@@ -79,6 +80,7 @@ studies = Table(
     Column("selection", String(8), nullable=False, server_default="mean"),
     Column("merits", Text),  # with several figures of merit: [{"name": …, "direction": …}, …], as JSON
     Column("n_ended", Integer, nullable=False, server_default="0"),  # the next value of `trials.ended`
+    Column("commands", Text),  # the different commands that ran trials, the latest last, as JSON
 )
 
 trials = Table(

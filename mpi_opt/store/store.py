@@ -191,6 +191,12 @@ class Store:
         with self._database.writing() as connection:
             writing.add_event(connection, study_id, kind, detail)
 
+    def add_command(self, study: StudyRecord, command: str) -> None:
+        """Records the command of a user that runs trials of a study, unless it is the latest one; "" is none."""
+        if command and command not in study.commands[-1:]:
+            with self._database.writing() as connection:
+                writing.add_command(connection, study.id, command)
+
     def note(self, study_id: int, number: int, text: str) -> None:
         """Sets the note of a trial in place of an earlier one; "" removes it.
 

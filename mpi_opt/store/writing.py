@@ -51,6 +51,9 @@ from mpi_opt.store.schema import (
 Row = dict[str, Any]
 """Values by column; the keys ``key`` and ``key_attempt`` select the row to change."""
 
+MAX_COMMANDS = 20
+"""The largest number of commands that are kept of a study."""
+
 KEY: BindParameter[int] = bindparam("key")
 ATTEMPT: BindParameter[int] = bindparam("key_attempt")
 IS_UNFINISHED = or_(*(trials.c.state == state for state in UNFINISHED))  # IN does not work with executemany
@@ -206,6 +209,14 @@ def add_code(connection: Connection, study_id: int, code: CodeRecord) -> None:
 def add_event(connection: Connection, study_id: int, kind: str, detail: str) -> None:
     """Records an event of the search with the present time."""
     _run(connection, INSERT_EVENT, [{"study_id": study_id, "at": now(), "kind": kind, "detail": clean(detail)}])
+
+
+def add_command(connection: Connection, study_id: int, command: str) -> None:
+    """Moves a command to the end of those that ran trials of a study; keeps the last `MAX_COMMANDS`."""
+    this_study, text = studies.c.id == study_id, clean(command)
+    before = json.loads(connection.scalar(select(studies.c.commands).where(this_study)) or "[]")
+    commands = [*(one for one in before if one != text), text][-MAX_COMMANDS:]
+    connection.execute(update(studies).where(this_study).values(commands=json.dumps(commands)))
 
 
 def note(connection: Connection, study_id: int, number: int, text: str) -> bool:

@@ -105,6 +105,7 @@ def _give_out(plan: Plan, count: int, note: Callable[[str], None]) -> list[dict[
         trials += [(proposal, 1) for proposal in (study.strategy.ask(n_new) if n_new > 0 else [])]
         _report_problems(study, note)
         if trials:
+            study.store.add_command(study.record, plan.command)
             code = _use_code(plan, study)
             starts = [
                 Start(proposal, attempt, EXTERNAL_BLOCK, EXTERNAL_RANKS, hosts="", code=code)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mpi_learn.job.typed_command import typed_command
 from mpi_learn.settings.validation import validated
 from mpi_opt.configuration.configuration import EXTERNAL, SETS_EPOCHS, StudyConfiguration, check_combinations
 from mpi_opt.configuration.plan import Plan
@@ -45,7 +46,7 @@ def plan_of(record: StudyRecord, url: str) -> Plan:
     content = {**record.configuration, "store": url}
     directory = content.pop("directory", None)
     configuration = validated(StudyConfiguration, content, f"study {record.name}")
-    return Plan(configuration, Path.cwd() if directory is None else Path(directory))
+    return Plan(configuration, Path.cwd() if directory is None else Path(directory), command=typed_command())
 
 
 def read_result(number: int, result: Mapping[str, Any]) -> list[ExternalResult]:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 TIMES = ("started_at", "finished_at")
 
+MAX_EXACT = 2**53
+"""Up to this, floats have all integers; larger ones are in columns of the type Int64 of pandas, with NA."""
+
 
 def data_frame(study: StudyRecord, trials: Sequence[TrialRecord]) -> pandas.DataFrame:
     """A row for each trial: times as UTC, numbers as floats or integers, NaN in place of missing ones.
@@ -33,7 +36,10 @@ def data_frame(study: StudyRecord, trials: Sequence[TrialRecord]) -> pandas.Data
     kinds = {column: study.space[name] for name, column in named.parameters.items()}
     numbers = ["figure_of_merit", "uncertainty", "duration_s", *chain(*named.figures.values())]
     numbers += [column for column, dimension in kinds.items() if isinstance(dimension, Real)]
-    # integers remain integers, unless the hyperparameter is inactive in a trial
-    numbers += [column for column, kind in kinds.items() if isinstance(kind, Integer) and frame[column].isna().any()]
-    frame = frame.astype(dict.fromkeys(numbers, float))
+    types = dict.fromkeys(numbers, "float64")
+    for column, kind in kinds.items():  # integers remain integers, unless the hyperparameter is inactive in a trial
+        if isinstance(kind, Integer) and frame[column].dtype.kind != "i":
+            is_exact = max(abs(kind.low), abs(kind.high)) <= MAX_EXACT
+            types[column] = "float64" if is_exact else "Int64"
+    frame = frame.astype(types)
     return frame.assign(**{time: pandas.to_datetime(frame[time], utc=True, format="ISO8601") for time in TIMES})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +79,19 @@ def test_search_and_asking_continue_each_other(url: str) -> None:
     assert [t.parameters for t in found.trials[:2]] == [proposal.parameters for proposal in alone]
 
 
+def test_study_records_the_commands_that_ran_its_trials(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"space": {"x": Real(0, 1)}, "strategy": "random", "study": "both", "store": url, "progress": False}
+    for script, trials in (("first.py", 2), ("repeated.py", 2), ("second.py", 3)):
+        monkeypatch.setattr(sys, "orig_argv", ["python", script])
+        found = search(lambda t: t.parameters["x"], trials=trials, resume=True, **options)
+    assert found.record.commands == ("python first.py", "python second.py")  # the other one ran no trial
+    monkeypatch.setattr(sys, "orig_argv", ["python", "asking.py"])
+    study = Study.create(url, "asked", {"x": Real(0, 1)}, strategy="random")
+    assert study.record.commands == ()
+    study.ask(1)
+    assert study.record.commands == ("python asking.py",)
+
+
 def test_trial_of_elsewhere_is_added_and_learnt_from(study: Study) -> None:
     point = {"x": np.float64(0.5), "optimizer": "sgd", "layers": np.int64(2), "units": 8}
     assert study.add_trial(point, 0.125, uncertainty=0.5) == 0
@@ -96,6 +110,7 @@ def test_strategies_continue_after_a_trial_of_elsewhere(url: str, strategy: str)
         for trial in asked:
             study.tell(trial.number, trial.parameters["x"])
     assert study.is_finished and [trial.number for trial in study.trials] == list(range(6))
+    assert type(study.trials[0].parameters["x"]) is float
 
 
 def test_several_figures_of_merit_are_told_by_name_or_in_order(url: str) -> None:
@@ -205,6 +220,16 @@ def test_data_frame_has_numbers_and_times(study: Study) -> None:
         texts = [getattr(trial, name) for trial in study.trials]
         assert [time.isoformat(timespec="microseconds") for time in frame[name]] == texts
     assert frame["layers"].tolist()[0] == 2 and np.isnan(frame["layers"][1]) and np.isnan(frame["figure_of_merit"][2])
+
+
+@needs("pandas")
+def test_data_frame_without_trials_or_with_integers_beyond_floats_loses_nothing(url: str) -> None:
+    study = Study.create(url, "few", SPACE | {"far": Integer(0, 2**60, when={"optimizer": "sgd"})})
+    assert study.dataframe()[["x", "layers"]].dtypes.tolist() == [float, float]
+    study.add_trial(GOOD, 0.5)  # all integers are inactive but one
+    assert study.dataframe()[["x", "layers"]].dtypes.tolist() == [float, float]
+    study.add_trial({"x": 1, "optimizer": "sgd", "layers": 2, "units": 8, "far": 2**60 - 1}, 1)
+    assert study.dataframe()["far"][1] == 2**60 - 1
 
 
 def test_public_names_are_listed() -> None:

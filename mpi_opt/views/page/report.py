@@ -274,15 +274,15 @@ def _versions(study: Study) -> str:
 
 
 def _how_to_run(study: Study, attempts: Sequence[AttemptRecord]) -> dict[str, Any]:
-    """The command that runs the study. The store does not contain the number of ranks, only those that ran trials."""
+    """The command that ran the trials, and earlier ones. Stores of schema 3 have none: then its form."""
+    if study.record.commands:
+        *earlier, latest = study.record.commands
+        return {"command": latest} | ({"before": "\n".join(earlier)} if earlier else {})
     if study.configuration.get("objective") == EXTERNAL:
-        return {"command": "mpi-opt ask space.yaml"}
-    command = "python -m mpi_opt search space.yaml"
+        return {"command": "mpi-opt ask SPACE.yaml (the command was not recorded)"}
     largest = max((int(number) for attempt in attempts for number in re.findall(r"\d+", attempt.ranks)), default=0)
-    if largest == 0:
-        return {"command": command}
-    ranks = f"N as before, at least {largest + 1}; rank 0 coordinates"
-    return {"command": f"mpirun -np N {command}", "ranks": ranks}
+    n_ranks = f" -n N, with N of at least {largest + 1}" if largest else ""
+    return {"command": f"mpi-opt search SPACE.yaml{n_ranks} (the command was not recorded)"}
 
 
 def _version(package: str) -> str | None:

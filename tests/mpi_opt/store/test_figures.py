@@ -140,7 +140,13 @@ def _make_first(url):
         for table in ("figures_of_merit", "fold_figures_of_merit", "transferred", "leases", "codes"):
             connection.execute(text(f"DROP TABLE {table}"))
         connection.execute(text("DROP INDEX trials_by_ending"))
-        columns = (("studies", "selection"), ("studies", "merits"), ("studies", "n_ended"), ("trials", "pareto"))
+        columns = (
+            ("studies", "selection"),
+            ("studies", "merits"),
+            ("studies", "n_ended"),
+            ("studies", "commands"),
+            ("trials", "pareto"),
+        )
         columns += (("trials", "note"), ("attempts", "code"))
         for table, column in columns:
             connection.execute(text(f"ALTER TABLE {table} DROP COLUMN {column}"))

@@ -94,16 +94,22 @@ def test_report_shows_best_trial_failures_and_how_to_reproduce(page: str, digits
     assert "digits.py:build_model" in page
     assert "ValueError: loss is nan &lt;b&gt;at epoch 3&lt;/b&gt;" in page
     assert "rank_lost" in page
-    assert "mpirun -np N python -m mpi_opt search space.yaml" in page
+    assert "<dd>mpi-opt search SPACE.yaml -n N, with N of at least 13 (the command was not recorded)</dd>" in page
     assert re.search(r"numpy \d", page)
 
 
-def test_report_claims_no_number_of_ranks_because_some_may_have_run_no_trial(page: str, tmp_path: Path) -> None:
-    """The store has the ranks of the trials only: spare ranks and unused blocks are unknown."""
-    assert "<dd>N as before, at least 13; rank 0 coordinates</dd>" in page
+def test_report_names_the_commands_that_ran_the_trials(tmp_path: Path) -> None:
     with Store.open(str(tmp_path / "a.db")) as store:
-        make_study(store, n_trials=0)
-        assert "<dt>ranks</dt>" not in report(Study.read(store, "digits"))
+        make_study(store, n_trials=2)
+        commands = [f"mpi-opt search jets.yaml -n {n}" for n in range(2, 30)]
+        for command in [*commands, commands[-2], "mpi-opt search --store postgresql://ada:secret@host/a <b>.yaml", ""]:
+            store.add_command(store.study("digits"), command)
+        assert len(store.study("digits").commands) == 20
+        page = report(Study.read(store, "digits"))
+    assert "<dt>command</dt><dd>mpi-opt search --store postgresql://ada:***@host/a &lt;b&gt;.yaml</dd>" in page
+    before = re.search(r"<dt>before</dt><dd>(.*?)</dd>", page, re.S)[1].splitlines()
+    assert before[-2:] == [commands[-1], commands[-2]] and len(set(before)) == 19
+    assert "not recorded" not in page.partition("<dt>command</dt>")[2].partition("<dt>versions</dt>")[0]
 
 
 def test_report_of_a_workload_system_says_how_to_continue(tmp_path: Path) -> None:
@@ -114,8 +120,8 @@ def test_report_of_a_workload_system_says_how_to_continue(tmp_path: Path) -> Non
         )
         store.start(study.id, [Start(Proposal(number, {"x": 0.5}), 1, -1, "external", "") for number in range(2)])
         page = report(Study.read(store, "my study"))
-    assert "<dd>mpi-opt ask space.yaml</dd>" in page
-    assert "python -m mpi_opt search" not in page  # a search of such a study is refused
+    assert "<dd>mpi-opt ask SPACE.yaml (the command was not recorded)</dd>" in page
+    assert "mpi-opt search" not in page  # a search of such a study is refused
     assert "of the time" not in page  # no block has run a trial
     assert data_of(page)["blocks"]["names"] == ["external"]
 
