@@ -31,15 +31,17 @@ def data_frame(study: StudyRecord, trials: Sequence[TrialRecord]) -> pandas.Data
         import pandas
     except ImportError:
         raise StoreError("a data frame needs pandas", cure="pip install mpi-opt[plots]") from None
-    frame = pandas.DataFrame(trial_rows(trials, study), columns=trial_columns(study))
+    rows = trial_rows(trials, study)
+    frame = pandas.DataFrame(rows, columns=trial_columns(study))
     named = study_columns(study)
     kinds = {column: study.space[name] for name, column in named.parameters.items()}
     numbers = ["figure_of_merit", "uncertainty", "duration_s", *chain(*named.figures.values())]
     numbers += [column for column, dimension in kinds.items() if isinstance(dimension, Real)]
-    types = dict.fromkeys(numbers, "float64")
-    for column, kind in kinds.items():  # integers remain integers, unless the hyperparameter is inactive in a trial
-        if isinstance(kind, Integer) and frame[column].dtype.kind != "i":
-            is_exact = max(abs(kind.low), abs(kind.high)) <= MAX_EXACT
-            types[column] = "float64" if is_exact else "Int64"
-    frame = frame.astype(types)
+    integers = {column: kind for column, kind in kinds.items() if isinstance(kind, Integer)}
+    # they remain integers, unless the hyperparameter is inactive in a trial
+    numbers += [column for column in integers if frame[column].dtype.kind != "i"]
+    frame = frame.astype(dict.fromkeys(numbers, float))
+    for column, kind in integers.items():
+        if column in numbers and max(abs(kind.low), abs(kind.high)) > MAX_EXACT:
+            frame[column] = pandas.array([row[column] for row in rows], dtype="Int64")
     return frame.assign(**{time: pandas.to_datetime(frame[time], utc=True, format="ISO8601") for time in TIMES})
