@@ -41,7 +41,7 @@ class DataConfiguration(Section):
     equivalents: ClassVar[Mapping[str, str]] = keys_of_other_libraries.DATA
 
     train: Locations = Field(
-        description="Files, globs or URLs of the training samples: .h5 .npz .npy .root .parquet .csv .csv.gz. Files "
+        description="Files, globs or URLs of the training samples: .h5 .npz .npy .root .parquet .csv .tsv (.gz). Files "
         "of a glob are sorted."
     )
     validation: Locations | None = Field(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 from pathlib import Path
 from typing import Any
@@ -20,20 +21,35 @@ def read_yaml(path: Path) -> dict[str, Any]:
         ConfigurationError: The file cannot be read, is not valid YAML, or is not a mapping.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        content = path.read_bytes()
+    except OSError as error:
         near = nearest_file(path, "*.y*ml")
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = error.strerror or str(error)
         cure = f"did you mean {near}?" if near else "check the path, which is relative to the current directory"
         raise ConfigurationError(f"cannot read the file: {reason}", where=str(path), cure=cure) from error
     try:
-        content = parsed(text)
+        found = parsed(_decoded(content))
     except ConfigurationError as error:
         raise error.at(str(path)) from None
-    if not isinstance(content, dict):
+    if not isinstance(found, dict):
         cure = "see the examples in docs/tutorial.md"
-        raise ConfigurationError(f"expected `key: value` lines, found {content!r:.60}", where=str(path), cure=cure)
-    return content
+        raise ConfigurationError(f"expected `key: value` lines, found {found!r:.60}", where=str(path), cure=cure)
+    return found
+
+
+def _decoded(content: bytes) -> str:
+    """The text of a file in UTF-8, or in UTF-16 or UTF-32 with a byte order mark, as YAML defines."""
+    marks = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32", codecs.BOM_UTF16_LE: "utf-16",
+             codecs.BOM_UTF16_BE: "utf-16"}  # fmt: skip
+    encoding = next((name for mark, name in marks.items() if content.startswith(mark)), "utf-8-sig")
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigurationError(
+            f"the file is not in UTF-8: line {line} has the byte 0x{content[error.start]:02x}",
+            cure="save the file in UTF-8; iconv -f latin1 -t utf-8 converts it from Latin-1",
+        ) from error
 
 
 def parsed(text: str) -> Any:

@@ -13,7 +13,7 @@ import pytest
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.optimizers.configuration import Adam
-from mpi_learn.settings.yaml_file import dumped, parsed
+from mpi_learn.settings.yaml_file import dumped, parsed, read_yaml
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_learn.training.sections import EarlyStopping
 from mpi_learn.training.state import Stopping
@@ -343,3 +343,17 @@ def test_early_stopping_keeps_the_weights_of_the_best_epoch(mode, best):
 def test_no_known_key_is_explained_as_one_of_another_program():
     for section in (TrainingConfiguration, DataConfiguration, Adam):
         assert not set(section.equivalents) & set(section.model_fields)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+def test_yaml_is_read_in_the_encodings_of_yaml(tmp_path, encoding):
+    (tmp_path / "a.yaml").write_bytes("name: Müller µ\n".encode(encoding))
+    assert read_yaml(tmp_path / "a.yaml") == {"name": "Müller µ"}
+
+
+def test_yaml_in_another_encoding_is_refused_with_the_line(tmp_path):
+    (tmp_path / "a.yaml").write_bytes("study: a\nname: Müller\n".encode("latin-1"))
+    with pytest.raises(ConfigurationError, match="the file is not in UTF-8: line 2 has the byte 0xfc") as caught:
+        read_yaml(tmp_path / "a.yaml")
+    assert caught.value.where == str(tmp_path / "a.yaml")
+    assert "save the file in UTF-8" in caught.value.cure

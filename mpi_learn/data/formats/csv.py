@@ -1,13 +1,15 @@
-"""CSV files, also compressed with gzip, read with pyarrow."""
+"""Text files of columns, also compressed with gzip, read with pyarrow."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import math
+import re
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -18,8 +20,29 @@ BLOCK_BYTES = 2**24
 """The file is parsed in blocks of this size; no line may be longer."""
 
 
+SEPARATORS = (",", "\t", ";", "|")
+N_SNIFFED = 2**20
+"""The first bytes of a file, which determine its encoding."""
+
+
+class Dialect(NamedTuple):
+    """How a text file is written.
+
+    Attributes:
+        encoding: UTF-8, UTF-16 with a byte order mark, or Latin-1.
+        separator: Between the columns.
+        decimal: The decimal point: a comma in tables of some languages, which separate columns by semicolons.
+    """
+
+    encoding: str
+    separator: str
+    decimal: str
+
+
 class CSV(Source):
-    """The columns of a CSV file, separated by commas. A column of whole numbers has an integer dtype.
+    """The columns of a text file, separated by commas, tabs, semicolons or ``|``, as its first two lines show.
+
+    A column of whole numbers has an integer dtype.
 
     The first line contains the names, unless it has numbers (see `_are_names`): then the columns are named 0, 1, 2, …
     An empty cell is NaN. Columns stay in memory after reading, since text files have no random access.
@@ -61,10 +84,16 @@ class CSV(Source):
                 use_threads=False,  # errors then contain the row; the other cores belong to other ranks
                 column_names=[str(position) for position in range(len(self._first_line))],
                 skip_rows=int(self._has_names),
+                encoding=self._dialect.encoding,
             ),
-            reader.ParseOptions(newlines_in_values=True),
+            reader.ParseOptions(delimiter=self._dialect.separator, newlines_in_values=True),
             reader.ConvertOptions(
-                include_columns=positions, null_values=[""], true_values=[], false_values=[], timestamp_parsers=[]
+                include_columns=positions,
+                null_values=[""],
+                true_values=[],
+                false_values=[],
+                timestamp_parsers=[],
+                decimal_point=self._dialect.decimal,
             ),
         )
 
@@ -73,14 +102,47 @@ class CSV(Source):
         return {}
 
     @cached_property
+    def _dialect(self) -> Dialect:
+        with self._opened("rb") as file:
+            start = file.read(N_SNIFFED)
+        encoding = _encoding(start)
+        lines = start.decode(encoding, errors="replace").splitlines()[:2]
+        separator = _separator(lines)
+        last = lines[-1] if lines else ""
+        has_comma = separator != "," and "." not in last and re.search(r"\d,\d", last) is not None
+        return Dialect(encoding, separator, "," if has_comma else ".")
+
+    @cached_property
     def _first_line(self) -> list[str]:
-        opened = gzip.open if self.path.suffix == ".gz" else open
-        with opened(self.path, "rt", encoding="utf-8-sig", newline="") as lines:
-            return next(csv.reader(lines), [])
+        encoding = self._dialect.encoding.replace("utf-8", "utf-8-sig")  # without a byte order mark
+        with self._opened("rt", encoding=encoding, newline="") as lines:
+            return next(csv.reader(lines, delimiter=self._dialect.separator), [])
+
+    def _opened(self, mode: str, **options: Any) -> Any:
+        return (gzip.open if self.path.suffix == ".gz" else open)(self.path, mode, **options)
 
     @property
     def _has_names(self) -> bool:
-        return _are_names(self._first_line)
+        decimal = self._dialect.decimal
+        return _are_names([cell.replace(decimal, ".") for cell in self._first_line])
+
+
+def _encoding(start: bytes) -> str:
+    """The encoding of a file that begins with these bytes: Latin-1 if they are not UTF-8."""
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(start)  # the last character may be cut
+    except UnicodeDecodeError:
+        return "latin-1"
+    return "utf-8"
+
+
+def _separator(lines: list[str]) -> str:
+    """The separator that divides both lines into the same number of columns, which is the largest."""
+    counts = {one: {len(row) for row in csv.reader(lines, delimiter=one)} for one in SEPARATORS}
+    possible = {one: max(found) for one, found in counts.items() if len(found) == 1}
+    return max(possible, key=lambda one: possible[one]) if possible else ","
 
 
 def _are_names(cells: list[str]) -> bool:

@@ -23,6 +23,8 @@ SOURCES: Mapping[str, type[Source]] = {
     ".parquet": Parquet,
     ".csv": CSV,
     ".csv.gz": CSV,
+    ".tsv": CSV,
+    ".tsv.gz": CSV,
 }
 """The longest matching suffix is used."""
 

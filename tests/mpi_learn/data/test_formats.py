@@ -55,7 +55,7 @@ def loaded(path: Path, **others):
 def test_every_format_is_in_the_table():
     assert {Path(f"a{suffix}").suffixes[-1] for suffix in SOURCES} - {".hdf5", ".gz"} <= {
         Path(f"a{one.suffix}").suffixes[-1] for one in FORMATS.values()
-    } | {".csv"}
+    } | {".csv", ".tsv"}
 
 
 def test_names_are_those_written(path):
@@ -377,3 +377,43 @@ def test_the_same_events_in_three_containers_are_the_same_samples(tmp_path):
     for other in (root, text):
         np.testing.assert_array_equal(other.x[0], hdf5.x[0])
         np.testing.assert_array_equal(other.y[0], hdf5.y[0])
+
+
+TABLES = {
+    "commas": ("pt,eta,y\n1.5,2,0\n2.5,3,1\n", "utf-8", ".csv"),
+    "byte order mark": ("pt,eta,y\n1.5,2,0\n2.5,3,1\n", "utf-8-sig", ".csv"),
+    "tabs": ("pt\teta\ty\n1.5\t2\t0\n2.5\t3\t1\n", "utf-8", ".csv"),
+    "tabs, by suffix": ("pt\teta\ty\n1.5\t2\t0\n2.5\t3\t1\n", "utf-8", ".tsv"),
+    "semicolons": ("pt;eta;y\n1.5;2;0\n2.5;3;1\n", "utf-8", ".csv"),
+    "bars": ("pt|eta|y\n1.5|2|0\n2.5|3|1\n", "utf-8", ".csv"),
+    "decimal commas": ("pt;eta;y\n1,5;2;0\n2,5;3;1\n", "utf-8", ".csv"),
+    "decimal commas without names": ("1,5;2;0\n2,5;3;1\n", "utf-8", ".csv"),
+    "commas in a name": ('pt\teta\ty\t"a, b, c, d, e"\n1.5\t2\t0\t1\n2.5\t3\t1\t1\n', "utf-8", ".csv"),
+    "semicolons in a cell": ('pt,eta,y,text\n1.5,2,0,"a;b;c;d;e;f"\n2.5,3,1,c\n', "utf-8", ".csv"),
+    "latin-1": ("pt,eta,y,größe\n1.5,2,0,3\n2.5,3,1,4\n", "latin-1", ".csv"),
+    "utf-16": ("pt,eta,y,größe\n1.5,2,0,3\n2.5,3,1,4\n", "utf-16", ".csv"),
+}
+
+
+@pytest.mark.parametrize(("text", "encoding", "suffix"), TABLES.values(), ids=TABLES)
+def test_separator_and_encoding_of_a_text_file_are_found(text, encoding, suffix, tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / f"a{suffix}").write_bytes(text.encode(encoding))
+    names = (["pt", "eta"], "y") if "pt" in text else (["0", "1"], "2")
+    read = loaded(tmp_path / f"a{suffix}", features=names[0], labels=names[1]).training
+    np.testing.assert_array_equal(read.x[0], [[1.5, 2], [2.5, 3]])
+    np.testing.assert_array_equal(read.y[0], [0, 1])
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_names_in_other_encodings_are_found(encoding, tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "a.csv").write_bytes("größe,y\n1.5,0\n2.5,1\n".encode(encoding))
+    assert loaded(tmp_path / "a.csv", features="größe", labels="y").training.x[0].ravel().tolist() == [1.5, 2.5]
+
+
+def test_text_in_an_hdf5_file_is_called_text(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["X"], file["y"] = np.zeros((2, 1)), ["signal", "background"]
+    with pytest.raises(DataError, match="y: expected real numbers, found text"):
+        loaded(tmp_path / "a.h5", features="X", labels="y")
