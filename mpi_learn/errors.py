@@ -96,6 +96,20 @@ class TrainingError(MPILearnError):
         return made, (), {"host_fault": self.host_fault}
 
 
+NUMPY_WORDS = {
+    "pickle": "it does not begin as a file of NumPy, or it contains Python objects instead of numbers",
+    "Python objects in dtype": "it contains Python objects instead of numbers",
+}
+"""A part of a message of NumPy -> what it means. NumPy takes a file that it does not know for pickled objects, and
+advises to load it unsafely."""
+
+
+def reading_error(error: Exception) -> str:
+    """Why a library cannot read a file, in one line, for the user."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return next((meaning for part, meaning in NUMPY_WORDS.items() if part in text), text)
+
+
 LONGEST_TEXT = 8000
 """The longest text of an error, in characters: about 100 lines. Longer ones lose their middle."""
 

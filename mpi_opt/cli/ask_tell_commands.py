@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -128,15 +129,31 @@ def _from_stdin(options: dict[str, object]) -> object:
     except UnicodeDecodeError:
         raise ConfigurationError("the text is not UTF-8", where="stdin", cure="write JSON in UTF-8") from None
     try:
-        return json.loads(text)
+        return _loads(text)
     except (ValueError, RecursionError) as error:
         lines = [line for line in text.split("\n") if line.strip()]  # a string of JSON may contain U+2028
         if len(lines) < 2:
             raise _invalid(error, text) from None
     try:
-        return [json.loads(line) for line in lines]
+        return [_loads(line) for line in lines]
     except (ValueError, RecursionError) as error:
         raise _invalid(error, text) from None
+
+
+def _loads(text: str) -> object:
+    """The value of a text of JSON.
+
+    Raises:
+        ConfigurationError: An object has a key twice, of which Python would take the second.
+    """
+
+    def as_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        for key, count in Counter(key for key, _ in pairs).items():
+            if count > 1:
+                raise ConfigurationError(f"the key {key!r} occurs {count} times", where="stdin", cure="write it once")
+        return dict(pairs)
+
+    return json.loads(text, object_pairs_hook=as_object)
 
 
 def _invalid(error: ValueError | RecursionError, text: str) -> ConfigurationError:

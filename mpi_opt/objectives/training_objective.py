@@ -74,18 +74,40 @@ class TrainingObjective(Objective):
         return self._prepare(check_fold, comm, parameters)
 
     def __call__(self, trial: Trial) -> tuple[object, MetricCurves | None]:
-        from mpi_learn import train
-
         changes = self._changes(trial, filled(self.training, trial.parameters))
-        configuration = self.configuration(trial.parameters, changes)
-        data = self._fold(self._loaded(configuration, trial.comm), trial)
-        result = train(
-            configuration, trial.comm, data=data, on_epoch=lambda epoch, m: self._after_epoch(trial, epoch, m)
-        )
+        result = self._train_anew_if_damaged(trial, changes)
         if trial.comm.rank != 0:
             return None, None
         values = [self._figure(name, result) for name in self.figures]
         return values[0] if len(values) == 1 else values, result.history
+
+    def _train_anew_if_damaged(self, trial: Trial, changes: dict[str, Any]) -> Result:
+        """Trains; a checkpoint of this trial, or of the one from which it resumes, that cannot be read is not used.
+
+        A killed job, or a file system that has lost data, may leave such a file. It costs epochs, but no trial. All
+        ranks raise the same error.
+        """
+        from mpi_learn import train
+        from mpi_learn.training.checkpoints.checkpoint_file import DamagedCheckpoint
+
+        while True:
+            configuration = self.configuration(trial.parameters, changes)
+            data = self._fold(self._loaded(configuration, trial.comm), trial)
+            try:
+                return train(
+                    configuration, trial.comm, data=data, on_epoch=lambda epoch, m: self._after_epoch(trial, epoch, m)
+                )
+            except DamagedCheckpoint as error:
+                section = changes.get("checkpoint", {})
+                is_own = error.where.startswith(str(section.get("path")))
+                if error.host_fault or not (is_own or trial.resume_from is not None):
+                    raise  # reading may work later; or the user has named the checkpoint
+                if is_own and section.get("resume", True):
+                    section["resume"] = False
+                elif section.pop("start_from", None) is None:
+                    raise
+                if trial.comm.rank == 0:
+                    print(f"trial {trial.number}: {error.where}: {error.problem}; the training begins without it")
 
     def discard(self, study: str, numbers: Iterable[int]) -> None:
         """Removes the checkpoints of these trials, but no files in a user's own ``checkpoint.path``."""

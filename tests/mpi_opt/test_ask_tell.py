@@ -138,6 +138,8 @@ def test_study_may_be_named_instead_of_its_file(program, write, tmp_path):
         (["--number", "1", "--value", "1", "--failed", "no"], "", 'expected exactly one of "value"'),
         (["--value", "1"], "", "the number of the trial is missing"),
         ([], '{"number": 1, "value"', "not JSON"),
+        ([], '{"number": 1, "value": 0.1, "value": 0.2}', "the key 'value' occurs 2 times"),
+        ([], '{"number": 1, "value": 0.1}\n{"number": 2, "number": 1, "value": 0.2}', "the key 'number' occurs 2"),
         ([], "", "not JSON"),
         ([], "[" * 100_000, "not JSON"),
         ([], f'{{"number": 1, "value": {"9" * 5000}}}', "not JSON"),

@@ -9,6 +9,7 @@ import pytest
 from mpi4py import MPI
 
 import mpi_learn
+from mpi_learn.training.checkpoints.checkpoint_file import DamagedCheckpoint
 from mpi_learn.training.result import Result
 from mpi_opt.core.trial import Proposal, Trial
 from mpi_opt.errors import ConfigurationError
@@ -185,3 +186,47 @@ def test_a_trial_that_resumes_from_another_starts_from_its_checkpoint(training, 
     first, second = [configuration.checkpoint for configuration, _ in calls]
     assert first.start_from is None
     assert Path(second.start_from) == Path(first.path) != Path(second.path)
+
+
+@pytest.mark.parametrize("resume_from", [None, 4])
+def test_a_trial_whose_checkpoint_is_damaged_trains_without_it(resume_from, training, trained, tmp_path, monkeypatch):
+    """First that of the trial itself, after it has lost a rank, and then that of the trial from which it resumes."""
+    objective, calls = TrainingObjective(training, "val_loss", tmp_path, tmp_path / "kept"), trained(None)
+    succeeds, used = mpi_learn.train, []
+
+    def train(configuration, comm, *, data, on_epoch):
+        checkpoint = configuration.checkpoint
+        used.append((checkpoint.resume, checkpoint.start_from is not None))
+        if checkpoint.resume:
+            raise DamagedCheckpoint("it is damaged", where=f"{checkpoint.path}/checkpoint.npz")
+        if checkpoint.start_from is not None:
+            raise DamagedCheckpoint("it is damaged", where=f"{checkpoint.start_from}/checkpoint.npz")
+        return succeeds(configuration, comm, data=data, on_epoch=on_epoch)
+
+    monkeypatch.setattr(mpi_learn, "train", train, raising=False)
+    value, _ = objective(trial(9, budget=9.0, resume_from=resume_from))
+    assert value == 0.9
+    assert used == [(True, resume_from is not None), *([(False, True)] if resume_from else []), (False, False)]
+    assert [configuration.epochs for configuration, _ in calls] == [9]
+
+
+@pytest.mark.parametrize(("start_from", "fault"), [("mine", ""), (None, "a file system that cannot be used")])
+def test_a_checkpoint_that_the_user_names_or_that_may_be_read_later_is_required(
+    start_from, fault, training, tmp_path, monkeypatch
+):
+    training["checkpoint"] = {"path": "checkpoints"} | ({"start_from": start_from} if start_from else {})
+    objective = TrainingObjective(training, "val_loss", tmp_path)
+
+    sections = []
+
+    def train(configuration, comm, *, data, on_epoch):
+        sections.append(configuration.checkpoint)
+        where = configuration.checkpoint.start_from or configuration.checkpoint.path
+        error = DamagedCheckpoint("it is damaged", where=str(where))
+        error.host_fault = fault
+        raise error
+
+    monkeypatch.setattr(mpi_learn, "train", train, raising=False)
+    with pytest.raises(DamagedCheckpoint):
+        objective(trial(9))
+    assert len(sections) == 1

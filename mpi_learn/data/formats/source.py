@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mpi_learn.errors import DataError, UserError
+from mpi_learn.errors import DataError, UserError, reading_error
 
 WRITE_AGAIN = "the file is damaged, incomplete or of another format: write or copy it again"
 
@@ -125,7 +125,7 @@ def reading(source: Source) -> Iterator[None]:
     except ImportError as error:  # for example a package that decompresses
         raise DataError(str(error), where=source.place, cure="install this package") from error
     except Exception as error:
-        message = " ".join(str(error).split()) or type(error).__name__
+        message = reading_error(error)
         raise DataError(
             f"cannot be read as {source.format}: {message[:200]}",
             where=source.place,

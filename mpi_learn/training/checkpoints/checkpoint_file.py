@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_learn.errors import ConfigurationError, SavingError
+from mpi_learn.errors import ConfigurationError, SavingError, reading_error
 from mpi_learn.settings.paths import remove_abandoned, replacing
 
 FILE = "checkpoint.npz"
@@ -23,6 +23,10 @@ OF_RANK = "rank."
 """Prefix of the arrays that one rank alone holds: ``rank.3.energy``."""
 
 NamedArrays = dict[str, np.ndarray]
+
+
+class DamagedCheckpoint(ConfigurationError):
+    """A checkpoint cannot be read, or does not exist where one is expected."""
 
 
 @dataclass
@@ -74,7 +78,7 @@ def load_checkpoint(folder: Path) -> SavedTraining | None:
     """The checkpoint in `folder`; None if there is none.
 
     Raises:
-        ConfigurationError: The file is not a checkpoint.
+        DamagedCheckpoint: The file is not a checkpoint.
     """
     file = folder / FILE
     if not file.is_file():
@@ -88,7 +92,7 @@ def load_rank_arrays(folder: Path, rank: int) -> NamedArrays:
     """The arrays of one rank in the checkpoint in `folder`.
 
     Raises:
-        ConfigurationError: The file is damaged.
+        DamagedCheckpoint: The file is damaged.
     """
     file, prefix = folder / FILE, f"{OF_RANK}{rank}."
     with _errors_of(file), np.load(file, allow_pickle=False) as content:
@@ -101,8 +105,8 @@ def _errors_of(file: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError, ValueError, TypeError, KeyError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
-        raise ConfigurationError(
-            f"this is not a checkpoint, or it is damaged: {error}",
+        raise DamagedCheckpoint(
+            f"this is not a checkpoint, or it is damaged: {reading_error(error)}",
             where=str(file),
             cure="remove it, or write another checkpoint.path",
         ) from error

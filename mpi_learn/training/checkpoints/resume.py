@@ -20,6 +20,7 @@ from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.settings.paths import make_folder
 from mpi_learn.training.checkpoints.checkpoint_file import (
+    DamagedCheckpoint,
     NamedArrays,
     SavedTraining,
     load_checkpoint,
@@ -221,7 +222,7 @@ def _load(section: Checkpoint) -> tuple[SavedTraining | None, bool]:
         return found, True
     found = load_checkpoint(section.start_from)
     if found is None:
-        raise ConfigurationError(
+        raise DamagedCheckpoint(
             "there is no checkpoint in this folder",
             where=str(section.start_from),
             cure="write the checkpoint.path of an earlier training",

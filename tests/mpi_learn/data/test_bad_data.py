@@ -338,3 +338,14 @@ def test_bad_data_are_named_with_their_cure(bad, tmp_path):
     assert bad.cure
     assert bad.cure in caught.value.cure
     assert len(message) < 800
+
+
+@pytest.mark.parametrize(
+    "write_file", [lambda path: path.write_bytes(b"no array"), lambda path: np.save(path, [{}, 1])]
+)
+def test_a_file_that_numpy_takes_for_pickled_objects_is_refused_without_its_advice(write_file, tmp_path):
+    write_file(tmp_path / "X.npy")
+    configuration = DataConfiguration(train=[str(tmp_path / "X.npy")], features="X", labels=None)
+    with pytest.raises(DataError, match="it contains Python objects instead of numbers") as caught:
+        load(configuration, MPI.COMM_SELF, 0)
+    assert "trust" not in str(caught.value)
