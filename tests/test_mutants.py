@@ -222,7 +222,7 @@ def test_operators_change_what_they_say(source, kind, expected):
 
 def test_annotations_imports_and_texts_are_left_alone():
     source = '"""Module 1."""\nfrom a import b\nx: list[1]\ndef f(y: Literal[1]) -> Literal[2]:\n    "Text 3."\n'
-    source += "MOST_S = 3.0\nA, B = 1, 2\n__all__ = [1]\nassert 4\n"
+    source += "MOST_S = 3.0\nA, B = 1, 2\nItem = TypeVar('Item')\n__all__ = [1]\nassert 4\n"
     assert sites(source) == []
 
 

@@ -132,7 +132,8 @@ def _is_left_alone(node: ast.AST) -> bool:
 def _is_constant(statement: ast.Assign) -> bool:
     """Whether a statement of a module defines constants, which are choices, names of types or ``__all__``."""
     names = [node.id for target in statement.targets for node in ast.walk(target) if isinstance(node, ast.Name)]
-    return all(name.isupper() or name[:2] == "__" for name in names)
+    made = ast.unparse(statement.value.func) if isinstance(statement.value, ast.Call) else ""
+    return made in ("TypeVar", "ParamSpec", "NewType") or all(name.isupper() or name[:2] == "__" for name in names)
 
 
 def _constants(tree: ast.Module) -> list[str]:

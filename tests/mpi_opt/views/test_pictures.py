@@ -188,6 +188,25 @@ def test_external_trials_that_overlap_are_drawn_below_each_other(monkeypatch: py
 
 
 @needs("matplotlib")
+def test_attempts_have_the_colours_of_their_outcomes_in_the_legend(monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.colors import to_hex
+
+    from mpi_opt.views.figures import plots
+
+    attempts = [attempt(0, 0, 9), attempt(0, 10, 19, "failed"), attempt(1, 0, 29, "lost"), attempt(1, 30, None)]
+    monkeypatch.setattr(Study, "attempts", lambda study: attempts)
+    figure = plots.timeline(Study(SimpleNamespace(name="s"), [], ""))
+    (legend,), bars = figure.legends, figure.axes[0].collections
+    entries = zip(legend.get_texts(), legend.get_patches(), strict=True)
+    colours = {text.get_text(): to_hex(patch.get_facecolor()) for text, patch in entries}
+    corners = [(to_hex(bar.get_facecolor()[0]), path.get_extents()) for bar in bars for path in bar.get_paths()]
+    places = {"complete": (0, 0), "failed": (10, 0), "lost": (0, 1)}  # the running one is longer than the axis
+    drawn = {(round(place.x0), round(place.y0 + 0.36)): colour for colour, place in corners}
+    assert {place: drawn[place] for place in places.values()} == {places[name]: colours[name] for name in places}
+    assert len(set(colours.values())) == 4
+
+
+@needs("matplotlib")
 @pytest.mark.parametrize("kind", ["history", "parallel", "slice", "contour", "importance", "timeline", "curves"])
 def test_every_figure_is_drawn(digits: Study, kind: str) -> None:
     from mpi_opt.views.figures import plots

@@ -14,7 +14,7 @@ import pytest
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Parameters, Real, Space
-from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
+from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal, TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.records import Finish, Start
@@ -246,3 +246,12 @@ def test_details_of_a_study_in_memory_are_gone_with_its_store() -> None:
 
 def test_study_survives_being_sent_to_another_process(digits: Study) -> None:
     assert pickle.loads(pickle.dumps(digits)) == digits
+
+
+def test_a_trial_is_shown_with_all_its_figures_of_merit_and_their_uncertainties() -> None:
+    figures, uncertainties = {"loss": 0.25, "seconds": 12.0}, {"loss": 0.01}
+    trial = TrialRecord(3, "complete", {}, 0.25, 0.01, figures_of_merit=figures, uncertainties=uncertainties)
+    two = FiguresOfMerit(("loss", "seconds", "parameters"), ("minimize",) * 3)
+    shown = trial_table.figures_as_text(trial, two, "val_loss")
+    assert shown == [("loss", "0.25 ± 0.01"), ("seconds", "12"), ("parameters", "none")]
+    assert trial_table.figures_as_text(trial, FiguresOfMerit(), "val_loss") == [("val_loss", "0.25 ± 0.01")]

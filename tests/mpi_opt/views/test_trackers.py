@@ -20,6 +20,14 @@ TWO = replace(GOOD, number=9, figures_of_merit={"val_loss": 0.5, "seconds": 12.0
 POINT = {"learning_rate": 0.01, "optimizer": "adam", "nesterov": True, "layers": None}
 
 
+def test_figures_of_merit_and_the_duration_have_epoch_0() -> None:
+    curves = [("val_loss", 1.5, 0), ("val_loss", 0.5, 1)]
+    one = [("figure_of_merit", 0.5, 0), ("uncertainty", 0.1, 0), ("duration_s", 2.0, 0)]
+    two = [("figure_of_merit/val_loss", 0.5, 0), ("figure_of_merit/seconds", 12.0, 0)]
+    assert list(trackers._metrics(GOOD)) == [*curves, *one]
+    assert list(trackers._metrics(TWO)) == [*curves, *one, *two]
+
+
 @needs("tensorboardX")
 def test_tensorboard_reads_curves_and_figure_of_merit(tmp_path: Path) -> None:
     import tensorboard.backend.event_processing.event_accumulator as reading
@@ -33,7 +41,7 @@ def test_tensorboard_reads_curves_and_figure_of_merit(tmp_path: Path) -> None:
     events.Reload()
     of_two.Reload()
     assert [(e.step, e.value) for e in events.Scalars("val_loss")] == [(0, 1.5), (1, 0.5)]
-    assert events.Scalars("figure_of_merit")[0].value == 0.5
+    assert [(e.step, e.value) for e in events.Scalars("figure_of_merit")] == [(0, 0.5)]
     assert of_two.Scalars("figure_of_merit/seconds")[0].value == 12.0
     assert [(e.step, e.value) for e in of_two.Scalars("val_loss")] == [(0, 1.5), (1, 0.5)], "the curve alone"
 
