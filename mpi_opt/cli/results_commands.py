@@ -81,16 +81,25 @@ def best(
     trial: Annotated[
         int | None, typer.Option("--trial", min=0, max=MAX_TRIAL_NUMBER, help="Number of the trial; default: the best.")
     ] = None,
+    model: Annotated[
+        bool,
+        typer.Option("--model", help="Print the files of the model that the search has kept (search.keep) instead."),
+    ] = False,
 ) -> None:
     """Print the best trial as a training.yaml for `mpi-learn train`; for a function, its hyperparameters."""
     from mpi_opt.store import Store
     from mpi_opt.study.budgets import shorter_training_note
+    from mpi_opt.study.kept_model import model_folders
     from mpi_opt.study.reading import read_record
     from mpi_opt.views.text.best_trial import trial_yaml
 
     with Store.open(store_url(store), read_only=True) as opened:
         chosen = read_record(opened, study)
         lineage = find_lineage(opened, chosen, trial)
+        if model:
+            for folder in model_folders(chosen, opened.address, lineage[-1]):
+                show("\n".join(map(str, sorted(folder.glob("model*")))))
+            return
         is_elsewhere = chosen.configuration.get("directory") != str(Path.cwd())
         note = "" if trial is not None else shorter_training_note(lineage[-1], opened.best_of_longest(chosen))
         show(trial_yaml(chosen, lineage, is_elsewhere=is_elsewhere, note=note).rstrip("\n"))

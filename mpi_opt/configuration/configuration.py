@@ -282,6 +282,7 @@ def check_combinations(configuration: StudyConfiguration) -> None:
     """
     _check_names(configuration.space)
     configuration.target()
+    _check_keep(configuration)
     if not configuration.folds.stop_early:
         return
     strategy, options = configuration.search.strategy, configuration.search.options
@@ -302,6 +303,22 @@ def check_combinations(configuration: StudyConfiguration) -> None:
             "the program that runs the trials of this study also runs their folds",
             where="folds.stop_early",
             cure="remove it",
+        )
+
+
+def _check_keep(configuration: StudyConfiguration) -> None:
+    keep = configuration.search.keep
+    if keep is not None and configuration.objective != "train":
+        raise ConfigurationError(
+            "the search keeps models of trainings only",
+            where="search.keep",
+            cure="remove it, and save the model in your function",
+        )
+    if isinstance(keep, int) and configuration.figures_of_merit().are_several:
+        raise ConfigurationError(
+            "several figures of merit have no N best trials",
+            where="search.keep",
+            cure="write best, for the Pareto front, or all",
         )
 
 

@@ -75,6 +75,11 @@ class SearchSection(Section):
         description="Continue a study whose space is extended: wider ranges, more categories, and new hyperparameters "
         "whose `default` is their value in the trials so far.",
     )
+    keep: Literal["best", "all"] | Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="Models that are kept beside the store, in `STORE.models`: of the best trial (`best`; with several "
+        "figures of merit of the Pareto front), of the N best trials, or of `all`. One model for each fold.",
+    )
     transfer: Annotated[
         TransferSection | None,
         BeforeValidator(_transfer_section, json_schema_input_type=str | TransferSection | None),

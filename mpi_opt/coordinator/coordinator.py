@@ -124,6 +124,8 @@ class Coordinator:
     def _resume(self) -> None:
         """Continues from the trials of the study in the store."""
         if past := self.state.resume():
+            if self.settings.kept_models is not None:
+                self.settings.kept_models.resume(record.outcome for record in past.ended)
             self._stop_if_reached(past, "the target was reached before")
             self._event(STUDY_RESUMED, str(past))
 
@@ -262,6 +264,8 @@ class Coordinator:
             block = EXTERNAL_BLOCK if running.is_held else running.block  # its block has another trial
             self._release(block, outcome)
             self.progress.finished(block, outcome, running.proposal.parameters)
+        if self.settings.kept_models is not None:
+            self.settings.kept_models.take(outcome for _, outcome in outcomes)
         if obsolete := self.state.obsolete():
             self.settings.discard(self.settings.study, obsolete)
         if self.state.is_hopeless:

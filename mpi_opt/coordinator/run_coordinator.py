@@ -10,10 +10,12 @@ from mpi_learn.job.slurm import job_end_s
 from mpi_learn.job.stop_request import StopRequest
 from mpi_learn.settings.fixed_code import fixed
 from mpi_learn.settings.source_code import SourceCode
+from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.block_pool import BlockPool
 from mpi_opt.coordinator.coordinator import Coordinator
+from mpi_opt.coordinator.kept_models import KeptModels
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stop_condition import StopCondition
 from mpi_opt.messages.link import CoordinatorLink
@@ -83,6 +85,8 @@ def run_coordinator(
                 if note := plan.configuration.note_on_folds():
                     progress.note(f"note: {note}")
                 _announce(progress, link, request.job_end_s)
+                if settings.kept_models is not None:
+                    progress.note(f"models of trials are in {settings.kept_models.folder.path}")
             coordinator.run()
         return Study.read(study.store, study.record.name)
 
@@ -120,10 +124,19 @@ def _settings(
         check_lease=lease.check,
         study=study.record.unique_name,
         seed=study.record.seed,
+        kept_models=_kept_models(plan, study),
         discard=plan.objective.discard,
         code=code,
         code_number=code_number,
     )
+
+
+def _kept_models(plan: Plan, study: OpenStudy) -> KeptModels | None:
+    configuration = plan.configuration
+    if (keep := configuration.search.keep) is None:
+        return None
+    folder = ModelFolder.of(configuration.store, configuration.study, plan.directory)
+    return KeptModels(keep, configuration.figures_of_merit(), folder, study.record.unique_name)
 
 
 def _announce(progress: Progress, link: CoordinatorLink, job_end_s: float | None) -> None:

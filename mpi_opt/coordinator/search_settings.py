@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mpi_learn.settings.source_code import SourceCode
+from mpi_opt.coordinator.kept_models import KeptModels
 from mpi_opt.coordinator.stop_condition import StopCondition
 from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
@@ -28,6 +29,7 @@ class SearchSettings:
         check_lease: Raises `StudyOwnedError` if another search has taken the study over.
         study: The study's key, as in `Trial.study`.
         seed: The seed with which the study was created, from which the seeds of its trials follow.
+        kept_models: Decides which models of trials are kept; None: none are.
         discard: Removes the checkpoints of trials from which no other trial will resume.
         code: The user's Python files, which all ranks run; None if each rank reads them.
         code_number: The number of the code in the study, see `CodeRecord`.
@@ -42,6 +44,7 @@ class SearchSettings:
     check_lease: Callable[[], None] = lambda: None
     study: str = ""
     seed: int | None = None
+    kept_models: KeptModels | None = None
     discard: Callable[[str, list[int]], None] = lambda study, numbers: None
     code: SourceCode | None = None
     code_number: int | None = None

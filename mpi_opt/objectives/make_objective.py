@@ -6,10 +6,16 @@ from pathlib import Path
 
 from mpi_learn.settings.paths import file_name
 from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
+from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.core.objective import Objective
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.objectives.function_objective import FunctionObjective
 from mpi_opt.objectives.training_objective import TrainingObjective
+
+
+def models_of(configuration: StudyConfiguration, directory: Path) -> ModelFolder:
+    """The folder for the models of a study."""
+    return ModelFolder.of(configuration.store, configuration.study, directory)
 
 
 def make_objective(configuration: StudyConfiguration, directory: Path) -> Objective:
@@ -29,5 +35,6 @@ def make_objective(configuration: StudyConfiguration, directory: Path) -> Object
             directory,
             checkpoints,
             configuration.folds.number,
+            models_of(configuration, directory) if configuration.search.keep is not None else None,
         )
     return FunctionObjective(configuration.objective, directory)

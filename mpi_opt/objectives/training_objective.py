@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mpi_learn.environment import choose_gpu
+from mpi_learn.errors import SavingError
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import is_function, load_function
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
+from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.configuration.placeholders import filled, filled_training
 from mpi_opt.core.objective import MetricCurves, Objective
 from mpi_opt.core.space import Parameters
@@ -39,6 +42,7 @@ class TrainingObjective(Objective):
         directory: Relative paths are relative to this directory.
         checkpoints: The folder of the checkpoints that the strategy needs, so that trials can resume from others.
         n_folds: Number of folds.
+        models: Where the models of trials are written; None: they are not.
     """
 
     def __init__(
@@ -48,10 +52,11 @@ class TrainingObjective(Objective):
         directory: Path,
         checkpoints: Path = Path("checkpoints"),
         n_folds: int = 1,
+        models: ModelFolder | None = None,
     ) -> None:
         self.training, self.directory, self.n_folds = training, directory, n_folds
         self.figures = (figure_of_merit,) if isinstance(figure_of_merit, str) else tuple(figure_of_merit)
-        self.checkpoints = checkpoints
+        self.checkpoints, self.models = checkpoints, models
         self._cache: DatasetCache | None = None
         self._folded_data: Dataset | None = None
         self._folds: dict[int, Dataset] = {}
@@ -79,6 +84,9 @@ class TrainingObjective(Objective):
         if trial.comm.rank != 0:
             return None, None
         values = [self._figure(name, result) for name in self.figures]
+        if self.models is not None and not trial.was_stopped:
+            folder = self.models.of_fold(trial.study, trial.number, trial.fold)
+            _save(folder, self.configuration(trial.parameters, changes), result)
         return values[0] if len(values) == 1 else values, result.history
 
     def _train_anew_if_damaged(self, trial: Trial, changes: dict[str, Any]) -> Result:
@@ -204,6 +212,26 @@ def in_section(error: UserError, section: str = "training") -> UserError:
     if key not in TrainingConfiguration.model_fields:  # a file of the user, or nothing
         return error.at(section)
     return type(error)(error.problem, where=f"{section}.{error.where}", cure=error.cure)
+
+
+def _save(folder: Path, configuration: TrainingConfiguration, result: Result) -> None:
+    """Writes the model of a trial. The folder has its name only when it is complete.
+
+    Raises:
+        SavingError: Not even the weights can be written.
+    """
+    from mpi_learn.training.result import save_result
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as temporary:
+        written = Path(temporary, folder.name)
+        try:
+            save_result(written, configuration, result)
+        except SavingError:
+            if not any(written.glob("model*")):  # a model that cannot be saved as a whole has its weights saved
+                raise
+        shutil.rmtree(folder, ignore_errors=True)  # of an earlier attempt
+        written.rename(folder)
 
 
 def _folder_of_trial(base: Path, study: str, number: int, fold: int | None = None) -> Path:

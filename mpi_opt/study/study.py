@@ -153,6 +153,26 @@ class Study:
         """The figures of merit."""
         return self.record.figures_of_merit
 
+    def best_model(self, number: int | None = None) -> Any:
+        """The trained model of the best trial, of Keras or PyTorch; a list with one model for each of several folds.
+
+        The search must have kept it: ``search: {keep: best}``.
+
+        Args:
+            number: The number of another trial.
+
+        Raises:
+            StoreError: No trial is complete, or its model was not kept.
+            ModelError: The model cannot be loaded.
+        """
+        from mpi_opt.study.kept_model import load_models, model_folders
+
+        trial = self.best if number is None else next((one for one in self.trials if one.number == number), None)
+        if trial is None:
+            problem = "no trial is complete yet" if number is None else f"there is no trial {number}"
+            raise StoreError(problem, where=f"study {self.name}", cure="see study.trials")
+        return load_models(model_folders(self.record, self.store, trial))
+
     def pareto(self) -> list[TrialRecord]:
         """The Pareto front: the complete trials that no other trial dominates, sorted by the first figure of merit.
 

@@ -1,0 +1,62 @@
+"""Decides on rank 0 which models of trials are kept. Workers write the model of each complete trial."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from mpi_opt.configuration.model_folder import ModelFolder
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.trial import Outcome
+
+Keep = Literal["best", "all"] | int | None
+
+
+class KeptModels:
+    """The models of the best trials of a search, or of all.
+
+    Args:
+        keep: How many models are kept; ``best``: one, with several figures of merit those of the Pareto front. None:
+            none are written.
+        figures: The figures of merit.
+        folder: Where the models are.
+        study: The study's key, as in `Trial.study`.
+    """
+
+    def __init__(self, keep: Keep, figures: FiguresOfMerit, folder: ModelFolder, study: str) -> None:
+        self.folder = folder
+        self._keep, self._figures, self._study = keep, figures, study
+        self._costs: dict[int, tuple[float, ...]] = {}
+
+    def resume(self, ended: Iterable[Outcome]) -> None:
+        """Continues with the models that earlier searches have kept; only trials with a model compete."""
+        if self._keep is not None and (numbers := self.folder.numbers(self._study)):
+            self.take(outcome for outcome in ended if outcome.number in numbers)
+
+    def take(self, outcomes: Iterable[Outcome]) -> None:
+        """Removes the models of trials that have failed or were pruned, and those that better ones replace."""
+        if self._keep is None:
+            return
+        removed = set()
+        for outcome in outcomes:
+            if outcome.state == "complete" and outcome.figure_of_merit is not None:
+                self._costs[outcome.number] = self._figures.costs(self._figures.values(outcome))
+            else:
+                removed.add(outcome.number)
+        removed |= set(self._costs) - self._chosen()
+        self.folder.remove(self._study, removed)
+        for number in removed:
+            self._costs.pop(number, None)
+
+    def _chosen(self) -> set[int]:
+        numbers = sorted(self._costs, key=lambda number: (self._costs[number], number))
+        if self._keep == "all":
+            return set(numbers)
+        if self._figures.are_several and numbers:
+            import numpy as np
+
+            from mpi_opt.core.pareto import ranks
+
+            fronts = ranks(np.array([self._costs[number] for number in numbers])).tolist()
+            return {number for number, front in zip(numbers, fronts, strict=True) if front == 0}
+        return set(numbers[: 1 if self._keep == "best" else self._keep])
