@@ -17,6 +17,9 @@ from mpi_opt.errors import SpaceError
 
 Value = bool | int | float | str | None
 
+MAX_INTEGER = 2**63 - 1
+"""The largest magnitude of an integer hyperparameter: databases and NumPy have integers of 64 bits."""
+
 
 class Dimension(ABC):
     """The values of one hyperparameter, and their mapping to the unit interval.
@@ -149,8 +152,8 @@ class Integer(Dimension):
     """An integer hyperparameter in [`low`, `high`], both included.
 
     Args:
-        low: The smallest value.
-        high: The largest value.
+        low: The smallest value, at least -(2⁶³ - 1).
+        high: The largest value, at most 2⁶³ - 1.
         prior: ``"uniform"`` or ``"log-uniform"``.
         step: The values are `low`, `low` + `step`, …
         when: As in `Real`.
@@ -177,6 +180,13 @@ class Integer(Dimension):
                     where=name,
                     cure="write a whole number, or type: real",
                 )
+            if MAX_INTEGER < abs(value) <= sys.float_info.max:
+                raise SpaceError(
+                    f"an integer hyperparameter needs a {name} of at most 2⁶³ - 1 = {MAX_INTEGER}, and at least minus "
+                    f"this number, not {value!r}",
+                    where=name,
+                    cure="narrow the range, or write type: real",
+                )
             object.__setattr__(self, name, int(value))
         _check_interval(self.low, self.high, self.prior, self.step)
         self._check_default()
@@ -186,7 +196,7 @@ class Integer(Dimension):
         return self._numbers.size
 
     def encode(self, value: Value) -> float:
-        return self._numbers.encode(_number(value))
+        return self._numbers.encode(value if isinstance(value, int) else _number(value))
 
     def decode(self, unit: float) -> int:
         return int(self._numbers.decode(unit))

@@ -37,7 +37,10 @@ class Interval:
 
 @dataclass(frozen=True)
 class Grid:
-    """The numbers `low`, `low` + `step`, … up to `high`. Each is mapped to a cell, a part of [0, 1]."""
+    """The numbers `low`, `low` + `step`, … up to `high`. Each is mapped to a cell, a part of [0, 1].
+
+    Integers are exact up to any size. A grid of more than 2⁵³ of them has fewer cells than numbers.
+    """
 
     low: float
     high: float
@@ -47,24 +50,42 @@ class Grid:
     @cached_property
     def size(self) -> int:
         """How many numbers there are."""
+        if self._is_of_integers:
+            return int((self.high - self.low) // self.step) + 1
         return math.floor((self.high - self.low) / self.step + 1e-9) + 1
 
     def encode(self, value: float) -> float:
         """The middle of the cell of the number that is nearest to `value`."""
+        low = self.low - self._origin
         index = round((value - self.low) / self.step)
-        left = self._cells.low if index == 0 else self.low + (index - 0.5) * self.step
-        right = self.low + (index + 0.5) * self.step
+        left = self._cells.low if index == 0 else low + (index - 0.5) * self.step
+        right = low + (index + 0.5) * self.step
         return 0.5 * (self._cells.encode(left) + self._cells.encode(right))
 
     def decode(self, unit: float) -> float:
         """The number whose cell contains `unit`."""
-        index = round((self._cells.decode(unit) - self.low) / self.step)
+        if unit >= 1.0:  # the end of the last cell is not exact for large integers
+            return self.low + self.step * (self.size - 1)
+        index = round((self._cells.decode(unit) - (self.low - self._origin)) / self.step)
         return self.low + self.step * min(max(index, 0), self.size - 1)
+
+    @property
+    def _is_of_integers(self) -> bool:
+        return isinstance(self.low, int) and isinstance(self.high, int) and isinstance(self.step, int)
+
+    @cached_property
+    def _origin(self) -> float:
+        """What is subtracted from all numbers before they are mapped: as floats, large integers are not exact."""
+        is_large = self._is_of_integers and max(abs(self.low), abs(self.high)) > 2**53
+        # numbers that hardly differ from each other have the same logarithm
+        is_uniform = self.prior == "uniform" or self.high - self.low < 1e-6 * self.low
+        return self.low if is_large and is_uniform else 0
 
     @cached_property
     def _cells(self) -> Interval:
         """The interval of all cells: the grid and half a step at each end; all of it is positive for a log prior."""
-        below = self.low - 0.5 * self.step
-        if self.prior == "log-uniform":
-            below = max(below, 0.5 * self.low)
-        return Interval(below, self.low + (self.size - 0.5) * self.step, self.prior)
+        low, prior = self.low - self._origin, "uniform" if self._origin else self.prior
+        below = low - 0.5 * self.step
+        if prior == "log-uniform":
+            below = max(below, 0.5 * low)
+        return Interval(below, low + (self.size - 0.5) * self.step, prior)

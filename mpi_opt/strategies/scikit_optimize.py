@@ -251,22 +251,30 @@ def _skopt_dimension(dimension: Dimension) -> skopt.space.Dimension:
     if isinstance(dimension, Categorical):
         return skopt.space.Categorical([str(index) for index in range(len(dimension.categories))])
     assert isinstance(dimension, Real | Integer)
+    if _is_large(dimension):
+        return skopt.space.Real(0.0, 1.0)
     kind = skopt.space.Integer if isinstance(dimension, Integer) else skopt.space.Real
     return kind(dimension.low, dimension.high, prior=dimension.prior)
+
+
+def _is_large(dimension: Dimension) -> bool:
+    """Whether a dimension has integers that scikit-optimize cannot represent. It gets their unit interval instead."""
+    return isinstance(dimension, Integer) and max(abs(dimension.low), abs(dimension.high)) > 2**53
 
 
 def _entry(dimension: Dimension, parameters: Parameters, name: str) -> Any:
     """A value in a row of scikit-optimize: categories by their index, as text; the first or the middle if inactive."""
     if isinstance(dimension, Categorical):
         return str(dimension.index(parameters[name]) if name in parameters else 0)
-    return parameters[name] if name in parameters else dimension.decode(0.5)
+    value = parameters[name] if name in parameters else dimension.decode(0.5)
+    return dimension.encode(value) if _is_large(dimension) else value
 
 
 def _value(dimension: Dimension, entry: Any) -> Value:
     """The value of the dimension that is nearest to scikit-optimize's."""
     if isinstance(dimension, Categorical):
         return dimension.categories[int(entry)]
-    return dimension.decode(dimension.encode(entry))
+    return dimension.decode(entry if _is_large(dimension) else dimension.encode(entry))
 
 
 @contextmanager

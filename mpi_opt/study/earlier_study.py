@@ -116,6 +116,8 @@ def _mapped(parameters: Parameters, space: Space, common: Sequence[str]) -> Para
 
 def _nearest(dimension: Dimension, value: Value) -> Value:
     """The value of `dimension` that is nearest to `value`; a category is unchanged."""
+    if isinstance(dimension, Integer) and value in dimension:
+        return value  # not all integers of 64 bits are decoded exactly
     if isinstance(dimension, Real | Integer) and isinstance(value, int | float):
         return dimension.decode(dimension.encode(min(max(value, dimension.low), dimension.high)))
     return value

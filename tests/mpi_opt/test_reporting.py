@@ -12,6 +12,7 @@ from mpi4py import MPI
 import mpi_opt
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.trial import Proposal, Trial
+from tests.optional_packages import needs
 
 SETTINGS = {"space": {"x": mpi_opt.Real(0, 1)}, "strategy": "random", "study": "s"}
 
@@ -58,16 +59,19 @@ def test_what_is_no_real_number_is_no_value_and_no_figure_of_merit(value):
         FiguresOfMerit().read(value)
 
 
+@needs("torch")
 def test_tensors_that_are_no_real_numbers_are_refused():
-    torch = pytest.importorskip("torch")
+    import torch
+
     assert FiguresOfMerit().read(torch.tensor(0.5)) == (0.5,)
     for value in (torch.tensor(True), torch.tensor(1 + 2j)):
         with pytest.raises(TypeError, match="must return a number"):
             FiguresOfMerit().read(value)
 
 
+@needs("matplotlib")
 def test_the_steps_are_stored_and_are_the_abscissa_of_curves(tmp_path):
-    plots = pytest.importorskip("mpi_opt.views.figures.plots")
+    from mpi_opt.views.figures import plots
 
     def objective(trial):
         for step in (0, 4, 8, 1_000_000):

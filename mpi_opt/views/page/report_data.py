@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, combinations
 from typing import Any
 
-from mpi_opt.core.space import Categorical, Dimension
+from mpi_opt.core.space import Categorical, Dimension, Integer
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.records import CurveRecord, FoldRecord
 from mpi_opt.study.study import Study
@@ -38,6 +38,9 @@ MAX_CURVE_VALUES = 250_000
 MAX_EPOCHS = 60
 """The largest number of points per curve. In longer curves, a point is the last known value of 2, 3, … epochs."""
 
+DIGITS = 9
+"""Significant digits of the numbers of the page, except figures of merit."""
+
 N_PAIRS = 4
 """The number of most important hyperparameters; contours are drawn of all pairs of these."""
 
@@ -53,7 +56,7 @@ def report_data(
     index = {trial.number: i for i, trial in enumerate(study.trials)}
     return {
         "study": {"figure_of_merit": series.main_figure_name(study.record), "sign": -1 if study.record.maximize else 1},
-        "space": [_dimension(name, dimension) for name, dimension in study.space.items()],
+        "space": [_dimension(study, name, dimension) for name, dimension in study.space.items()],
         "trials": _trials(study.trials),
         "values": [_places(study, name) for name in study.space],
         "history": _history(study, index),
@@ -83,7 +86,7 @@ def _finite(values: Iterable[float | None]) -> list[float | None]:
     return [finite(value) for value in values]
 
 
-def short(value: float | None, digits: int = 9) -> float | int | None:
+def short(value: float | None, digits: int = DIGITS) -> float | int | None:
     """`value` with `digits` significant digits; None in place of NaN and infinity."""
     known = finite(value)
     if known is None:
@@ -128,10 +131,15 @@ def _axis(axis: Axis) -> dict[str, Any]:
     return {"title": axis.title, "kind": axis.kind, **ends, "ticks": [list(tick) for tick in axis.ticks]}
 
 
-def _dimension(name: str, dimension: Dimension) -> dict[str, Any]:
-    entry = {"name": name, "axis": _axis(hyperparameter_axis(name, dimension))}
+def _dimension(study: Study, name: str, dimension: Dimension) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": name, "axis": _axis(hyperparameter_axis(name, dimension))}
     if isinstance(dimension, Categorical):
         entry["categories"] = [str(category) for category in dimension.categories]
+    if isinstance(dimension, Integer):
+        entry["whole"] = True
+    if isinstance(dimension, Integer) and max(abs(dimension.low), abs(dimension.high)) >= 10**DIGITS:
+        # numbers of the page are rounded, and those of JavaScript are not exact beyond 2**53
+        entry["texts"] = [str(t.parameters[name]) if name in t.parameters else None for t in study.trials]
     return entry
 
 
@@ -139,7 +147,7 @@ def _places(study: Study, name: str) -> list[float | int | None]:
     """The positions of all trials on the axis of a hyperparameter, with as many digits as the axis needs."""
     axis = hyperparameter_axis(name, study.space[name])
     size, width = max(abs(axis.low), abs(axis.high)), axis.high - axis.low
-    digits = 9 if axis.kind == "log" else min(17, 9 + max(0, math.ceil(math.log10(size / width))))
+    digits = DIGITS if axis.kind == "log" else min(17, DIGITS + max(0, math.ceil(math.log10(size / width))))
     return [short(value, digits) for value in points_of_trials(study, study.trials, name)]
 
 

@@ -40,7 +40,7 @@ function describe(trial) {
   const figuresOfMerit = DATA.front
     ? DATA.front.names.map((name, i) => [name, values ? format(values[i], 6) : null])
     : [[FIGURE_OF_MERIT, figureOfMerit(trial)]];
-  const rows = [...figuresOfMerit, ...DATA.space.map((d, i) => [d.name, shown(d, DATA.values[i][trial])]), ["duration", seconds(T.duration[trial])]];
+  const rows = [...figuresOfMerit, ...DATA.space.map((d, i) => [d.name, shown(d, DATA.values[i][trial], trial)]), ["duration", seconds(T.duration[trial])]];
   if (T.attempts[trial] > 1) rows.push(["attempts", T.attempts[trial]]);
   if (T.note[trial] !== undefined) rows.push(["note", T.note[trial]]);
   if (T.error[trial] !== undefined) rows.push(["error", T.error[trial]]);
@@ -58,8 +58,10 @@ function figureOfMerit(trial) {
   return format(T.figure_of_merit[trial], 6) + (T.uncertainty[trial] === null ? "" : ` ± ${format(T.uncertainty[trial])}`);
 }
 
-function shown(dimension, value) {
+function shown(dimension, value, trial) {
   if (value === null) return null;
+  if (dimension.texts) return dimension.texts[trial];
+  if (dimension.whole) return String(Math.round(value));
   return dimension.categories ? dimension.categories[Math.round(value)] : format(value);
 }
 
