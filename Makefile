@@ -49,7 +49,7 @@ test-oldest: $(VENV)/oldest.stamp
 	PATH="$(CURDIR)/$(VENV)/oldest/bin:$$PATH" $(VENV)/oldest/bin/python -m pytest -m "not slow and not timing"
 
 mutants: $(VENV)/test.stamp
-	$(BIN)/python -m tests.mutants $(if $(DRAW),--draw $(DRAW) --seed $(or $(SEED),0)) $(ONLY)
+	$(BIN)/python -m tests.mutants $(if $(DRAW),--draw $(DRAW) --seed $(or $(SEED),0) -j 2) $(ONLY)
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
