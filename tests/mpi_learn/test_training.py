@@ -400,6 +400,23 @@ def test_saved_model_can_be_trained_again(comm, tmp_path):
     assert third.history["val_loss"][0] > second.history["val_loss"][0]
 
 
+def test_saved_keras_model_is_compiled_with_losses_and_metrics_unless_they_are_code_of_the_user(comm, tmp_path):
+    import keras
+
+    given = NUMBERS | {"epochs": 2, "metrics": ["mae", {"name": "MeanSquaredError", "dtype": "float32"}]}
+    result = train(given, comm, data=line())
+    loaded = keras.saving.load_model(result.save_model(tmp_path / "model"))
+    (x, y), sums = result.validation, {"loss": "val_loss", "mae": "val_mae"}
+    found = loaded.evaluate(x, y, verbose=0, return_dict=True)
+    for name, ours in sums.items():
+        assert found[name] == pytest.approx(result.history[ours][-1], rel=1e-5)
+    assert result.model.optimizer is None
+    own = f"{HERE}/models_for_tests.py:squared_error"
+    for changes in ({"loss": own}, {"metrics": [own]}):
+        other = train(NUMBERS | {"epochs": 1} | changes, comm, data=line())
+        assert not keras.saving.load_model(other.save_model(tmp_path / "other")).compiled
+
+
 @pytest.mark.parametrize("framework", by_framework(["keras", "torch"]))
 def test_saving_is_tested_in_the_folder_of_the_output(comm, tmp_path, framework):
     """A full disk is no property of the model."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import inspect
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -135,14 +136,35 @@ class KerasNetwork:
 
     def save(self, path: Path) -> Path:
         file = path.with_name(f"{path.name}.keras")
+        compilation = getattr(self.model, "_compile_config", None)
         in_training = getattr(self.model, "optimizer", None), self.model.compiled
         self._restore_users_compile()
+        if not self.uses_users_compile and (portable := self._portable_compilation()) is not None:
+            self.model.optimizer, self.model.compiled = portable.config["optimizer"], True
+            self.model._compile_config = portable
         try:
             with replacing(file) as temporary:
                 self.current().save(temporary)
         finally:
             self.model.optimizer, self.model.compiled = in_training
+            if compilation is not None:
+                self.model._compile_config = compilation
         return file
+
+    def _portable_compilation(self) -> Any:
+        """The losses and metrics of the configuration as `compile` has them, for a file that Keras alone can load.
+
+        None if one of them is code of the user, without which the file could not be loaded, or if they are unknown. A
+        compiled model needs an optimizer; it is one without a state.
+        """
+        settings, compilation = self.settings, getattr(self.model, "_compile_config", None)
+        if settings.loss is None or settings.gan is not None or compilation is None:
+            return None
+        if any(one.is_custom for one in _components((settings.loss, settings.metrics, settings.weighted_metrics))):
+            return None
+        optimizer = keras.optimizers.SGD()
+        optimizer.build(self.variables)
+        return type(compilation)(**{**compilation.config, "optimizer": optimizer})
 
     def save_weights(self, path: Path) -> Path:
         file = path.with_name(f"{path.name}.weights.h5")
@@ -293,6 +315,18 @@ class KerasNetwork:
     def _restore_users_compile(self) -> None:
         """Gives the model back the optimizer of the user; it counts as compiled only if the user's losses were used."""
         self.model.optimizer, self.model.compiled = self.users_optimizer, self.uses_users_compile
+
+
+def _components(value: Any) -> Iterator[Component]:
+    """All components in lists and mappings."""
+    if isinstance(value, Component):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from chain.from_iterable(map(_components, value.values()))
+    elif isinstance(value, list | tuple):
+        yield from chain.from_iterable(map(_components, value))
+    elif isinstance(value, str):
+        yield Component(name=value)
 
 
 class RecordingScope(keras.StatelessScope):  # type: ignore[misc] # Keras has no types
