@@ -72,8 +72,10 @@ class DataConfiguration(Section):
         union_mode="left_to_right",
         description="The labels, written like features; null for a model that learns from the features alone.",
     )
-    weights: str | None = Field(
-        default=None, description="A dataset or column with one weight per sample, for the loss and weighted_metrics."
+    weights: str | dict[str, str] | None = Field(
+        default=None,
+        description="A dataset or column with one weight per sample, for the loss and weighted_metrics; or a mapping "
+        "by the names of the outputs, {label: w1, domain: w2}. Outputs that it leaves out have no weights.",
     )
     class_weight: dict[int, float] | Literal["balanced"] | None = Field(
         default=None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,9 @@ class Example:
     Attributes:
         x: One array per input, the first axis being the samples.
         y: One array per label.
-        weights: One array of sample weights, or none.
+        weights: One array of sample weights, one for each of `weight_names`, or none.
         x_names, y_names: The names that the data configuration gives to `x` and `y`; empty if it gives none.
+        weight_names: The outputs to which the arrays of `weights` belong; empty for one array for all outputs.
     """
 
     x: Arrays
@@ -29,6 +30,7 @@ class Example:
     weights: Arrays = ()
     x_names: tuple[str, ...] = ()
     y_names: tuple[str, ...] = ()
+    weight_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.x[0])
@@ -43,7 +45,7 @@ class Example:
 
     def _each(self, change: Callable[[np.ndarray], np.ndarray]) -> Example:
         x, y, weights = (list(map(change, arrays)) for arrays in (self.x, self.y, self.weights))
-        return Example(x, y, weights, self.x_names, self.y_names)
+        return replace(self, x=x, y=y, weights=weights)
 
 
 def named(values: Sequence[Any], names: Sequence[str]) -> Any:

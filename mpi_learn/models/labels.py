@@ -133,10 +133,10 @@ class OutputLosses(Generic[LossType]):
             if rule is not None and label is not None:
                 rule.check_range(y[label])
 
-    def check_weights(self, weights: Sequence[np.ndarray]) -> None:
-        """Raises ModelError if Keras cannot multiply every loss by `weights` (at most one array)."""
-        for rule in filter(None, self.rules):
-            for array in weights:
+    def check_weights(self, weights: Sequence[np.ndarray | None]) -> None:
+        """Raises ModelError if Keras cannot multiply every loss by `weights`, one array or None for each output."""
+        for rule, array in zip(self.rules, weights, strict=True):
+            if rule is not None and array is not None:
                 rule.check_weights(array)
 
 

@@ -180,6 +180,20 @@ class Outputs:
             )
         return label_of_output
 
+    def weights(self, names: Sequence[str], n_weights: int) -> list[int | None]:
+        """The index of the sample weights of each output; None for an output without them.
+
+        Args:
+            names: The outputs to which the weights belong, one for each array; empty for one array for all outputs.
+
+        Raises:
+            ConfigurationError: There is no output of a name.
+        """
+        if not names:
+            return [0 if n_weights else None] * len(self)
+        found: list[int | None] = self.by_output({name: index for index, name in enumerate(names)}, "data.weights")
+        return found
+
     def without_order(self, where: str) -> ConfigurationError:
         """The error to raise if entries of `where` are given in an order, but the outputs have none."""
         return ConfigurationError(

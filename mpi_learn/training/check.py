@@ -83,8 +83,10 @@ def _lines(configuration: TrainingConfiguration, dataset: Dataset, model: Model)
         ("labels", _described(batch.y, names.y_names) or "none"),
     ]
     if batch.weights:
-        low, high = batch.weights[0].min(), batch.weights[0].max()
-        lines.append(("weights", f"per sample, {low:.4g} to {high:.4g} in this batch"))
+        ranges = [f"{array.min():.4g} to {array.max():.4g}" for array in batch.weights]
+        owners = names.weight_names or ("",)
+        shown = [f"{owner} {text}".strip() for owner, text in zip(owners, ranges, strict=True)]
+        lines.append(("weights", f"per sample, {', '.join(shown)} in this batch"))
     if configuration.gan is None:
         with suppress(NotImplementedError, ModelError):  # a Keras model without `call`
             lines.append(("outputs", _described(model.predict(batch.x))))

@@ -186,7 +186,8 @@ def _example(dataset: Dataset) -> Example:
     """The first samples."""
     few = dataset.training.take(slice(0, N_IN_EXAMPLE))
     batch = next(completed(few, dataset, 0, 0))
-    return Example(batch.x, batch.y, batch.weights, few.format.x_names, few.format.y_names)
+    names = few.format
+    return Example(batch.x, batch.y, batch.weights, names.x_names, names.y_names, names.weight_names)
 
 
 def _second_model(

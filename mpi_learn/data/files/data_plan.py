@@ -272,7 +272,7 @@ def _dtypes(configuration: DataConfiguration) -> dict[str, np.dtype]:
 
 def _check_weights_and_dtypes(plan: DataPlan, configuration: DataConfiguration) -> None:
     """Raises `DataError` unless configured weights are one array, and each configured dtype belongs to an array."""
-    if configuration.weights is not None and len(plan.weights) != 1:
+    if isinstance(configuration.weights, str) and len(plan.weights) != 1:
         raise DataError(f"expected one array, found {len(plan.weights)}", where="data.weights", cure="name one")
     known = {name for kind in (*plan.x, *plan.y) for name in (kind.key, kind.name) if name} | {"features", "labels"}
     if unknown := [name for name in _dtypes(configuration) if name not in known]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from mpi_learn.data.configuration import DataConfiguration, Names, Transform
 from mpi_learn.data.files.array_kind import ROLES, Role
@@ -20,7 +21,8 @@ def find_arrays(source: Source, configuration: DataConfiguration) -> Requests:
     Raises:
         DataError: The file has no array of a name, or cannot be read.
     """
-    x, y, weights = map(_plain, (configuration.features, configuration.labels, configuration.weights))
+    x, y = map(_plain, (configuration.features, configuration.labels))
+    weights = cast("Names | None", configuration.weights)
     with reading(source):
         known = source.names()
     return (

@@ -27,10 +27,10 @@ class ClassWeights:
 
         Args:
             labels: One array of n labels, as for `make_class_weights`.
-            weights: One array with n weights, or of shape (n, …), or none.
+            weights: Arrays with n weights, or of shape (n, …), or none.
 
         Returns:
-            One float array of shape (n,), or (n, …) like `weights`.
+            Float arrays like `weights`, or one of shape (n,).
         """
         factors = np.ones(len(labels[0]), np.float32)
         if is_training:
@@ -39,7 +39,7 @@ class ClassWeights:
                 factors[classes == number] = factor
         if not weights:
             return (factors,)
-        return (weights[0] * factors.reshape(-1, *(1,) * (weights[0].ndim - 1)),)
+        return tuple(array * factors.reshape(-1, *(1,) * (array.ndim - 1)) for array in weights)
 
 
 def make_class_weights(wanted: Mapping[int, float] | str, labels: tuple[np.ndarray, ...]) -> ClassWeights:

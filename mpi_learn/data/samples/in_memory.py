@@ -20,6 +20,7 @@ class SampleFormat:
 
     Attributes:
         x_names, y_names: Names of inputs and labels; empty if they are matched by position.
+        weight_names: Names of the outputs to which the weights belong; empty for weights of all outputs.
         x_dtypes, y_dtypes: dtypes of inputs and labels; empty applies the rules of `dtype_for_model`.
     """
 
@@ -27,6 +28,7 @@ class SampleFormat:
     y_names: tuple[str, ...] = ()
     x_dtypes: tuple[np.dtype, ...] = ()
     y_dtypes: tuple[np.dtype, ...] = ()
+    weight_names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, plan: DataPlan) -> SampleFormat:
@@ -37,6 +39,7 @@ class SampleFormat:
             tuple(y_names) if all(y_names) else (),
             tuple(kind.model_dtype for kind in plan.x),
             tuple(kind.model_dtype for kind in plan.y),
+            tuple(kind.key for kind in plan.weights if kind.key),
         )
 
 

@@ -127,6 +127,7 @@ class CompiledModel:
         self._has_loss_method = overrides(self.model, "compute_loss")
         self._loss_takes_training = takes_training(self.model.compute_loss)
         self._inputs, self._labels = input_names(self.model, example), example.y_names
+        self._weight_names = example.weight_names
         self.losses = OutputLosses[Any]([], [], [], may_be_sums=settings.loss is None)
         self._outputs = self._outputs_of(example)
         network.bind()
@@ -151,7 +152,16 @@ class CompiledModel:
         labels = named(y, self._labels)
         if self._outputs is not None and self.losses.losses:
             labels = structured([None if label is None else y[label] for label in self.losses.labels], self._outputs)
-        return self.inputs(x), labels, weights[0] if weights else None
+        return self.inputs(x), labels, self._weights(weights)
+
+    def _weights(self, weights: Tensors) -> Any:
+        """Sample weights: one array for all outputs, or one array or None for each of them."""
+        if not self._weight_names:
+            return weights[0] if weights else None
+        if self._outputs is None:
+            return named(weights, self._weight_names)
+        of_outputs = self._outputs.weights(self._weight_names, len(weights))
+        return structured([None if index is None else weights[index] for index in of_outputs], self._outputs)
 
     def inputs(self, x: Tensors) -> Any:
         """Inputs in the structure with which the model is called."""
@@ -188,6 +198,8 @@ class CompiledModel:
             labels = keras.tree.flatten(y)[0]
             is_kept = tf.reshape(tf.cast(labels != ignored, tf.float32), tf.shape(output)[:-1])
             entries = is_kept if entries is None else entries * is_kept
+        if reductions == {"mean_with_sample_weight"} and self._weight_names:
+            return n
         if reductions == {"mean_with_sample_weight"} and weights is not None:
             factors = tf.cast(weights, tf.float32)
             if entries is not None and entries.shape.rank > factors.shape.rank:
@@ -234,7 +246,8 @@ class CompiledModel:
             arguments = compile_arguments(settings, outputs)
             if settings.loss is not None:
                 self.losses = output_losses(outputs, settings.loss, example, make_output_loss)
-                self.losses.check_weights(example.weights)
+                of_outputs = outputs.weights(example.weight_names, len(example.weights))
+                self.losses.check_weights([None if i is None else example.weights[i] for i in of_outputs])
                 arguments["loss"] = structured(self.losses.losses, outputs)
         elif settings.loss is not None or settings.metrics:
             raise ModelError(

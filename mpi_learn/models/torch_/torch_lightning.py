@@ -94,7 +94,7 @@ class LightningModel(Model):
         self.can_evaluate = self._overrides(VALIDATION)
         if self._overrides("configure_optimizers"):
             self.notes = (f"configure_optimizers of {self._name} is not called: the optimizer is that of the file",)
-        self._x_names, self._y_names = example.x_names, example.y_names
+        self._x_names, self._y_names, self._weight_names = example.x_names, example.y_names, example.weight_names
         self._arguments = arguments_of(module, example.x_names)
         self._metrics: list[Any] = [part for part in module.modules() if _is_torchmetric(part)]
         self._names: dict[str, dict[str, str]] = {TRAINING: {}, VALIDATION: {}}
@@ -258,7 +258,7 @@ class LightningModel(Model):
     def _batch(self, x: Arrays, y: Arrays, weights: Arrays) -> Any:
         """The batch as the loader of a `TensorDataset` yields it; inputs or labels with names are a mapping."""
         parts: list[Any] = []
-        for arrays, names in ((x, self._x_names), (y, self._y_names), (weights, ())):
+        for arrays, names in ((x, self._x_names), (y, self._y_names), (weights, self._weight_names)):
             made = tensors(arrays)
             parts += [dict(zip(names, made, strict=True))] if names else made
         return parts[0] if len(parts) == 1 else parts

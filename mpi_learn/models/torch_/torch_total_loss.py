@@ -30,12 +30,14 @@ class TotalLoss:
         of_outputs: The loss of each output, which the metrics of the output refer to.
         factors: One per output.
         joint: The user's loss of all outputs together, which replaces the sum; None if there is none.
+        weights: The index of the sample weights of each output; None for an output without them.
         label_names: The names by which `joint` receives the labels; empty for a tensor or a list.
     """
 
     of_outputs: OutputLosses[Loss]
     factors: Sequence[float] = ()
     joint: Loss | None = None
+    weights: Sequence[int | None] = ()
     label_names: tuple[str, ...] = ()
 
     def __call__(
@@ -45,17 +47,18 @@ class TotalLoss:
 
         An output whose labels are all ignored has no part in the loss: PyTorch's mean over no labels is NaN.
         """
-        sample_weights = weights[0] if weights else None
         if self.joint is not None:
+            sample_weights = weights[0] if weights else None
             return self.joint.mean(outputs, named(labels, self.label_names), sample_weights), float(n)
         of_outputs, terms, divisors = self.of_outputs, [], []
-        pairs = zip(of_outputs.losses, of_outputs.labels, flat_outputs(outputs), self.factors, strict=True)
-        for loss, label, output, factor in pairs:
+        flat = flat_outputs(outputs)
+        parts = zip(of_outputs.losses, of_outputs.labels, flat, self.factors, self.weights, strict=True)
+        for loss, label, output, factor, weight in parts:
             if loss is None or label is None:
                 continue
             divisors.append(loss.weight(labels[label], n))
             if divisors[-1]:
-                mean = loss.mean(output, labels[label], sample_weights)
+                mean = loss.mean(output, labels[label], None if weight is None else weights[weight])
                 terms.append(mean if factor == 1 else factor * mean)
         if not terms:
             return torch.zeros(()), 0.0
@@ -73,10 +76,17 @@ def make_total_loss(settings: ModelSettings, outputs: Outputs, example: Example)
     loss = None if isinstance(settings.loss, list | dict) else make_loss(component(settings.loss))
     if loss is None or not loss.is_custom:
         losses = output_losses(outputs, settings.loss, example, make_output_loss)
-        return TotalLoss(losses, outputs.factors(settings.loss_weights))
+        weights = outputs.weights(example.weight_names, len(example.weights))
+        return TotalLoss(losses, outputs.factors(settings.loss_weights), weights=weights)
     if settings.loss_weights is not None:
         raise ConfigurationError(
             "expected several losses, found one", where="loss_weights", cure="write one loss per output"
+        )
+    if example.weight_names:
+        raise ConfigurationError(
+            "one loss for all outputs takes one weight per sample, found weights by output",
+            where="data.weights",
+            cure="write one loss per output, or one name of weights",
         )
     n = len(outputs)
     labels: Sequence[int | None] = [None] * n  # only metrics of single outputs need labels that match the outputs

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tests.mpi_learn.conformance.rows import Row
 
 OF_CLASSES = {"loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"]}
@@ -134,6 +136,23 @@ ROWS: dict[str, Row] = {
             "loss": {"z": "mse", "a": "binary_crossentropy"}, "metrics": {"a": ["accuracy"]},
             "loss_weights": {"z": 0.5, "a": 1.0},
         },
+    ),
+    "weights by output": row(
+        "sample weights by output, also for weighted metrics", "outputs_by_name",
+        {
+            "loss": {"z": "mse", "a": "binary_crossentropy"},
+            "weighted_metrics": {"z": ["mae"], "a": ["binary_accuracy"]},
+        },
+        {"features": "X", "labels": {"a": "b", "z": "z"}, "weights": {"z": "w", "a": "w_other"}},
+        y={"z": "z", "a": "b"}, options=lambda arrays: {"sample_weight": {"z": arrays["w"], "a": arrays["w_other"]}},
+        is_slow=False,
+    ),
+    "weights of one output": row(
+        "sample weights of one of several outputs", "two_by_two",
+        {"loss": {"kind": "sparse_categorical_crossentropy", "energy": "mse"}},
+        {"features": ["X", "A"], "labels": {"kind": "k", "energy": "y"}, "weights": {"kind": "w"}}, x=["X", "A"],
+        y=["y", "k"],
+        options=lambda arrays: {"sample_weight": [np.ones(len(arrays["w"]), "f"), arrays["w"]]},
     ),
     "outputs of a list by name": row(
         "outputs of a list by name", "two_by_two",
@@ -349,6 +368,12 @@ ROWS: dict[str, Row] = {
         "weights in bfloat16 or float16", "in_bfloat16", {"loss": "mse"}, refused="is trained in bfloat16",
     ),
     "no call": row("models without `call`", "NoCall", {"loss": "mse"}, refused="does not have a `call()`"),
+    "weights of no output": row(
+        "sample weights by other names than those of the outputs", "outputs_by_name",
+        {"loss": {"z": "mse", "a": "binary_crossentropy"}},
+        {"features": "X", "labels": {"a": "b", "z": "z"}, "weights": {"q": "w"}},
+        refused="data.weights: the model has no output q",
+    ),
     "a layer": row("layers", "returns_a_layer", {"loss": "mse"}, refused="expected a Keras or PyTorch model"),
     "no loss": row("models without a loss", "dense", {}, refused="No loss to compute"),
 }  # fmt: skip

@@ -95,6 +95,7 @@ def arrays(n: int, seed: int) -> Arrays:
         "per_step": rng.integers(0, 2, (n, 4)),
         "per_pixel": rng.integers(0, 3, (n, 6, 6)),
         "w": (weights := rng.uniform(0.2, 2, n).astype(np.float32)),
+        "w_other": np.roll(weights, 7),
         "w_column": weights[:, None],
     }
 

@@ -195,6 +195,13 @@ ROWS: dict[str, Row] = {
         {"features": "X", "labels": {"a": "y", "z": "z"}},
         measured=lambda b: {"a_mae": (b["outputs"]["a"].squeeze(-1) - b["y"]).abs().mean()},
     ),
+    "weights by output": row(
+        "sample weights by output", "named",
+        lambda o, b: (b["w"] * functional.mse_loss(o["z"].squeeze(-1), b["z"], reduction="none")).mean()
+        + functional.mse_loss(o["a"].squeeze(-1), b["y"]),
+        {"loss": {"z": "mse", "a": "mse"}},
+        {"features": "X", "labels": {"a": "y", "z": "z"}, "weights": {"z": "w"}},
+    ),
     "data class": row(
         "outputs in a data class, a named tuple or nested; None among them", "structured",
         lambda o, b: functional.cross_entropy(o.logits, b["k"]),
@@ -330,6 +337,16 @@ ROWS: dict[str, Row] = {
     "weights of one number": row(
         "sample weights with a loss of one number", "classes", entropy, {"loss": "$Focal"}, KINDS | {"weights": "w"},
         refused="the loss must not return one number for the whole batch",
+    ),
+    "weights by output with one loss": row(
+        "sample weights by output with one loss for all outputs", "named", mse, {"loss": "$of_mapping"},
+        {"features": "X", "labels": {"z": "z", "a": "y"}, "weights": {"z": "w"}},
+        refused="one loss for all outputs takes one weight per sample",
+    ),
+    "weights of no output": row(
+        "sample weights by other names than those of the outputs", "named", mse, {"loss": {"z": "mse", "a": "mse"}},
+        {"features": "X", "labels": {"a": "y", "z": "z"}, "weights": {"q": "w"}},
+        refused="data.weights: the model has no output q",
     ),
     "metric that is not a sum": row(
         "metrics that are not sums over samples", "dense", mse, {"loss": "mse", "metrics": ["PearsonCorrCoef"]},
