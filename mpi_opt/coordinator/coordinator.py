@@ -154,8 +154,17 @@ class Coordinator:
                 f"all {len(self.state.ended)} trials of the study have failed, and they are not run again"
                 "\n  → correct the cause, and start a new study (--study NAME)"
             )
-        else:
+        elif self.unfinished.has_begun_all:
             self.store.event(STUDY_FINISHED, "all trials have ended")
+        else:
+            n, n_trials = self.unfinished.n_begun, self.limits.n_trials
+            why = f"the strategy has no more points: {n} of {n_trials} trials have run"
+            self.progress.note(why)
+            self.store.event(STUDY_FINISHED, why)
+        if n_repeated := self.state.n_repeated:
+            self.progress.note(
+                f"{n_repeated} of {len(self.state.ended)} trials have repeated the point of an earlier one"
+            )
 
     def _is_over(self) -> bool:
         if self.unfinished.running and self.pool.now_s < self._leave_running_at_s:

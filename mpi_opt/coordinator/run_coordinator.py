@@ -19,6 +19,7 @@ from mpi_opt.coordinator.kept_models import KeptModels
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stop_condition import StopCondition
 from mpi_opt.messages.link import CoordinatorLink
+from mpi_opt.strategies.points.exhaustion import note_on_points
 from mpi_opt.study.announcement import announcement, n_to_run
 from mpi_opt.study.code import changes, code_record, use_code
 from mpi_opt.study.lease import Lease, leased
@@ -84,6 +85,9 @@ def run_coordinator(
             if make_observer is not None:
                 if note := plan.configuration.note_on_folds():
                     progress.note(f"note: {note}")
+                search = plan.configuration.search
+                if of_points := note_on_points(plan.space, search.strategy, search.options, search.trials):
+                    progress.note(f"note: {of_points}")
                 _announce(progress, link, request.job_end_s)
                 if settings.kept_models is not None:
                     progress.note(f"models of trials are in {settings.kept_models.folder.path}")

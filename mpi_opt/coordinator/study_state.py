@@ -38,6 +38,7 @@ class StudyState:
         self.ended: set[int] = set()
         self.n_usable, self.failures = 0, FirstFailures()
         self._strategy, self._external, self._store = strategy, ExternalTrials(store), store
+        self._points: Counter[str] = Counter()  # that trials have ended at, without those that continue a training
         self._limits, self._n_folds, self._new_strategy = settings.limits, settings.n_folds, settings.new_strategy
         self._complete_trials = settings.complete_trials
 
@@ -135,6 +136,7 @@ class StudyState:
     def tell(self, proposal: Proposal, outcome: Outcome) -> None:
         """Passes the outcome of a trial to the strategy."""
         self.ended.add(proposal.number)
+        self._count_point(proposal)
         self._strategy.tell(proposal, self._limits.figures_of_merit.measured_cost(outcome, self._n_folds))
         if outcome.figure_of_merit is None:
             self.failures.add(outcome)
@@ -163,6 +165,11 @@ class StudyState:
     def obsolete(self) -> list[int]:
         """The numbers of trials from which no other trial will resume."""
         return self._strategy.obsolete()
+
+    @property
+    def n_repeated(self) -> int:
+        """Number of trials that have ended at the point of an earlier one."""
+        return self._points.total() - len(self._points)
 
     def problems(self) -> list[str]:
         """The exceptions that the strategy has survived since the last call."""
@@ -200,6 +207,10 @@ class StudyState:
     def is_waiting_for_results(self) -> bool:
         """Whether trials run, on a block or in a workload system."""
         return bool(self.unfinished.running or self._external.running)
+
+    def _count_point(self, proposal: Proposal) -> None:
+        if proposal.resume_from is None:
+            self._points[repr(proposal.parameters)] += 1
 
     def _is_taken(self, running: RunningTrial) -> bool:
         """Whether a workload system has received a trial that the search had requeued."""
@@ -240,4 +251,7 @@ class StudyState:
         self.unfinished.resume(past)
         self._external.resume(past)
         self.ended = {record.number for record in past.ended}
+        self._points.clear()
+        for record in past.ended:
+            self._count_point(record.proposal)
         self.n_usable = sum(record.figure_of_merit is not None for record in past.ended)
