@@ -45,7 +45,7 @@ def test_trials_are_asked_for_and_told_from_python(study: Study, url: str) -> No
     assert [(t.number, t["attempt"], t["study"]) for t in asked] == [(0, 1, "hand"), (1, 1, "hand"), (2, 1, "hand")]
     assert json.loads(json.dumps(asked)) == asked and asked[0].seed == asked[0]["seed"]
     assert [trial.state for trial in study.trials] == ["running"] * 3
-    study.tell(2, np.float32(0.25), uncertainty=np.float64(0.5))
+    study.tell(np.int64(2), np.float32(0.25), uncertainty=np.float64(0.5))
     study.tell(asked[0].number, failed="the disk is full")
     study.tell(1, lost="the node was shut down")
     assert [(t.state, t.figure_of_merit, t.uncertainty) for t in study.trials] == [
