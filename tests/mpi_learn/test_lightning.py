@@ -11,8 +11,19 @@ from mpi_learn import train
 from mpi_learn.errors import ModelError
 from mpi_learn.mpi.library import MPI
 from tests.mpi_learn.conformance.rows import written
+from tests.optional_packages import needs
 
-PACKAGES = ["", *(name for name in ("pytorch_lightning", "lightning.pytorch") if find_spec(name.partition(".")[0]))]
+pytestmark = needs("torch")
+OF_LIGHTNING = needs("torchmetrics", "fsspec", "aiohttp")
+"""Packages that Lightning imports."""
+PACKAGES = [
+    "",
+    *(
+        pytest.param(name, marks=OF_LIGHTNING)
+        for name in ("pytorch_lightning", "lightning.pytorch")
+        if find_spec(name.partition(".")[0])
+    ),
+]
 """The stand-in, and those that are installed."""
 MODELS = """
 import importlib
@@ -28,7 +39,6 @@ def build(package="", **options):
 
 @pytest.fixture
 def trained(tmp_path):
-    pytest.importorskip("torch")
     (tmp_path / "m.py").write_text(MODELS)
     training, validation = map(str, written(tmp_path))
     data = {"train": training, "validation": validation, "features": "X", "labels": "y", "shuffle": False}

@@ -395,9 +395,9 @@ TABLES = {
 }
 
 
+@needs("pyarrow")
 @pytest.mark.parametrize(("text", "encoding", "suffix"), TABLES.values(), ids=TABLES)
 def test_separator_and_encoding_of_a_text_file_are_found(text, encoding, suffix, tmp_path):
-    pytest.importorskip("pyarrow")
     (tmp_path / f"a{suffix}").write_bytes(text.encode(encoding))
     names = (["pt", "eta"], "y") if "pt" in text else (["0", "1"], "2")
     read = loaded(tmp_path / f"a{suffix}", features=names[0], labels=names[1]).training
@@ -405,9 +405,9 @@ def test_separator_and_encoding_of_a_text_file_are_found(text, encoding, suffix,
     np.testing.assert_array_equal(read.y[0], [0, 1])
 
 
+@needs("pyarrow")
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
 def test_names_in_other_encodings_are_found(encoding, tmp_path):
-    pytest.importorskip("pyarrow")
     (tmp_path / "a.csv").write_bytes("größe,y\n1.5,0\n2.5,1\n".encode(encoding))
     assert loaded(tmp_path / "a.csv", features="größe", labels="y").training.x[0].ravel().tolist() == [1.5, 2.5]
 
