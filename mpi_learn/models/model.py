@@ -35,6 +35,7 @@ class Model(ABC):
         can_evaluate: Whether `evaluate` is possible: not if only the user's `train_step` computes a loss.
         notes: What the user may expect and the training does not do, in sentences for the terminal.
         has_constraints: Whether the framework's optimizers constrain its weights after each step.
+        is_sized_later: Whether arrays that are not trained get their sizes in the first batch, as those of observers.
     """
 
     networks: Mapping[str, Network]
@@ -52,6 +53,7 @@ class Model(ABC):
     can_evaluate: bool = True
     has_constraints: bool = False
     notes: Sequence[str] = ()
+    is_sized_later: bool = False
 
     @abstractmethod
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
@@ -100,6 +102,13 @@ class Model(ABC):
             for name, network in self.networks.items()
             for array in network.arrays()
         ]
+
+    def resize(self, arrays: Sequence[ArrayKind]) -> None:
+        """Gives arrays that are not trained the shapes of `arrays`, which another model of the same function has."""
+        for name, network in self.networks.items():
+            prefix = f"{name}." if name else ""
+            own = [array for array in arrays if array.name.startswith(prefix)]
+            network.resize([array._replace(name=array.name.removeprefix(prefix)) for array in own])
 
     @property
     def metric_names(self) -> list[str]:

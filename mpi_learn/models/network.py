@@ -104,6 +104,9 @@ class Network(ModelState, Protocol):
     def arrays(self) -> list[ArrayKind]:
         """All arrays: the trainable ones in the order of `layout`, then the others."""
 
+    def resize(self, arrays: Sequence[ArrayKind]) -> None:
+        """Gives arrays that are not trained the shapes of `arrays`, with zeros where the shape differs."""
+
     def rehearsal(self) -> AbstractContextManager[None]:
         """In the block, random numbers depend on the configured seed alone; at its end, the state is as before."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -42,13 +42,13 @@ class StateOnly:
         return self._floats.copy()
 
     def set_floats(self, values: np.ndarray) -> None:
-        self._floats[:] = values
+        self._floats = np.array(values, np.float32)
 
     def integers(self) -> np.ndarray:
         return self._integers.copy()
 
     def set_integers(self, values: np.ndarray) -> None:
-        self._integers[:] = values
+        self._integers = np.array(values, np.int64)
 
     def random_mask(self) -> np.ndarray:
         return np.zeros(self._integers.size, np.bool_)
@@ -97,6 +97,10 @@ class WeightsOnly(Model):
         """The arrays of the workers' model."""
         return self._arrays
 
+    def resize(self, arrays: Sequence[ArrayKind]) -> None:
+        """The state of the workers' model has these shapes."""
+        self._arrays = list(arrays)
+
     def probe(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> list[np.ndarray]:
         """Nothing, because the workers compute."""
         return []
@@ -105,5 +109,6 @@ class WeightsOnly(Model):
         """Builds the model with these weights; loads the framework."""
         model = self._build()
         model.weights[:] = self.weights
+        model.resize(self._arrays)
         model.state.set_floats(self.state.floats())
         return model

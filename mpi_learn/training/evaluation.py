@@ -59,6 +59,8 @@ class Validator:
         if self._running is not None:
             wait([self._running])  # it uses the weights that are overwritten now
         copy.weights[:] = self.model.weights
+        if self.model.is_sized_later:
+            copy.resize(self.model.arrays())
         copy.state.set_floats(self.model.state.floats())
         copy.state.set_integers(self.model.state.integers())
         future = self._running = self._thread.submit(self._sums, copy)

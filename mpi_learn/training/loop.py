@@ -29,6 +29,7 @@ from mpi_learn.training.callbacks import Callbacks
 from mpi_learn.training.checkpoints.resume import Checkpointing
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.result import Result, validation_of
+from mpi_learn.training.same_model import agreed_statistics
 from mpi_learn.training.setup import (
     check_settings,
     make_training_batches,
@@ -200,7 +201,12 @@ class Training:
             weighted = weighted_statistics(self.model.state, float(self._n_samples))
         with timeline.span("synchronize", COMMUNICATION):
             self.algorithm.synchronize()
-            sum_in_place(self.comm, sums)
+            n_statistics = weighted.size
+            extended = np.append(sums, [n_statistics, n_statistics**2])
+            sum_in_place(self.comm, extended)
+            *sums[:], total, total_of_squares = extended
+            if self.comm.size * total_of_squares != total**2:  # only equal numbers have this mean square
+                weighted = agreed_statistics(self.comm, self.model, self._n_samples)
             sum_in_place(self.comm, weighted)
             diagnostics = self.algorithm.diagnostics()
         with agreed_errors(self.comm):

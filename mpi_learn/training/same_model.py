@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from mpi_learn.algorithms.allreduce import weighted_statistics
 from mpi_learn.errors import DataError, ModelError
 from mpi_learn.models.example import Example
 from mpi_learn.models.model import Model
@@ -148,6 +149,40 @@ def agree_on_outputs(comm: Communicator, model: Model | None, example: Example, 
         where="model",
         cure=f"{CURE}; constants that are buffers, or weights that are not trained, are sent to all ranks",
     )
+
+
+def agreed_statistics(comm: Communicator, model: Model, n_samples: int) -> np.ndarray:
+    """The `weighted_statistics` of this rank, with the same length on all ranks. Collective over `comm`.
+
+    Buffers that get their sizes in the first batch have no size yet on ranks without samples, which take the sizes of
+    the others.
+
+    Args:
+        n_samples: Samples of this rank in the epoch.
+
+    Raises:
+        ModelError: Ranks with samples have other sizes; the same on every rank.
+    """
+    state = model.state
+    mine = (model.arrays(), state.floats().size, state.integers().size) if n_samples else None
+    found = comm.allgather(mine)
+    if others := _others([repr(one) for one in found if one is not None]):
+        ranks = [rank for rank, one in enumerate(found) if one is not None]
+        first, second = ranks[others[0]], ranks[others[1]]
+        raise ModelError(
+            "buffers that get their sizes in the first batch have other sizes on other ranks: "
+            + difference(found[first][0], found[second][0], f"on rank {first}", f"on rank {second}"),
+            where="model",
+            cure="call the module once in your function, before you return it",
+        )
+    with agreed_errors(comm):
+        arrays, n_floats, n_integers = next(one for one in found if one is not None)
+        if mine is None:
+            model.resize(arrays)
+            if state.floats().size != n_floats:  # on a master
+                state.set_floats(np.zeros(n_floats, np.float32))
+                state.set_integers(np.zeros(n_integers, np.int64))
+        return weighted_statistics(state, float(n_samples))
 
 
 def computed(model: Model, example: Example) -> list[np.ndarray]:

@@ -134,6 +134,12 @@ def check_settings(configuration: TrainingConfiguration, model: Model, batches: 
     _check_metrics(configuration, model)
     if model.has_constraints:
         _check_constraints(configuration)
+    if model.is_sized_later and configuration.sync_batchnorm:
+        raise ConfigurationError(
+            "the model has buffers that get their sizes in the first batch, and ranks average them in every step",
+            where="sync_batchnorm",
+            cure="call the module once in your function, before you return it, or leave sync_batchnorm out",
+        )
     _check_batch_sizes(configuration, model, batches)
 
 

@@ -211,7 +211,11 @@ def test_modules_that_differ_between_ranks_are_refused_and_unseeded_initial_weig
         assert "rank 1 and rank 0 compute other outputs" in found[name], found[name]
     for name in ("weights", "permutation"):
         assert isinstance(found[name], list), found[name]
-    of_master = built({"order": cases["order"] | easgd}, 3)[0]["order"]  # of rank 0, at the end
+    sized_later = {"model": f"{TORCH}:build_scaled", "batch_size": 8, "epochs": 2}  # 16 samples: none for rank 2
+    ranks = built({"order": cases["order"] | easgd, "later": sized_later, "later, master": sized_later | easgd}, 3)
+    assert ranks[0]["later"] == ranks[1]["later"] == ranks[2]["later"]
+    assert all(isinstance(ranks[0][name], list) for name in ("later", "later, master")), ranks[0]
+    of_master = ranks[0]["order"]  # at the end
     assert of_master.startswith("the function built another model when it was called again: array 0 "), of_master
 
 

@@ -311,3 +311,41 @@ class ByRank(nn.Module):
 
 def build_by_rank(what):
     return ByRank(what)
+
+
+class Scaled(nn.Module):
+    """Divides by the largest magnitudes so far, buffers that get their size in the first batch, as do observers."""
+
+    def __init__(self, d=4):
+        super().__init__()
+        self.out = nn.Linear(d, 1)
+        self.register_buffer("largest", torch.empty(0))
+        self.register_buffer("smallest", None)
+
+    def forward(self, x):
+        if self.training:
+            now = x.detach().abs().amax(0)
+            if self.largest.numel() == 0:
+                self.largest.resize_(now.shape).copy_(now)  # fails if an array shares the memory
+            if self.smallest is None:
+                self.smallest = now
+            self.largest.copy_(torch.maximum(self.largest, now))
+            self.smallest = torch.minimum(self.smallest, now)
+        return self.out(x / self.largest + self.smallest if self.largest.numel() else x)
+
+
+def build_scaled(d=4):
+    return Scaled(d)
+
+
+def build_quantised(d=4):
+    """Prepared for quantisation-aware training."""
+    import warnings
+
+    from torch.ao import quantization
+
+    warnings.simplefilter("ignore")
+    layers = nn.Linear(d, 8), nn.ReLU(), nn.Linear(8, 1)
+    module = nn.Sequential(quantization.QuantStub(), *layers, quantization.DeQuantStub())
+    module.qconfig = quantization.get_default_qat_qconfig("fbgemm")
+    return quantization.prepare_qat(module.train())

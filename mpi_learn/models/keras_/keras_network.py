@@ -126,6 +126,9 @@ class KerasNetwork:
             for variable, is_trained in (*trained, *others)
         ]
 
+    def resize(self, arrays: Sequence[ArrayKind]) -> None:
+        """Does nothing: variables of Keras keep their shapes."""
+
     def move_into(self, weights: np.ndarray) -> None:
         self.weights = weights[: self.layout.size]
         self.weights[:] = joined(self.variables, np.float32)

@@ -79,9 +79,9 @@ def _recomputing(forward: Forward, modules: list[torch.nn.Module]) -> Forward:
 def unchanged_buffers(*modules: torch.nn.Module) -> Iterator[None]:
     """In the block, the modules change copies of their buffers (moving means and variances), which are discarded."""
     parts = [part for module in modules for part in module.modules()]
-    buffers = [(part, name, buffer) for part in parts for name, buffer in part.named_buffers(recurse=False)]
+    buffers = [(part, name, buffer) for part in parts for name, buffer in part._buffers.items()]
     for part, name, buffer in buffers:
-        setattr(part, name, buffer.clone())
+        setattr(part, name, None if buffer is None else buffer.clone())
     try:
         yield
     finally:

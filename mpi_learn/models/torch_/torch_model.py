@@ -51,6 +51,7 @@ class TorchModel(Model):
         self.synchronizes_statistics = self.network.synchronizes_statistics
         self._arguments, self._label_names = arguments_of(module, example.x_names), example.y_names
         self._casts = False
+        arrays = self.network.arrays()
         with self.network.unchanged() as before:
             tried = self._outputs_of(example)
             outputs = tried.named_by(settings.loss, settings.metrics)
@@ -61,6 +62,7 @@ class TorchModel(Model):
             self._metrics = [(name, pair, metric) for name, (_, pair, metric) in zip(names, made, strict=True)]
             self.n_sums = FIRST_STATE + sum(metric.size for _, _, metric in self._metrics) + N_FLAGS
             self._check(example, tried)
+            self.is_sized_later = self.network.arrays() != arrays
             self.least_samples = least_samples(module, partial(self._call, example.part(0, 1).x))
             if settings.n_workers > 1 or self.uses_gpu:
                 self.network.check_unchanged(before)

@@ -17,7 +17,7 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, Tensors
 from mpi_learn.models.frameworks import seed_python, seeded_python
 from mpi_learn.models.labels import LabelRule
-from mpi_learn.models.network import ArrayKind, joined
+from mpi_learn.models.network import ArrayKind
 from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.models.torch_.torch_checkpointing import blocks_of, recomputed, unchanged_buffers
 from mpi_learn.models.torch_.torch_inputs import described, flat_outputs, in_float32
@@ -205,15 +205,22 @@ class TorchNetwork:
                     cure="train on one rank without a GPU, or let only the optimizer change parameters (no max_norm)",
                 )
 
+    def resize(self, arrays: Sequence[ArrayKind]) -> None:
+        for array in arrays:
+            owner, _, name = array.name.rpartition(".")
+            buffers = self.module.get_submodule(owner)._buffers
+            if name in buffers and ((buffer := buffers[name]) is None or tuple(buffer.shape) != array.shape):
+                buffers[name] = torch.zeros(array.shape, dtype=getattr(torch, array.dtype), device=device())
+
     def floats(self) -> np.ndarray:
-        return joined((tensor.float().cpu() for tensor in self._state(is_real=True)), np.float32)
+        return _vector(self._state(is_real=True), torch.float32)
 
     def set_floats(self, values: np.ndarray) -> None:
         _fill(self._state(is_real=True), values)
 
     def integers(self) -> np.ndarray:
         """The integers of the module, then the state of PyTorch's random generators, which all modules share."""
-        return joined([*(tensor.cpu() for tensor in self._state(is_real=False)), random_state()], np.int64)
+        return _vector([*self._state(is_real=False), random_state()], torch.int64)
 
     def set_integers(self, values: np.ndarray) -> None:
         n = _fill(self._state(is_real=False), values)
@@ -350,6 +357,12 @@ def _span(tensor: torch.Tensor) -> tuple[int, int]:
         return 0, 0
     last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
+
+
+def _vector(parts: Sequence[torch.Tensor], dtype: torch.dtype) -> np.ndarray:
+    """A copy of all elements. A view as an array would make PyTorch refuse to resize a buffer, as observers do."""
+    flat = [part.reshape(-1).to("cpu", dtype) for part in parts]
+    return torch.cat(flat).numpy() if flat else torch.zeros(0, dtype=dtype).numpy()
 
 
 def _fill(buffers: list[torch.Tensor], values: np.ndarray) -> int:

@@ -14,6 +14,7 @@ from mpi_learn.algorithms.algorithm import Algorithm
 from mpi_learn.algorithms.rank_layout import rank_layout_of
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.model import Model
+from mpi_learn.models.network import ArrayKind
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import broadcast_in_place, receive_into, send_from
 from mpi_learn.mpi.communicators import Communicator
@@ -131,7 +132,7 @@ class Checkpointing:
             "ended_by": self.state.ended_by,
             "learning_rate": self.rate.chosen,
             "shapes": model.layout.shapes,
-            "names": [array.name for array in model.arrays()],
+            "arrays": model.arrays(),
             "training": self.configuration.model_dump(mode="json"),
             "uses_xla": uses_xla,
             "first_worker": self.first_worker,
@@ -141,6 +142,10 @@ class Checkpointing:
     def _restore(self, checkpoint: SavedTraining, where: str) -> None:
         """Fills model, algorithm and history from a checkpoint of any training of the same model."""
         arrays, shapes = checkpoint.arrays, tuple(tuple(shape) for shape in checkpoint.metadata["shapes"])
+        kinds = [ArrayKind(name, tuple(shape), *kind) for name, shape, *kind in checkpoint.metadata.get("arrays", [])]
+        self._check_order([array.name for array in kinds], where)
+        if self.model.is_sized_later:
+            self.model.resize(kinds)
         has_same_weights = shapes == self.model.layout.shapes
         if not has_same_weights or arrays["batch_statistics"].shape != self.model.state.floats().shape:
             raise ConfigurationError(
@@ -148,7 +153,6 @@ class Checkpointing:
                 where=where,
                 cure="give the path of a checkpoint of this model, or of an empty folder",
             )
-        self._check_order(checkpoint.metadata.get("names", []), where)
         self.model.weights[:] = arrays["weights"]
         self.model.state.set_floats(arrays["batch_statistics"])
         self._restore_integers(arrays["counters"], checkpoint.metadata.get("first_worker", self.first_worker))
