@@ -11,6 +11,7 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.frameworks import NAMES, framework_of, load_framework, prepared
 from mpi_learn.models.gan import GanModel, check_pair
+from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES, compares_samples
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network
 from mpi_learn.models.unknown_model import cure_for, shown
@@ -38,6 +39,8 @@ def make_model(settings: ModelSettings, example: Example) -> Model:
         )
     if settings.n_workers > 1 and model.has_custom_loss:
         _check_mean(model, settings, example)
+        if compares_samples(model, example, settings.precision):
+            model.notes = (*model.notes, COMPARES_SAMPLES)
     return model
 
 

@@ -33,7 +33,7 @@ class Model(ABC):
         synchronizes_statistics: Whether its batch normalisation would use the batches of all replicas.
         least_samples: The smallest batch that the model can be trained with.
         can_evaluate: Whether `evaluate` is possible: not if only the user's `train_step` computes a loss.
-        notes: What the user may expect and the training does not do, in sentences for the terminal.
+        notes: What the user may expect and the training does not do or depends on, in sentences for the terminal.
         has_constraints: Whether the framework's optimizers constrain its weights after each step.
         is_sized_later: Whether arrays that are not trained get their sizes in the first batch, as those of observers.
     """

@@ -14,7 +14,9 @@ from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.environment import MIB
 from mpi_learn.errors import ModelError, SavingError
 from mpi_learn.flat_layout import WEIGHT
+from mpi_learn.models.example import Example
 from mpi_learn.models.frameworks import NAMES
+from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES, compares_samples
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.communicators import Communicator, private
 from mpi_learn.training.configuration import TrainingConfiguration
@@ -87,6 +89,8 @@ def _lines(configuration: TrainingConfiguration, dataset: Dataset, model: Model)
         owners = names.weight_names or ("",)
         shown = [f"{owner} {text}".strip() for owner, text in zip(owners, ranges, strict=True)]
         lines.append(("weights", f"per sample, {', '.join(shown)} in this batch"))
+    example = Example(batch.x, batch.y, batch.weights)
+    notes = [COMPARES_SAMPLES] if compares_samples(model, example, configuration.precision) else []
     if configuration.gan is None:
         with suppress(NotImplementedError, ModelError):  # a Keras model without `call`
             lines.append(("outputs", _described(model.predict(batch.x))))
@@ -101,13 +105,13 @@ def _lines(configuration: TrainingConfiguration, dataset: Dataset, model: Model)
         saving = f"not tested: {str(error).splitlines()[0]}"
     return [
         *lines,
-        *(("note", note) for note in model.notes),
         ("training", training),
         ("validation", validation),
         ("one batch", "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())),
         ("gradient", f"norm {norm:.4g}, {1e3 * seconds:.1f} ms forward and backward{place}"),
         ("saving", saving),
         ("memory", f"{resident_bytes() / MIB:,.0f} MiB of this process"),
+        *(("note", note) for note in dict.fromkeys([*notes, *model.notes])),
     ]
 
 

@@ -46,8 +46,8 @@ def train(
         on_epoch: Called on every rank after every epoch with the number of the epoch, from 0, and its metrics, the same
             on all ranks. It returns whether to stop, the same on all ranks.
         progress: Called on rank 0 after every epoch.
-        on_note: Called on rank 0 before the first step with each sentence about what the training does not do, although
-            the user may expect it; see `Model.notes`. Given on all ranks or on none.
+        on_note: Called on rank 0 before the first step with each sentence that a user should know, for example that the
+            result depends on the number of ranks; see `Model.notes`. Given on all ranks or on none.
         on_unsavable: Called on rank 0 before the first step if the model cannot be saved as a whole, with the reason
             and the lines of Python that load its weights. None: this is not tested. Given on all ranks or on none.
         output: The folder in which the model will be saved, and in which `on_unsavable` is tested.

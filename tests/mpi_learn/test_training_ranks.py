@@ -193,6 +193,21 @@ def test_synchronized_batch_statistics_are_averaged_by_the_samples_since_the_las
     assert models[0].averaged[-1][0] == pytest.approx(models[0].averaged[-1][1], rel=1e-6)
 
 
+def test_notes_on_the_model_of_the_first_worker_reach_the_caller_once(build):
+    """With a master, this model is not that of rank 0."""
+
+    def make(rank):
+        model = LinearModel(rank)
+        model.notes = (f"of rank {rank}",)
+        return model
+
+    build(make)
+    notes = []
+    algorithm = {"name": "downpour"}
+    run_ranks(3, lambda comm: train(configured(algorithm=algorithm), comm, data=dataset(), on_note=notes.append))
+    assert notes == ["of rank 1"]
+
+
 def test_history_has_the_loss_of_the_samples_of_all_ranks(build):
     models = {}
     build(lambda rank: models.setdefault(rank, LinearModel(rank)))
