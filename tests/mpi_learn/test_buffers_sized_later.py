@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-torch = pytest.importorskip("torch")
+from mpi_learn import train
+from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.errors import ConfigurationError
+from tests.optional_packages import needs
 
-from mpi_learn import train  # noqa: E402
-from mpi_learn.data.samples.dataset import Dataset  # noqa: E402
-from mpi_learn.data.samples.in_memory import Samples  # noqa: E402
-from mpi_learn.errors import ConfigurationError  # noqa: E402
-from tests.mpi_learn import torch_models_for_tests  # noqa: E402
+pytestmark = needs("torch")
 
 N, BATCH = 24, 6
 RNG = np.random.default_rng(0)
@@ -36,6 +36,10 @@ def trained(name, epochs, **changes):
 
 def plain_losses(name, epochs):
     """The losses of training and validation of a plain loop of PyTorch."""
+    import torch
+
+    from tests.mpi_learn import torch_models_for_tests
+
     torch.manual_seed(0)
     module = getattr(torch_models_for_tests, name)()
     optimizer = torch.optim.SGD(module.parameters(), 0.05)

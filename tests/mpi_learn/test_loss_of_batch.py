@@ -14,6 +14,7 @@ from mpi_learn.models.example import Example
 from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES, compares_samples
 from mpi_learn.models.make_model import make_model
 from mpi_learn.training.check import check
+from tests.optional_packages import needs
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(16, 4)).astype(np.float32)
@@ -96,15 +97,15 @@ def answer(tmp_path):
     return of
 
 
+@needs("torch")
 @pytest.mark.parametrize("loss", ["contrastive", "correlated", "spread", "divided"])
 def test_a_loss_of_pytorch_that_compares_samples_is_found(answer, loss):
-    pytest.importorskip("torch")
     assert answer(TORCH, "plain", loss)
 
 
+@needs("torch")
 @pytest.mark.parametrize("loss", ["mean", "each", "focal", "masked", "constant"])
 def test_a_usual_loss_of_pytorch_is_none_that_compares_samples(answer, loss):
-    pytest.importorskip("torch")
     assert not any(answer(TORCH, model, loss) for model in ("plain", "normalised", "Sampling"))
     assert loss != "each" or not answer(TORCH, "plain", loss, [WEIGHTS])
 
@@ -117,8 +118,8 @@ def test_losses_of_keras(answer):
     assert answer(KERAS, "plain", "mean", [WEIGHTS])  # Keras multiplies the mean over the batch by each weight
 
 
+@needs("torch")
 def test_the_check_and_the_start_on_several_ranks_say_so(tmp_path):
-    pytest.importorskip("torch")
     (tmp_path / "m.py").write_text(TORCH)
     samples = Samples((X,), (Y,))
     dataset, notes = Dataset(samples, samples, None, np.arange(0)), []
