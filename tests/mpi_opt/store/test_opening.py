@@ -217,6 +217,7 @@ def test_store_of_version_3_gets_the_tables_of_a_new_one(tmp_path: Path) -> None
         connection.execute("DROP TABLE codes")
         connection.execute("ALTER TABLE attempts DROP COLUMN code")
         connection.execute("ALTER TABLE trials DROP COLUMN note")
+        connection.execute("ALTER TABLE studies DROP COLUMN commands")
         connection.execute("UPDATE schema_version SET version = 3")
     with Store.open(str(path)) as store:
         for name, columns in new.items():
