@@ -307,6 +307,7 @@ def factory_by_keyword(*, gamma=2): return made
         ("with_rest", {}, "called"),
         ("needs_gamma", {"gamma": 3}, "called"),
         ("factory", {}, "made"),
+        ("factory_with_defaults", {}, "made"),
         ("factory_with_defaults", {"gamma": 3}, "made"),
         ("factory_of_gamma", {"gamma": 3}, "made"),
         ("factory_by_keyword", {}, "made"),
