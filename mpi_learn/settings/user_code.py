@@ -170,14 +170,15 @@ def errors_of_user_code(
 def _file_module(path: Path) -> ModuleType:
     name = f"_user_{path.stem}_{zlib.crc32(str(path).encode()):x}"
     content = fixed_code().files.get(str(path))
-    changed = path.stat().st_mtime_ns if content is None else content
+    if content is None:
+        content = path.read_bytes()
     loaded = sys.modules.get(name)
-    if loaded is not None and getattr(loaded, "__changed__", None) == changed:
+    if loaded is not None and getattr(loaded, "__content__", None) == content:
         return loaded
     spec = spec_of_file(name, path) or importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None, "a .py file has a loader"
     module = importlib.util.module_from_spec(spec)
-    vars(module)["__changed__"] = changed
+    vars(module)["__content__"] = content
     sys.modules[name] = module  # dataclasses need it there while the file runs
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))  # so that it can import the files beside it

@@ -16,8 +16,9 @@ from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_same, may_exist
-from mpi_opt.store.records import EarlierTrial
-from mpi_opt.study.study import Study
+from mpi_opt.store.records import EarlierTrial, StudyRecord
+from mpi_opt.study.ranking import ranked
+from mpi_opt.study.reading import read_record
 
 MAX_TRANSFERRED = 300
 """The largest number of trials to transfer: one half are the best trials, the other half is spread over the rest."""
@@ -44,8 +45,9 @@ def read_earlier(configuration: StudyConfiguration, space: Space) -> list[Earlie
     if section.store is None and not may_exist(url):
         raise _no_other_study(url)
     with Store.open(url, read_only=True) as store:
-        earlier = Study.read(store, section.study or _only_study(store, own_name))
-    return mapped(earlier, space, configuration.figures_of_merit())
+        earlier = read_record(store, section.study or _only_study(store, own_name))
+        trials = store.trials(earlier.id, ("complete",))
+    return mapped(earlier, trials, space, configuration.figures_of_merit())
 
 
 def _only_study(store: Store, own_name: str | None) -> str:
@@ -63,8 +65,10 @@ def _no_other_study(url: str) -> ConfigurationError:
     return ConfigurationError(f"there is no other study in {url}", where=WHERE, cure="name another store")
 
 
-def mapped(earlier: Study, space: Space, figures: FiguresOfMerit) -> list[EarlierTrial]:
-    """Maps the complete trials of `earlier` to points of the new study's `space`; duplicate points are left out.
+def mapped(
+    earlier: StudyRecord, trials: Sequence[TrialRecord], space: Space, figures: FiguresOfMerit
+) -> list[EarlierTrial]:
+    """Maps the complete ones of `trials` to points of the new study's `space`; duplicate points are left out.
 
     If only `earlier` has several figures of merit, its trials are ranked by the one that has the same name as that of
     the new study. If there is none, they are ranked by its first one. If the new study has several, the trials of the
@@ -85,7 +89,7 @@ def mapped(earlier: Study, space: Space, figures: FiguresOfMerit) -> list[Earlie
             cure=f"the hyperparameters of this study are {', '.join(space)}",
         )
     found: dict[str, EarlierTrial] = {}
-    for trial, cost in _ranked(earlier, figures):
+    for trial, cost in _ranked(earlier, trials, figures):
         parameters = _mapped(trial.parameters, space, common)
         if parameters:
             found.setdefault(repr(parameters), EarlierTrial(parameters, figures.sign * cost))
@@ -96,13 +100,15 @@ def mapped(earlier: Study, space: Space, figures: FiguresOfMerit) -> list[Earlie
     return list(thinned(list(found.values()), MAX_TRANSFERRED))
 
 
-def _ranked(earlier: Study, figures: FiguresOfMerit) -> list[tuple[TrialRecord, float]]:
+def _ranked(
+    earlier: StudyRecord, trials: Sequence[TrialRecord], figures: FiguresOfMerit
+) -> list[tuple[TrialRecord, float]]:
     """The complete trials of `earlier`, best first, each with the cost that counts in the new study."""
     theirs, wanted = earlier.figures_of_merit, figures.names[0]
     index = theirs.names.index(wanted) if wanted in theirs.names else 0
-    complete = [trial for trial in earlier.ranked(("complete",)) if trial.figure_of_merit is not None]
-    ranked = [(trial, theirs.costs(theirs.values(trial))[index]) for trial in complete]
-    return ranked if figures.are_several else sorted(ranked, key=itemgetter(1))
+    complete = [trial for trial in ranked(trials, theirs, ("complete",)) if trial.figure_of_merit is not None]
+    found = [(trial, theirs.costs(theirs.values(trial))[index]) for trial in complete]
+    return found if figures.are_several else sorted(found, key=itemgetter(1))
 
 
 def _mapped(parameters: Parameters, space: Space, common: Sequence[str]) -> Parameters:

@@ -16,6 +16,7 @@ from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.records import AttemptRecord, CodeRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
 from mpi_opt.study.asked_trial import AskedTrial
 from mpi_opt.study.budgets import epochs
+from mpi_opt.study.ranking import STATES, ranked
 from mpi_opt.study.reading import is_finished, read_record, sorted_front
 from mpi_opt.study.study_text import as_html, as_text
 
@@ -183,22 +184,13 @@ class Study:
         ranked = self.ranked(("complete",))
         return [trial for trial in ranked if trial.figure_of_merit == ranked[0].figure_of_merit]
 
-    def ranked(
-        self, states: tuple[str, ...] = ("complete", "pruned", "failed", "running", "queued")
-    ) -> list[TrialRecord]:
+    def ranked(self, states: tuple[str, ...] = STATES) -> list[TrialRecord]:
         """The trials in one of `states`, sorted by state in this order, then from best to worst.
 
         Several figures of merit are compared by nondominated sorting: first the trials of the Pareto front, then those
         that only these dominate, and so on; within such a front by the first figure.
         """
-        chosen = [trial for trial in self.trials if trial.state in states]
-        rank = self._ranks(chosen)
-
-        def key(trial: TrialRecord) -> tuple[int, int, bool, tuple[float, ...], int]:
-            costs = self._costs(trial)
-            return states.index(trial.state), rank.get(trial.number, len(chosen)), not costs, costs, trial.number
-
-        return sorted(chosen, key=key)
+        return ranked(self.trials, self.figures_of_merit, states)
 
     def ask(self, count: int = 1) -> list[AskedTrial]:
         """Gives out at most `count` trials, which are recorded as running; the caller runs them and calls `tell`.
@@ -316,28 +308,6 @@ class Study:
         """The codes that the trials ran with, by number (`TrialRecord.code`), read at the time of the call."""
         with self._open() as store:
             return store.codes(self.record.id)
-
-    def _costs(self, trial: TrialRecord) -> tuple[float, ...]:
-        """The figures of merit of a trial as values to be minimised; empty if the trial has none."""
-        return () if trial.figure_of_merit is None else self.figures_of_merit.costs(self.figures_of_merit.values(trial))
-
-    def _ranks(self, trials: list[TrialRecord]) -> dict[int, int]:
-        """Trial number -> its front among the trials of its state, 0 for the Pareto front.
-
-        Trials without a figure of merit are left out; with one figure of merit all are.
-        """
-        if not self.figures_of_merit.are_several:
-            return {}
-        import numpy as np
-
-        from mpi_opt.core.pareto import ranks
-
-        found: dict[int, int] = {}
-        for state in {trial.state for trial in trials}:
-            known = {t.number: self._costs(t) for t in trials if t.state == state and t.figure_of_merit is not None}
-            if known:
-                found |= dict(zip(known, ranks(np.array(list(known.values()))).tolist(), strict=True))
-        return found
 
     def _open(self, *, read_only: bool = True) -> Store:
         if is_in_memory(parsed(self.store)):

@@ -70,7 +70,8 @@ def begun(path, transfer, **search):
 
 
 def test_points_are_mapped_to_the_common_hyperparameters_best_first(tmp_path):
-    found = mapped(earlier_study(tmp_path / "a.db"), read_study(configuration_dict()).search_space(), FiguresOfMerit())
+    study = earlier_study(tmp_path / "a.db")
+    found = mapped(study.record, study.trials, read_study(configuration_dict()).search_space(), FiguresOfMerit())
     assert [(one.parameters, one.figure_of_merit) for one in found] == [
         ({"rate": pytest.approx(0.01), "units": 64}, 1.0),
         ({"rate": pytest.approx(0.02), "units": 128, "kind": "relu"}, 2.0),
@@ -84,7 +85,7 @@ def configuration_dict():
 
 def test_best_of_a_study_that_maximises_are_the_largest(tmp_path):
     study = earlier_study(tmp_path / "a.db", direction="maximize")
-    found = mapped(study, read_study(configuration_dict()).search_space(), FiguresOfMerit())
+    found = mapped(study.record, study.trials, read_study(configuration_dict()).search_space(), FiguresOfMerit())
     assert [one.figure_of_merit for one in found] == [-3.0, -2.5, -1.0]
 
 
@@ -113,7 +114,7 @@ def test_study_with_several_figures_of_merit_is_ranked_by_that_of_the_new_study(
             outcome = failed if values is None else two.outcome(units, "complete", values, None, 1.0, [])
             store.finish(study.id, [Finish(outcome, 1, 0)])
         earlier = Study.read(store, "a")
-    found = mapped(earlier, space, FiguresOfMerit(names, directions))
+    found = mapped(earlier.record, earlier.trials, space, FiguresOfMerit(names, directions))
     assert [(one.parameters["units"], one.figure_of_merit) for one in found] == best
 
 
@@ -283,7 +284,12 @@ def test_bayesian_with_an_earlier_study_proposes_the_same_after_resuming():
 
 def test_values_of_another_direction_change_their_sign(tmp_path):
     study = earlier_study(tmp_path / "a.db")
-    found = mapped(study, read_study(configuration_dict()).search_space(), FiguresOfMerit(directions=("maximize",)))
+    found = mapped(
+        study.record,
+        study.trials,
+        read_study(configuration_dict()).search_space(),
+        FiguresOfMerit(directions=("maximize",)),
+    )
     assert [one.figure_of_merit for one in found] == [-1.0, -2.0, -3.0]
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
-from mpi_learn.cli.terminal import console_size, duration, is_notebook, is_watched, make_console
+from mpi_learn.cli.terminal import console_size, duration, make_console
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Outcome
 from mpi_opt.errors import without_passwords
@@ -30,25 +30,6 @@ DRAW_INTERVAL_S = 0.25
 
 MAX_CELLS = 256
 """The largest number of blocks in the panel."""
-
-
-def make_display(
-    counts: ProgressCounts, *, in_python: bool = False, interval_s: float = LINE_INTERVAL_S
-) -> PlainProgress:
-    """The progress display: a panel on a terminal and in a notebook, plain lines otherwise.
-
-    Args:
-        counts: The progress.
-        in_python: Whether a script of the user prints to standard output; then lines are written to standard error.
-        interval_s: The shortest interval between the lines of two trials, in seconds.
-    """
-    if in_python and is_notebook():
-        from mpi_opt.views.text.notebook_panel import NotebookPanel
-
-        return NotebookPanel(counts)
-    if is_watched():
-        return LivePanel(counts)
-    return PlainProgress(counts, stream=sys.stderr if in_python else None, interval_s=interval_s)
 
 
 class PlainProgress(Progress):

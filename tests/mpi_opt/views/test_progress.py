@@ -14,8 +14,9 @@ from rich.console import Console
 from mpi_opt import Real, search
 from mpi_opt.core.trial import Outcome
 from mpi_opt.views.text import progress_display
+from mpi_opt.views.text.make_display import make_display
 from mpi_opt.views.text.progress_counts import ProgressCounts
-from mpi_opt.views.text.progress_display import LivePanel, PlainProgress, make_display, panel
+from mpi_opt.views.text.progress_display import LivePanel, PlainProgress, panel
 
 
 def ended(number: int, value: float | None = None, state: str = "complete", error: str | None = None) -> Outcome:
@@ -229,8 +230,8 @@ def test_lines_of_a_short_search_are_only_those_of_its_end(monkeypatch, clock):
 def test_progress_is_shown_where_the_user_looks(monkeypatch, notebook, terminal, in_python, kind, stream):
     import sys
 
-    monkeypatch.setattr(progress_display, "is_notebook", lambda: notebook)
-    monkeypatch.setattr(progress_display, "is_watched", lambda: terminal)
+    monkeypatch.setattr("mpi_opt.views.text.make_display.is_notebook", lambda: notebook)
+    monkeypatch.setattr("mpi_opt.views.text.make_display.is_watched", lambda: terminal)
     use_ipython(monkeypatch)
     expected = getattr(sys, stream)  # rich replaces it
     shown = make_display(ProgressCounts(2, maximize=False), in_python=in_python)
