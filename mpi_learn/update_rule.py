@@ -17,11 +17,13 @@ class UpdateRule(Protocol):
         layout: The arrays in the vector.
         learning_rate: The rate of the configuration, or the one with which the framework's optimizer was created.
         has_schedule: Whether it determines the learning rate itself, so that a schedule has no effect.
+        has_final_weights: Whether `finalize` changes the weights.
     """
 
     layout: FlatLayout
     learning_rate: float
     has_schedule: bool
+    has_final_weights: bool
 
     @property
     def state(self) -> Mapping[str, np.ndarray]:
@@ -43,4 +45,13 @@ class UpdateRule(Protocol):
             rate: Learning rate η.
             scale: Factor of the gradient.
             weight_factor: Factor of the weights for decoupled weight decay, 1 − ηλ.
+        """
+
+    def finalize(self, weights: np.ndarray) -> None:
+        """Replaces the weights by those with which a training ends, such as their moving averages.
+
+        The state does not change. Without a step so far, neither do the weights.
+
+        Args:
+            weights: (n,) float32, changed in place.
         """

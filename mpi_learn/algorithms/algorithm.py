@@ -94,6 +94,12 @@ class Algorithm(ABC):
     def synchronize(self) -> None:
         """Gives every rank the weights that are validated and saved. Collective, once per epoch."""
 
+    def finalize(self) -> None:  # noqa: B027 - most optimizers end with the weights of their last step
+        """Replaces the weights by those with which the training ends, after its last epoch; the same on every rank.
+
+        A checkpoint holds the weights before: a training that continues from it makes the same steps.
+        """
+
     @abstractmethod
     def state(self) -> dict[str, np.ndarray]:
         """The arrays, besides the weights, that a checkpoint takes from rank 0. Resuming writes into these arrays."""

@@ -57,6 +57,9 @@ class SynchronousAllReduce(Algorithm):
     def synchronize(self) -> None:
         """All ranks have the same weights already."""
 
+    def finalize(self) -> None:
+        self.optimizer.finalize(self.weights)
+
     def state(self) -> dict[str, np.ndarray]:
         return {**self.optimizer.arrays(), **self.reduction.state()}
 

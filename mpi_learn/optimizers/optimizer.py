@@ -33,6 +33,10 @@ class Optimizer(ABC):
         """
 
     @abstractmethod
+    def finalize(self, weights: np.ndarray) -> None:
+        """Replaces the weights, (n,) float32, by those with which a training ends; see `UpdateRule.finalize`."""
+
+    @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
         """The state, for a checkpoint. Resuming writes into these arrays."""
 
@@ -75,3 +79,6 @@ class RuleOptimizer(Optimizer):
         self._n_steps += 1
         weight_factor = Float(1 - rate * self.weight_decay)
         self.rule.apply(weights, gradient, Float(rate), Float(scale), weight_factor)
+
+    def finalize(self, weights: np.ndarray) -> None:
+        self.rule.finalize(weights)

@@ -29,6 +29,10 @@ class SeparateOptimizers(Optimizer):
             if n_samples > 0:
                 optimizer.update(weights[place], gradient[place], 1.0 / n_samples)
 
+    def finalize(self, weights: np.ndarray) -> None:
+        for place, optimizer in zip(self._places, self.optimizers, strict=True):
+            optimizer.finalize(weights[place])
+
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays of all models' optimizers, as ``0.mean``."""
         return {

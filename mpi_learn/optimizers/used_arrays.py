@@ -17,7 +17,7 @@ class UsedArraysRule:
     numbers of steps are updated in one pass.
     """
 
-    has_schedule = False
+    has_schedule = has_final_weights = False
 
     def __init__(self, rule: Rule) -> None:
         self.rule, self.layout, self.learning_rate = rule, rule.layout, float(rule.options.learning_rate)
@@ -42,6 +42,9 @@ class UsedArraysRule:
                 self._parts[run] = self.rule.part(*run)
             place, part = self._parts[run]
             part.apply(weights[place], gradient[place], int(self._n_steps[run[0]]), rate, scale, weight_factor)
+
+    def finalize(self, weights: np.ndarray) -> None:
+        """Does nothing: the weights of the last step are the final ones."""
 
 
 def _runs(numbers: np.ndarray) -> list[tuple[int, int]]:

@@ -141,6 +141,9 @@ class Training:
         self.stopped_by = reason or "epochs"
         self._restore_best()
         self._validate_last()
+        with agreed_errors(self.comm):
+            if self.state.stopping.best_weights is None:  # as in `fit`, which restores them after it has finalized
+                self.algorithm.finalize()
         self.callbacks.end(self.state.epoch)
         self.state.seconds = time.perf_counter() - started_s
 

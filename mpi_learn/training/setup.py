@@ -9,6 +9,7 @@ from itertools import chain
 
 import numpy as np
 
+from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.algorithms.rank_layout import RankLayout, rank_layout_of
 from mpi_learn.data.loading import load
 from mpi_learn.data.samples.batches import Batches, BatchOptions, completed
@@ -299,6 +300,13 @@ def make_training_optimizer(
             return make_optimizer(wanted, part, steps)
         rule = model.optimizer(wanted.component, index)
         rate.take_base_from(rule, wanted.schedule)
+        if rule.has_final_weights and not isinstance(configuration.algorithm, AllReduce):
+            raise ConfigurationError(
+                "it replaces the weights at the end of the training, and ranks have different weights with "
+                f"{configuration.algorithm.name}",
+                where=f"optimizer: {wanted.name}",
+                cure="write algorithm: allreduce, or leave use_ema out",
+            )
         steps = rate.per_step(rule.learning_rate, wanted.schedule, updates, is_settable=is_settable)
         decay = wanted.weight_decay if isinstance(wanted, FrameworkOptimizer) else 0.0
         return RuleOptimizer(wanted, rule, steps, decay)

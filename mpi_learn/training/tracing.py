@@ -122,6 +122,9 @@ class TimedOptimizer(Optimizer):
         with self._timeline.span("update", COMPUTE):
             self._optimizer.update(weights, gradient, scale)
 
+    def finalize(self, weights: np.ndarray) -> None:
+        self._optimizer.finalize(weights)
+
     def arrays(self) -> dict[str, np.ndarray]:
         return self._optimizer.arrays()
 

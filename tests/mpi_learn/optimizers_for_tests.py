@@ -9,10 +9,28 @@ def with_schedule(learning_rate=0.05):
     return keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(learning_rate, 2, 0.5))
 
 
-def with_averages():
+def with_averages(frequency=None, is_one_of_two=False):
     import keras
 
-    return keras.optimizers.SGD(0.1, use_ema=True)
+    def make(momentum):
+        return keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=momentum, ema_overwrite_frequency=frequency)
+
+    if not is_one_of_two:
+        return make(0.8)
+    of_variables = keras.optimizers.OptimizerMap(make(0.5))
+    of_variables[".*bias"] = keras.optimizers.SGD(0.05)
+    return keras.optimizers.MultiOptimizer(of_variables)
+
+
+def with_own_end():
+    import keras
+
+    class Halved(keras.optimizers.SGD):
+        def finalize_variable_values(self, var_list):
+            for variable in var_list:
+                variable.assign(0.5 * variable)
+
+    return Halved(0.1)
 
 
 def nothing(*parameters):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 from mpi4py import MPI
@@ -15,8 +16,9 @@ from mpi4py import MPI
 from mpi_learn import train
 from mpi_learn.errors import ConfigurationError, TrainingError
 from mpi_learn.training.checkpoints.checkpoint_file import load_checkpoint
+from tests.mpi_learn import optimizers_for_tests
 from tests.mpi_learn.configurations_for_tests import gan_configuration, unlabelled
-from tests.mpi_learn.models_for_tests import line
+from tests.mpi_learn.models_for_tests import build_regression, line
 from tests.optional_packages import by_framework, needs
 from tests.world import in_world
 
@@ -126,6 +128,65 @@ def test_resumed_training_has_the_state_of_the_optimizer(framework, optimizer, t
     np.testing.assert_array_equal(weights(resumed), weights(whole))
 
 
+ENDS = {
+    "averages": {"name": f"{FILE}:with_averages"},
+    "averages as weights in every third step": {"name": f"{FILE}:with_averages", "frequency": 3},
+    "averages of one of two optimizers": {"name": f"{FILE}:with_averages", "is_one_of_two": True},
+    "code of the user": {"name": f"{FILE}:with_own_end"},
+}
+WHOLE = KERAS | {"batch_size": 200}
+
+
+def fitted(optimizer, epochs):
+    """Weights and validation losses of `keras.Model.fit`."""
+    keras.utils.set_random_seed(0)
+    model, data = build_regression(), line()
+    arguments = {name: value for name, value in optimizer.items() if name != "name"}
+    made = getattr(optimizers_for_tests, optimizer["name"].partition(":")[2])(**arguments)
+    model.compile(made, "mse", run_eagerly=True)
+    arrays = [(data.training.x[0], data.training.y[0]), (data.validation.x[0], data.validation.y[0])]
+    history = model.fit(*arrays[0], batch_size=200, epochs=epochs, validation_data=arrays[1], verbose=0).history
+    return np.concatenate([np.ravel(one) for one in model.get_weights()]), history["val_loss"]
+
+
+@pytest.mark.parametrize("optimizer", ENDS.values(), ids=ENDS)
+def test_training_ends_with_the_weights_of_fit_and_can_continue(optimizer, tmp_path):
+    """A checkpoint has the weights before, so that a longer training makes the steps of one without an interruption."""
+    keeps = {"checkpoint": {"path": str(tmp_path / "c")}}
+    last = None
+    for epochs in (5, 5, 8):
+        last = trained(WHOLE | {"epochs": epochs}, optimizer, **keeps)
+        expected, losses = fitted(optimizer, epochs)
+        np.testing.assert_allclose(weights(last), expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(last.history["val_loss"], losses, rtol=1e-4)
+    at_once = trained(WHOLE | {"epochs": 8}, optimizer)
+    np.testing.assert_array_equal(weights(last), weights(at_once))
+
+
+def test_best_weights_replace_moving_averages_as_in_fit(tmp_path):
+    stopping = {"metric": "val_loss", "patience": 9, "restore_best": True}
+    found = trained(WHOLE, ENDS["averages"], early_stopping=stopping)
+    assert found.best_epoch == 4
+    plain = trained(WHOLE, {"name": "keras.optimizers:SGD", "learning_rate": 0.1})
+    np.testing.assert_allclose(weights(found), weights(plain), rtol=1e-6)
+
+
+def test_moving_averages_begin_with_the_weights_of_another_training(tmp_path):
+    began = {"path": str(tmp_path / "averages"), "start_from": str(tmp_path / "sgd")}
+    sgd = {"name": "keras.optimizers:SGD", "learning_rate": 0.1}
+    first = trained(WHOLE | {"epochs": 2}, sgd, checkpoint={"path": began["start_from"]})
+    unchanged = trained(WHOLE | {"epochs": 2}, ENDS["averages"], checkpoint=began)
+    np.testing.assert_array_equal(weights(unchanged), weights(first))
+    one_step = weights(trained(WHOLE | {"epochs": 3}, ENDS["averages"], checkpoint=began))
+    later = weights(trained(WHOLE | {"epochs": 3}, sgd))
+    np.testing.assert_allclose(one_step, 0.8 * weights(first) + 0.2 * later, rtol=1e-4, atol=1e-6)
+
+
+def test_moving_averages_are_refused_where_ranks_have_different_weights():
+    with pytest.raises(ConfigurationError, match=r"(?s)different weights with easgd.*write algorithm: allreduce"):
+        trained(KERAS, ENDS["averages"], algorithm="easgd")
+
+
 @pytest.mark.parametrize("framework", by_framework(BY_FRAMEWORK))
 def test_optimizer_that_starts_from_the_checkpoint_of_another_one_has_a_new_state(framework, tmp_path):
     common = BY_FRAMEWORK[framework] | {"batch_size": 64}
@@ -167,7 +228,6 @@ REFUSED = {
     "needs the loss again": (TORCH, "torch.optim:LBFGS", "LBFGS: a step with a gradient raised"),
     "needs sparse gradients": (TORCH, "torch.optim:SparseAdam", "a step with a gradient raised.*dense"),
     "state": (TORCH, f"{FILE}:listing", "state gradients is of type list"),
-    "moving averages": (KERAS, f"{FILE}:with_averages", "use_ema replaces the weights at the end of `fit`"),
     "scaled loss": (KERAS, {"name": "nadam", "loss_scale_factor": 8.0}, "loss scaling is not available"),
     "two schedules": (
         KERAS, {"name": f"{FILE}:with_schedule", "schedule": {"name": "cosine"}},

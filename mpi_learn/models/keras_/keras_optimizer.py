@@ -14,6 +14,7 @@ import tensorflow as tf
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.framework_optimizers import make_framework_optimizer
+from mpi_learn.models.network import joined
 from mpi_learn.settings.component import Component
 from mpi_learn.settings.user_code import errors_of_user_code
 
@@ -42,9 +43,10 @@ class KerasRule:
         self._optimizer = make_framework_optimizer(wanted, keras.optimizers)
         with errors_of_user_code("building it", where):
             self._optimizer.build(self._variables)
-        parts = getattr(self._optimizer, "optimizers", [self._optimizer])  # those of a MultiOptimizer
+        self._parts = parts = getattr(self._optimizer, "optimizers", [self._optimizer])  # those of a MultiOptimizer
         for part in parts:
             _check(part, where)
+        self.has_final_weights = any(map(_has_final_weights, (self._optimizer, *parts)))
         self._settable = [part for part in parts if isinstance(part._learning_rate, keras.Variable)]
         self.has_schedule = not self._settable
         self.learning_rate = max(float(part.learning_rate) for part in parts)
@@ -73,14 +75,36 @@ class KerasRule:
         weight_factor: np.float32,
     ) -> None:
         if self._may_be_changed:
-            for array, variable in zip(self._arrays.values(), self._optimizer.variables, strict=True):
-                variable.assign(array)
-            self._may_be_changed = False
+            self._take_state(weights)
         used, n = tuple(self.layout.used(gradient).tolist()), self.layout.size
         if used not in self._steps:
             self._steps[used] = self._traced(used)
         vectors = tf.convert_to_tensor(weights[:n]), tf.convert_to_tensor(gradient[:n])
         weights[:n] = self._steps[used](*vectors, tf.constant([rate, scale, weight_factor])).numpy()
+
+    def finalize(self, weights: np.ndarray) -> None:
+        """What `fit` does after its last epoch."""
+        if not self.has_final_weights:
+            return
+        self._take_state(weights)
+        with errors_of_user_code("finalize_variable_values", f"optimizer: {type(self._optimizer).__name__}"):
+            self._optimizer.finalize_variable_values(self._variables)
+        weights[: self.layout.size] = joined(self._variables, np.float32)
+
+    def _take_state(self, weights: np.ndarray) -> None:
+        """Gives the optimizer the weights, and the state that a checkpoint may have filled."""
+        if self._may_be_changed:
+            for array, variable in zip(self._arrays.values(), self._optimizer.variables, strict=True):
+                variable.assign(array)
+            self._may_be_changed = False
+        flat = tf.convert_to_tensor(weights[: self.layout.size])
+        for variable, value in zip(self._variables, self._split(flat), strict=True):
+            variable.assign(value)
+        for part in self._parts:  # no step yet, or `start_from` an optimizer without averages: they begin here
+            averages = part._model_variables_moving_average if part.use_ema else ()
+            for average, variable in zip(averages, part._trainable_variables if averages else (), strict=True):
+                if average is not None and not np.any(average):
+                    average.assign(variable)
 
     def _traced(self, used: tuple[bool, ...]) -> Callable[..., tf.Tensor]:
         """The step in which some of the variables have a gradient."""
@@ -126,11 +150,12 @@ def names_of_state(optimizer: Any, variables: Sequence[Any]) -> list[str]:
 
 def _check(optimizer: Any, where: str) -> None:
     """Raises ConfigurationError for an option of Keras that changes more than the update of the weights."""
-    problem = cure = ""
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) or optimizer.loss_scale_factor is not None:
-        problem, cure = "loss scaling is not available", "write `precision: mixed_bfloat16`, which needs none"
-    elif optimizer.use_ema and optimizer.ema_overwrite_frequency is None:
-        problem = "use_ema replaces the weights at the end of `fit`, which is not available"
-        cure = "give ema_overwrite_frequency, or leave use_ema out"
-    if problem:
-        raise ConfigurationError(problem, where=where, cure=cure)
+        cure = "write `precision: mixed_bfloat16`, which needs none"
+        raise ConfigurationError("loss scaling is not available", where=where, cure=cure)
+
+
+def _has_final_weights(optimizer: Any) -> bool:
+    """Whether it keeps moving averages, or the user's class has its own end of a training."""
+    is_of_keras = type(optimizer).finalize_variable_values.__module__.startswith("keras.")
+    return not is_of_keras or bool(getattr(optimizer, "use_ema", False))

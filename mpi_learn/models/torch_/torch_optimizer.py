@@ -36,6 +36,8 @@ class TorchRule:
         ConfigurationError: The optimizer is not available here, or cannot be applied to the parameters.
     """
 
+    has_final_weights = False
+
     def __init__(self, wanted: Component, parameters: Parameters, layout: FlatLayout) -> None:
         self.layout, self._parameters = layout, parameters
         if not wanted.is_custom:
@@ -87,6 +89,9 @@ class TorchRule:
             group["lr"] = share * float(rate)
         self._optimizer.step()
         self._has_state[used] = 1
+
+    def finalize(self, weights: np.ndarray) -> None:
+        """Does nothing: an optimizer of PyTorch has no end of a training."""
 
     def _filled(self) -> list[tuple[StateKey, np.ndarray]]:
         """The keys that the optimizer has, and their arrays. The first update of a parameter creates its keys."""

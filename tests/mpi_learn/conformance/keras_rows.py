@@ -36,6 +36,15 @@ ROWS: dict[str, Row] = {
         {"loss": "mse", "optimizer": {"name": "nadam", "learning_rate": 0.05, "beta_1": 0.8}}, compiled={"loss": "mse"},
         optimizer=lambda module: module.keras.optimizers.Nadam(0.05, beta_1=0.8), is_slow=False,
     ),
+    "moving averages of the weights": row(
+        "`use_ema` of an optimizer, with `algorithm: allreduce`", "dense",
+        {
+            "loss": "mse",
+            "optimizer": {"name": "keras.optimizers:SGD", "learning_rate": 0.1, "use_ema": True, "ema_momentum": 0.7},
+        },
+        compiled={"loss": "mse"},
+        optimizer=lambda module: module.keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.7), is_slow=False,
+    ),
     "own optimizer": row(
         "optimizers of your own; constraints on weights", "constrained",
         {"loss": "mse", "optimizer": {"name": "$make_optimizer", "learning_rate": 0.02, "beta_1": 0.7}},
