@@ -156,10 +156,27 @@ def test_figures_without_data_say_why(tmp_path: Path, shown: Shown) -> None:
     assert "no complete trial yet" in re.search(r'id="folds-plot">(.*?)</div>', page)[1]
     assert "fewer than 10 complete trials" in re.search(r'id="importance-plot">(.*?)</div>', page)[1]
     assert "fewer than 10 complete trials" in re.search(r'id="contour-plot">(.*?)</div>', page)[1]
+    without_data = re.search(r'id="without-data">(.*?)</p>', page)[1]
+    assert "Two at a time (fewer than 10 complete trials). " in without_data
     page = shown(study_of(tmp_path / "equal", equal, configuration=five))  # as of a workload system, without folds
     assert "no complete trial has results of several folds" in re.search(r'id="folds-plot">(.*?)</div>', page)[1]
     assert "all figures of merit are equal" in re.search(r'id="importance-plot">(.*?)</div>', page)[1]
     assert "all figures of merit are equal" in re.search(r'id="contour-plot">(.*?)</div>', page)[1]
+
+
+def test_cards_without_content_and_their_links_are_hidden(tmp_path: Path, shown: Shown) -> None:
+    script = """
+const isVisible = (one) => one.checkVisibility();
+const titles = [...document.querySelectorAll("main h2")].filter(isVisible).map((one) => one.textContent);
+const links = [...document.querySelectorAll("nav a")].filter(isVisible).map((one) => one.textContent);
+document.documentElement.dataset.titles = titles.join(", ");
+document.documentElement.dataset.links = links.join(", ");
+"""
+    page = shown(study_of(tmp_path, complete(12, float)), script)  # no epochs, folds or blocks
+    titles, links = (re.search(rf'data-{name}="(.*?)"', page)[1].split(", ") for name in ("titles", "links"))
+    assert titles[:2] == ["Optimisation history", "Importance"] and links[:2] == ["History", "What matters"]
+    assert not {"Learning curves", "Spread over the folds", "Timeline of the blocks"} & set(titles)
+    assert not {"Curves and folds", "Blocks"} & set(links)
 
 
 def test_axes_of_200_000_trials_are_drawn(tmp_path: Path, shown: Shown) -> None:

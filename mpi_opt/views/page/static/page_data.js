@@ -25,10 +25,20 @@ function addNote(holder, text) {
   return write;
 }
 
+// A figure without data: its card is hidden, unless it has a table, and a line at the end of the page names the reason.
 function empty(holder, text) {
   const note = holder.appendChild(document.createElement("p"));
   note.className = "empty";
   note.textContent = text;
+  const card = holder.closest(".card");
+  if (card.querySelector("table")) return;
+  card.hidden = true;
+  const pair = card.closest(".two");
+  if (pair) pair.hidden = [...pair.children].every((one) => one.hidden);
+  const section = pair || card, link = document.querySelector(`nav a[href="#${section.id}"]`);
+  if (link) link.hidden = section.hidden;
+  element("without-data").hidden = false;
+  element("without-data").append(` ${card.querySelector("h2").textContent} (${text}).`);
 }
 
 // A legend: pairs of text and colour.

@@ -66,6 +66,8 @@ function shown(dimension, value, trial) {
 }
 
 for (const draw of [history, front, importance, contour, parallel, slices, curves, folds, blocks]) draw();
+// the neighbour of a figure that was left out has more room now
+if (!element("without-data").hidden) page.figures.forEach((figure) => figure.render());
 
 for (const row of document.querySelectorAll("tr[data-trial]")) {
   const trial = Number(row.dataset.trial);
