@@ -37,6 +37,7 @@ class ModelSettings:
         n_workers: Number of ranks whose gradients are combined.
         has_optimizer: Whether the configuration names an optimizer.
         is_validated: Whether there are validation data.
+        has_checkpoint: Whether the training may be resumed.
     """
 
     model: str
@@ -54,6 +55,7 @@ class ModelSettings:
     n_workers: int = 1
     has_optimizer: bool = True
     is_validated: bool = True
+    has_checkpoint: bool = False
 
     @property
     def call(self) -> str:

@@ -81,6 +81,7 @@ class GanModel(Model):
         compiled = partial(self.generator.compile, example=example, weights=self.weights)
         self._steps = {turn: compiled(partial(self._step, turn)) for turn in set(self.options.turns)}
         self._forward = compiled(self._evaluated)
+        self.has_unsaved_random = any(network.has_unsaved_random for network in self._both)
 
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
         """The step vector of the current turn. The part and the count of a model that is not updated are zero."""

@@ -12,7 +12,7 @@ from mpi_learn.models.example import Example
 from mpi_learn.models.frameworks import NAMES, framework_of, load_framework, prepared
 from mpi_learn.models.gan import GanModel, check_pair
 from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES, compares_samples
-from mpi_learn.models.model import Model
+from mpi_learn.models.model import UNSAVED_RANDOM, Model
 from mpi_learn.models.network import Network
 from mpi_learn.models.unknown_model import cure_for, shown
 from mpi_learn.settings.component import shown_arguments
@@ -41,6 +41,8 @@ def make_model(settings: ModelSettings, example: Example) -> Model:
         _check_mean(model, settings, example)
         if compares_samples(model, example, settings.precision):
             model.notes = (*model.notes, COMPARES_SAMPLES)
+    if settings.has_checkpoint and model.has_unsaved_random:
+        model.notes = (*model.notes, UNSAVED_RANDOM)
     return model
 
 

@@ -15,6 +15,11 @@ from mpi_learn.models.network import ArrayKind, ModelState, Network
 from mpi_learn.settings.component import Component
 from mpi_learn.update_rule import UpdateRule
 
+UNSAVED_RANDOM = (
+    "a layer, loss or metric draws random numbers with tf.random, whose state no checkpoint can hold: a training that "
+    "resumes draws others. For an exact continuation, use keras.random with a keras.random.SeedGenerator"
+)
+
 
 class Model(ABC):
     """A model of one of the frameworks as a flat vector of weights.
@@ -35,6 +40,7 @@ class Model(ABC):
         can_evaluate: Whether `evaluate` is possible: not if only the user's `train_step` computes a loss.
         notes: What the user may expect and the training does not do or depends on, in sentences for the terminal.
         has_constraints: Whether the framework's optimizers constrain its weights after each step.
+        has_unsaved_random: Whether its step draws random numbers whose generator `state` does not contain.
         is_sized_later: Whether arrays that are not trained get their sizes in the first batch, as those of observers.
     """
 
@@ -53,6 +59,7 @@ class Model(ABC):
     can_evaluate: bool = True
     has_constraints: bool = False
     notes: Sequence[str] = ()
+    has_unsaved_random: bool = False
     is_sized_later: bool = False
 
     @abstractmethod

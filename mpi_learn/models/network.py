@@ -98,6 +98,10 @@ class Network(ModelState, Protocol):
         """See `Model.synchronizes_statistics`."""
 
     @property
+    def has_unsaved_random(self) -> bool:
+        """See `Model.has_unsaved_random`; known after `compile`."""
+
+    @property
     def has_penalty(self) -> bool:
         """Whether its layers add terms to the loss, which may be sums over the batch; known after `outputs`."""
 

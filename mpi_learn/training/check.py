@@ -17,7 +17,7 @@ from mpi_learn.flat_layout import WEIGHT
 from mpi_learn.models.example import Example
 from mpi_learn.models.frameworks import NAMES
 from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES, compares_samples
-from mpi_learn.models.model import Model
+from mpi_learn.models.model import UNSAVED_RANDOM, Model
 from mpi_learn.mpi.communicators import Communicator, private
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.loop import Training
@@ -91,6 +91,8 @@ def _lines(configuration: TrainingConfiguration, dataset: Dataset, model: Model)
         lines.append(("weights", f"per sample, {', '.join(shown)} in this batch"))
     example = Example(batch.x, batch.y, batch.weights)
     notes = [COMPARES_SAMPLES] if compares_samples(model, example, configuration.precision) else []
+    if model.has_unsaved_random:
+        notes.append(UNSAVED_RANDOM)
     if configuration.gan is None:
         with suppress(NotImplementedError, ModelError):  # a Keras model without `call`
             lines.append(("outputs", _described(model.predict(batch.x))))

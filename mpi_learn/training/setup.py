@@ -229,6 +229,7 @@ def _one_model(
         n_workers=n_workers,
         has_optimizer="optimizer" in configuration.model_fields_set,
         is_validated=dataset.n_validation > 0,
+        has_checkpoint=configuration.checkpoint is not None,
     )
     if configuration.validates_in_thread:
         allow_a_second_graph()

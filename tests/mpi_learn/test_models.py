@@ -9,16 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
+from mpi_learn import read_configuration, train
 from mpi_learn.errors import ConfigurationError, DataError, ModelError
 from mpi_learn.flat_layout import LOSS, N_SAMPLES, WEIGHT, FlatLayout
-from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.configuration import Gan, ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
-from mpi_learn.models.model import Model
+from mpi_learn.models.model import UNSAVED_RANDOM, Model
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.settings.component import Component
-from tests.mpi_learn.models_for_tests import digits
+from mpi_learn.training.check import check
+from tests.mpi_learn.models_for_tests import digits, line
 from tests.optional_packages import by_framework, needs
 
 HERE = Path(__file__).parent
@@ -580,3 +583,58 @@ def test_integers_of_which_some_are_real_numbers_for_a_module_need_a_dtype(tmp_p
     with pytest.raises(ModelError, match="does not take samples of shape") as caught:
         make_model(settings, Example((pixels, np.ones(4, np.int64)), (np.ones((4, 1), np.float32),)))
     assert ("dtype: {NAME: float32}" in (caught.value.cure or "")) == is_of_dtypes
+
+
+NOISE = """
+import keras
+import tensorflow as tf
+
+GENERATOR = tf.random.Generator.from_seed(1)
+DRAWS = {
+    "tf.random": lambda x: tf.random.normal(tf.shape(x)),
+    "in a loop": lambda x: tf.map_fn(lambda row: tf.random.uniform(tf.shape(row)), x),
+    "tf.random.Generator": lambda x: GENERATOR.normal(tf.shape(x)),
+    "tf.nn.dropout": lambda x: tf.nn.dropout(x, 0.5),
+    "stateless": lambda x: tf.random.stateless_normal(tf.shape(x), [1, 2]),
+    "keras.random": lambda x: keras.random.normal(tf.shape(x)),
+}
+
+
+class Noise(keras.layers.Layer):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+
+    def call(self, x, training=False):
+        return x + DRAWS[self.kind](x) if training else x
+
+
+def noisy(kind):
+    return keras.Sequential([keras.Input((3,)), Noise(kind), keras.layers.Dropout(0.5), keras.layers.Dense(1)])
+
+
+def gan(kind):
+    return {"generator": keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)]), "discriminator": noisy(kind)}
+"""
+
+
+def test_random_numbers_that_a_checkpoint_cannot_hold_are_said(tmp_path):
+    (tmp_path / "noise.py").write_text(NOISE)
+    model, gan = (f"{tmp_path / 'noise.py'}:{name}" for name in ("noisy", "gan"))
+    data = line()
+    example = Example([data.training.x[0][:8]], [data.training.y[0][:8]])
+    for kind in ("tf.random", "in a loop", "tf.random.Generator", "tf.nn.dropout", "stateless", "keras.random"):
+        is_unsaved = kind not in ("stateless", "keras.random")
+        made = make_model(ModelSettings(model, {"kind": kind}, "mse", has_checkpoint=True, is_validated=False), example)
+        assert (made.has_unsaved_random, list(made.notes)) == (is_unsaved, [UNSAVED_RANDOM] * is_unsaved), kind
+    noise = np.zeros((8, 2), np.float32)
+    for kind, is_unsaved in (("tf.random", True), ("keras.random", False)):
+        settings = ModelSettings(gan, {"kind": kind}, "mse", gan=Gan(latent=2))
+        made = make_model(settings, Example([example.x[0], noise], []))
+        assert (made.has_unsaved_random, list(made.notes)) == (is_unsaved, []), kind  # no checkpoint
+    configuration = {"model": model, "parameters": {"kind": "tf.random"}, "loss": "mse", "batch_size": 50}
+    notes: list[str] = []
+    checkpoint = {"checkpoint": {"path": str(tmp_path / "c")}}
+    train(configuration | checkpoint, MPI.COMM_SELF, data=data, on_note=notes.append)
+    assert notes == [UNSAVED_RANDOM]
+    assert f"note         {UNSAVED_RANDOM}" in check(read_configuration(configuration), MPI.COMM_SELF, data=data)

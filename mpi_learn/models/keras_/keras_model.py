@@ -38,6 +38,7 @@ from mpi_learn.models.keras_.keras_passes import (
     run_eagerly,
     training_pass,
 )
+from mpi_learn.models.keras_.keras_random import draws_unsaved
 from mpi_learn.models.keras_.keras_tensors import as_tensor, flattened, memory_of, specs, tensors
 from mpi_learn.models.model import Model
 
@@ -81,6 +82,7 @@ class KerasModel(Model):
         step = tf.function(self._compute_step, input_signature=signature, autograph=False)
         with fit_errors():  # traced now: errors come before the first step, and calls take less time
             self._step = step.get_concrete_function()
+        self.has_unsaved_random = draws_unsaved(self._step)
         self._forward: Any = tf.function(self._compute_sums, input_signature=signature, autograph=False)
         if settings.is_validated:
             with fit_errors():

@@ -24,6 +24,7 @@ from mpi_learn.models.keras_.keras_checkpointing import check_precision, recompu
 from mpi_learn.models.keras_.keras_losses import make_output_loss, mean_loss
 from mpi_learn.models.keras_.keras_optimizer import KerasRule
 from mpi_learn.models.keras_.keras_outputs import described, flat_outputs, without_none
+from mpi_learn.models.keras_.keras_random import draws_unsaved
 from mpi_learn.models.keras_.keras_tensors import as_tensor, assign, is_float, specs, tensors, uses_gpu
 from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.network import ArrayKind, joined
@@ -56,6 +57,7 @@ class KerasNetwork:
     """
 
     framework = "keras"
+    has_unsaved_random = False
 
     def __init__(self, model: keras.Model, settings: ModelSettings) -> None:
         self.model, self.settings = model, settings
@@ -285,6 +287,7 @@ class KerasNetwork:
         flat, signature = as_tensor(weights), [tf.TensorSpec([weights.size]), specs(example.x), specs(example.y)]
         with fit_errors():
             traced = tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
+        self.has_unsaved_random = self.has_unsaved_random or draws_unsaved(traced)
         return lambda x, y: [result.numpy() for result in traced(flat(), tensors(x), tensors(y))]
 
     def optimizer(self, wanted: Component) -> UpdateRule:

@@ -53,7 +53,7 @@ class TorchNetwork:
 
     framework = "torch"
     has_constraints = False
-    has_penalty = False
+    has_penalty = has_unsaved_random = False
 
     def __init__(self, module: torch.nn.Module, settings: ModelSettings) -> None:
         _check_parameters(module)
