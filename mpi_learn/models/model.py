@@ -40,6 +40,7 @@ class Model(ABC):
         can_evaluate: Whether `evaluate` is possible: not if only the user's `train_step` computes a loss.
         notes: What the user may expect and the training does not do or depends on, in sentences for the terminal.
         has_constraints: Whether the framework's optimizers constrain its weights after each step.
+        divides_by_weights: Whether a loss of a batch is divided by the sum of the sample weights.
         has_unsaved_random: Whether its step draws random numbers whose generator `state` does not contain.
         is_sized_later: Whether arrays that are not trained get their sizes in the first batch, as those of observers.
     """
@@ -59,6 +60,7 @@ class Model(ABC):
     can_evaluate: bool = True
     has_constraints: bool = False
     notes: Sequence[str] = ()
+    divides_by_weights: bool = False
     has_unsaved_random: bool = False
     is_sized_later: bool = False
 

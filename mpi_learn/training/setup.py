@@ -15,11 +15,13 @@ from mpi_learn.data.loading import load
 from mpi_learn.data.samples.batches import Batches, BatchOptions, completed
 from mpi_learn.data.samples.class_weights import make_class_weights
 from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.data.samples.latent_noise import Noise
 from mpi_learn.data.samples.make_batches import make_batches
+from mpi_learn.data.samples.streamed import StreamedSamples
 from mpi_learn.data.samples.streamed_batches import StreamedBatches
 from mpi_learn.environment import allow_a_second_graph
-from mpi_learn.errors import ConfigurationError
+from mpi_learn.errors import ConfigurationError, DataError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
@@ -63,6 +65,8 @@ def build_model(configuration: TrainingConfiguration, comm: Communicator, datase
             model = _one_model(configuration, rank, example, n_workers, dataset)
         if rank == first and model is not None:
             _check_labels(model, dataset)
+            if model.divides_by_weights and n_workers > 1:
+                check_signs(dataset)
     if comm.size > 1:
         agree_on_arrays(comm, model, example)
 
@@ -98,9 +102,30 @@ def _broadcast(comm: Communicator, model: Model, first: int) -> None:
 
 def _check_labels(model: Model, dataset: Dataset) -> None:
     """Raises UserError unless the model's losses accept all labels."""
-    validation = [] if dataset.validation is dataset.training else [dataset.validation]
-    for labels in chain.from_iterable(samples.labels() for samples in (dataset.training, *validation)):
+    for labels in chain.from_iterable(samples.labels() for samples in _all_samples(dataset)):
         model.check_labels(labels)
+
+
+def check_signs(dataset: Dataset) -> None:
+    """Raises DataError for negative weights with a loss that is divided by the sum of the weights of each batch.
+
+    Batches of several ranks have other sums. Close to zero, or negative, these make the mean over batches another one.
+    """
+    pieces = chain.from_iterable(samples.sample_weights() for samples in _all_samples(dataset))
+    of_classes = dataset.class_weights.factors.values() if dataset.class_weights is not None else ()
+    if any(factor < 0 for factor in of_classes) or any((array < 0).any() for piece in pieces for array in piece):
+        raise DataError(
+            "with the reduction mean_with_sample_weight and negative weights, the loss in the history depends on how "
+            "the samples are divided into batches, and so on the number of ranks",
+            where="data.class_weight" if of_classes and min(of_classes) < 0 else "data.weights",
+            cure="use the reduction sum_over_batch_size, weights that are not negative, or one rank",
+        )
+
+
+def _all_samples(dataset: Dataset) -> list[Samples | StreamedSamples]:
+    """The samples to train on, and those to validate on if they are others."""
+    is_same = dataset.validation is dataset.training
+    return [dataset.training] if is_same else [dataset.training, dataset.validation]
 
 
 def make_training_batches(

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
+from mpi4py import MPI
 
+from mpi_learn import train
+from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import WEIGHT
 from mpi_learn.models.configuration import ModelSettings
@@ -100,3 +105,15 @@ def test_weight_of_a_batch_is_its_number_of_samples_if_losses_have_different_div
     weights = (np.full((20, 1), 0.5, np.float32),)
     model = make_model(ModelSettings(f"{KINDS}:masked_pair", loss=losses), Example((x,), y, weights))
     assert model.gradient((x,), y, weights)[model.layout.size + WEIGHT] == 20
+
+
+def test_one_rank_takes_negative_weights_as_keras_does():
+    """Several ranks refuse them: the mean over other batches is another one."""
+    weights = np.where(np.arange(20) % 3, WEIGHTS, -WEIGHTS)
+    samples = Samples((X,), (Y,), (weights,))
+    configuration = {"model": f"{KINDS}:dense", "loss": {"name": "MeanSquaredError", **WEIGHTED}, "batch_size": 20}
+    found = train(configuration | {"epochs": 1}, MPI.COMM_SELF, data=Dataset(samples, samples))
+    model = found.model
+    model.compile(loss=keras.losses.MeanSquaredError(**WEIGHTED), run_eagerly=True)
+    expected = model.evaluate(X, Y, sample_weight=weights, batch_size=20, verbose=0)
+    assert found.history["val_loss"] == [pytest.approx(expected, rel=1e-4)]

@@ -73,6 +73,10 @@ class Samples:
         """All labels, in one or several pieces."""
         yield self.y
 
+    def sample_weights(self) -> Iterator[tuple[np.ndarray, ...]]:
+        """All sample weights, in one or several pieces."""
+        yield self.weights
+
     def part(self, indices: slice) -> Samples:
         """Views of consecutive samples, as they are held."""
         x, y, weights = (tuple(array[indices] for array in group) for group in (self.x, self.y, self.weights))

@@ -70,6 +70,15 @@ class StreamedSamples:
             self.fill(Samples((), labels), start, stop)
             yield labels
 
+    def sample_weights(self) -> Iterator[tuple[np.ndarray, ...]]:
+        """All sample weights, in pieces."""
+        at_once = max(1, CHUNK_BYTES // self.plan.sample_bytes)
+        for start in range(0, len(self) if self.plan.weights else 0, at_once):
+            stop = min(start + at_once, len(self))
+            weights = self.buffers(stop - start).weights
+            self.fill(Samples((), (), weights), start, stop)
+            yield weights
+
     def buffers(self, n: int) -> Samples:
         """Uninitialised buffers for `n` samples in the dtypes in memory."""
         return samples_of(self.plan, [np.empty((n, *kind.shape), kind.memory_dtype) for kind in self.plan.kinds])

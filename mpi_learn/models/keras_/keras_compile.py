@@ -142,6 +142,12 @@ class CompiledModel:
         return not self.has_train_step or (self._outputs is not None and self.settings.is_validated)
 
     @property
+    def divides_by_weights(self) -> bool:
+        """See `Model.divides_by_weights`."""
+        losses = keras.tree.flatten(self.model.loss)
+        return any(getattr(loss, "reduction", None) == "mean_with_sample_weight" for loss in losses)
+
+    @property
     def recorder(self) -> GradientRecorder:
         """The model's optimizer during the training."""
         recorder: GradientRecorder = self.model.optimizer

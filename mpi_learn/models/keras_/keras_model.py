@@ -61,6 +61,7 @@ class KerasModel(Model):
         self.compiled = CompiledModel(self.network, settings, example)
         self.network.add_integers(self.compiled.recorder.iterations)
         self.layout, self.has_custom_loss = self.network.layout.with_counts(), self.compiled.has_custom_loss
+        self.divides_by_weights = self.compiled.divides_by_weights
         self.weights = aligned_empty(self.layout.size)
         self.weights[:] = 0
         self.network.move_into(self.weights)

@@ -307,6 +307,11 @@ ROWS: dict[str, Row] = {
         "losses that are sums over the batch, on several ranks", "dense",
         {"loss": {"name": "MeanSquaredError", "reduction": "sum"}}, refused="the loss is a sum over the batch", ranks=3,
     ),
+    "negative weights": row(
+        "negative weights and a loss that is divided by their sum, on several ranks", "dense",
+        {"loss": {"name": "MeanSquaredError", "reduction": "mean_with_sample_weight"}},
+        {"features": "X", "labels": "y", "weights": "w_signed"}, refused="and negative weights, the loss", ranks=3,
+    ),
     "synchronised batch normalisation": row(
         "batch normalisation over the replicas of Keras, on several ranks", "classes", OF_CLASSES, y="k",
         parameters={"norm": True, "synchronized": True}, refused="synchronises its batch statistics", ranks=3,

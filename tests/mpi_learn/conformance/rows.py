@@ -97,6 +97,7 @@ def arrays(n: int, seed: int) -> Arrays:
         "w": (weights := rng.uniform(0.2, 2, n).astype(np.float32)),
         "w_other": np.roll(weights, 7),
         "w_column": weights[:, None],
+        "w_signed": np.where(np.arange(n) % 3, weights, -weights),
     }
 
 

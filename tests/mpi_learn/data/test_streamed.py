@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -17,10 +18,12 @@ from mpi_learn.data import memory_budget
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.loading import load
 from mpi_learn.data.samples.batches import BatchOptions, Dealer
+from mpi_learn.data.samples.class_weights import ClassWeights
 from mpi_learn.data.samples.make_batches import make_batches, validation_batches
 from mpi_learn.data.samples.streamed import StreamedSamples
 from mpi_learn.data.samples.streamed_batches import StreamedBatches
 from mpi_learn.errors import DataError
+from mpi_learn.training.setup import check_signs
 from tests.mpi_learn.data.formats import FORMATS, marked
 from tests.mpi_learn.thread_ranks import run_ranks
 from tests.optional_packages import needs
@@ -165,6 +168,31 @@ def test_streamed_samples_equal_samples_in_memory(tmp_path, window):
     assert dataset.take_training(slice(48, 53)).x[0][:, 0].tolist() == [48, 49, 50, 51, 52]
     assert dataset.training.take(slice(0, 2)).x[0].shape == (2, N_COLUMNS)
     assert [label for (labels,) in dataset.training.labels() for label in labels] == list(range(121))
+
+
+@pytest.mark.parametrize("memory", ["stream", "hold"])
+def test_negative_weights_are_found_in_all_samples(tmp_path, memory):
+    for name, last in (("good", 0), ("bad", -1)):
+        write(tmp_path / f"{name}.h5", 0, 50)
+        with h5py.File(tmp_path / f"{name}.h5", "a") as file:
+            file["w"] = np.append(np.ones(49), last)
+    common = {"features": "X", "labels": "y", "weights": "w", "memory": memory}
+    if memory == "stream":
+        common["window_bytes"] = 10 * SAMPLE_BYTES
+    good, bad = str(tmp_path / "good.h5"), str(tmp_path / "bad.h5")
+
+    def loaded(train, validation):
+        return load(DataConfiguration(train=train, validation=validation, **common), MPI.COMM_SELF, seed=3)
+
+    dataset = loaded(good, good)
+    assert [one for (weights,) in dataset.training.sample_weights() for one in weights] == [1] * 49 + [0]
+    check_signs(dataset)
+    check_signs(replace(dataset, class_weights=ClassWeights({0: 0.5})))
+    for found in (loaded(bad, good), loaded(good, bad)):
+        with pytest.raises(DataError, match=r"data\.weights: with the reduction mean_with_sample_weight and negative"):
+            check_signs(found)
+    with pytest.raises(DataError, match=r"data\.class_weight: with the reduction"):
+        check_signs(replace(dataset, class_weights=ClassWeights({0: 1.0, 1: -0.5})))
 
 
 def test_dealt_parts_hold_every_sample_once(tmp_path):
