@@ -14,6 +14,7 @@ import yaml
 from mpi_learn.errors import UserError
 from mpi_learn.job.exit_status import INVALID
 from mpi_opt.cli.main import _guarded, main, run
+from tests.optional_packages import with_marks
 from tests.world import in_world
 
 MODEL = """
@@ -546,7 +547,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "problem", "cure"), CASES, ids=[f"{path}={value}"[:50] for path, value, *_ in CASES]
+    ("path", "value", "problem", "cure"),
+    with_marks(CASES, {"nonsense://a/b.h5": "fsspec"}),
+    ids=[f"{path}={value}"[:50] for path, value, *_ in CASES],
 )
 def test_mistake_in_the_file_is_one_message_with_place_problem_and_cure(path, value, problem, cure, folder, capsys):
     (folder / "space.yaml").write_text(yaml.safe_dump(changed(path, value)))
