@@ -18,6 +18,7 @@ import yaml
 
 from mpi_learn.job.launch import find_mpirun, launch_environment
 from mpi_opt.cli.main import main, run
+from mpi_opt.coordinator import host_faults
 from mpi_opt.store import connecting
 from mpi_opt.strategies.surrogates.fitting import Surrogate
 from tests import session_folders
@@ -129,6 +130,20 @@ def _failing_model() -> None:
         _searched("numbers", change={"search": {"trials": 9, "options": {"initial_points": 4}}})
 
 
+def _deleted_store() -> None:
+    deleting = "import pathlib\n\ndef objective(trial):\n    pathlib.Path('numbers.db').unlink()\n    return 1.0\n"
+    Path("objective.py").write_text(deleting)
+    _searched("numbers")
+
+
+def _full_disk() -> None:
+    Path("objective.py").write_text(
+        "import errno\n\ndef objective(trial):\n    raise OSError(errno.ENOSPC, 'no space')\n"
+    )
+    with patch.multiple(host_faults, DISK_PATIENCE_S=0.05, FIRST_PAUSE_S=0.05):
+        _searched("numbers")
+
+
 def _store_locked_meanwhile() -> None:
     Path("objective.py").write_text("import time\n\ndef objective(trial):\n    time.sleep(1)\n    return 1.0\n")
     Path("space.yaml").write_text(yaml.safe_dump(FUNCTION))
@@ -189,6 +204,8 @@ PROVOKED: dict[str, Callable[[], object]] = {
         _text("objective.py", "def objective(trial):\n    1 / 0\n") or _searched("one", change=MANY)
     ),
     "strategy failed": _failing_model,
+    "while it was open": _deleted_store,
+    "because of a full disk": _full_disk,
     "already runs under one": _started_twice,
     "attempt to run as root": lambda: _under_mpirun("-np", "1", consent=False),
     "There are not enough slots": lambda: _under_mpirun("-np", "4000", consent=True),

@@ -12,6 +12,7 @@ from mpi_learn.settings.yaml_file import dumped
 from mpi_opt import Real, search
 from tests.end_to_end.searches import SEARCH
 from tests.mpirun import SURVIVES_LOST_RANKS
+from tests.optional_packages import needs
 from tests.world import in_world
 
 sys.path.append(str(Path(__file__).parents[2] / "experiments" / "chaos"))
@@ -42,6 +43,7 @@ FEW_RANKS = (5, 2, 1), [(4, 2, 0.0), (2, 6, 0.0)]
 
 
 @pytest.mark.parametrize("seed", [None, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 1, 3))])
+@needs("torch")
 def test_killed_ranks_cost_no_trial_and_change_no_figure_of_merit(seed, tmp_path):
     import storm
 

@@ -21,10 +21,12 @@ from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.configuration import read_study
 from mpi_opt.objectives.check_objective import check_objective
 from tests.mpi_learn.known_data.originals import write_dijets
+from tests.optional_packages import with_marks
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "jets"
-NETWORKS = ("gru", "conv1d", "conv2d", "deep_sets", "particle_net", "dijets")
-SETS = ("deep_sets", "particle_net")
+OF_PYTORCH = {"particle_net": "torch"}
+NETWORKS = with_marks(("gru", "conv1d", "conv2d", "deep_sets", "particle_net", "dijets"), OF_PYTORCH)
+SETS = with_marks(("deep_sets", "particle_net"), OF_PYTORCH)
 
 
 def function(name: str):

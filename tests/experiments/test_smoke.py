@@ -29,8 +29,13 @@ WITH_MPI = {
     "scaling/measure.py": r"\| PyTorch, 2 ranks \| \d+\.\d \| (.|\n)*\| mlp \| PyTorch, 2 ranks \| [\d,]+ \|",
 }
 """Script -> what its output must contain."""
-OF_PYTORCH = {"slow_link/search.py", "slow_link/number_of_ranks.py"}
-"""Scripts that need PyTorch."""
+OPTIONAL = {
+    "slow_link/search.py": ["torch"],
+    "slow_link/number_of_ranks.py": ["torch"],
+    "jets/compare.py": ["torch", "matplotlib"],
+    "calorimeter_gan/compare.py": ["matplotlib"],
+}
+"""Script -> the optional packages that it needs."""
 SLOW = {"scaling/measure.py"}
 """Scripts that only `make slow` runs."""
 
@@ -43,8 +48,8 @@ WITHOUT_MPI = {
 
 
 def marked(scripts: Iterable[str]) -> list[Any]:
-    """Parameters of a test; the scripts of `OF_PYTORCH` have its mark."""
-    return [pytest.param(script, marks=needs("torch")) if script in OF_PYTORCH else script for script in scripts]
+    """Parameters of a test; the scripts of `OPTIONAL` have the marks of their packages."""
+    return [pytest.param(script, marks=[needs(*OPTIONAL[script])] if script in OPTIONAL else []) for script in scripts]
 
 
 def smoke(script: str) -> str:
@@ -102,6 +107,7 @@ def test_the_short_form_compares_strategies_on_the_table_of_the_repository(tmp_p
         assert re.search(rf"\| `{name}` \| 2 \|", output), output
 
 
+@needs("torch")
 def test_the_short_form_trains_replicas_of_clusters_in_one_process(tmp_path):
     file = tmp_path / "images.h5"
     with h5py.File(file, "w") as images:

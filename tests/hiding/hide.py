@@ -72,7 +72,14 @@ def _is_of_tests(module: str) -> bool:
 
 @cache
 def _origins(module: str) -> frozenset[str]:
-    """The modules that the global names of a loaded module come from."""
-    values = list(vars(sys.modules[module]).values())
-    names = [one.__name__ if isinstance(one, ModuleType) else getattr(one, "__module__", None) for one in values]
+    """The modules that the global names of a loaded module come from.
+
+    The submodules of a package are attributes of it, although the package has not imported them.
+    """
+    names = []
+    for value in list(vars(sys.modules[module]).values()):
+        if not isinstance(value, ModuleType):
+            names.append(getattr(value, "__module__", None))
+        elif not value.__name__.startswith(f"{module}."):
+            names.append(value.__name__)
     return frozenset(name for name in names if isinstance(name, str) and name != module)
