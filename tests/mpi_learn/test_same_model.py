@@ -19,6 +19,7 @@ from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ConfigurationError, DataError, ModelError
 from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.job.launch import launch_environment
 from mpi_learn.models.example import Example
 from mpi_learn.models.network import ArrayKind
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
@@ -246,7 +247,10 @@ def test_a_rank_that_waits_in_the_start_is_ended_by_sigterm(tmp_path):
         "model: m.py:build\ndata: {train: [d.npz], features: X, labels: null}\nloss: mse\n"
     )
     command = [MPIRUN, *UNPROTECTED, "-np", "2", sys.executable, "-m", "mpi_learn", "train", "t.yaml"]
-    job = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    environment = launch_environment()  # as root
+    job = subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment
+    )
     try:
         deadline = time.monotonic() + patient_s(60)
         while (
