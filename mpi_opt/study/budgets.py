@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from mpi_opt.core.counted import plural
 from mpi_opt.core.trial import TrialRecord
 
 
@@ -23,6 +24,6 @@ def shorter_training_note(best: TrialRecord | None, of_longest: TrialRecord | No
         return ""
     most = "all epochs" if of_longest.budget is None else f"{of_longest.budget:g} epochs"
     return (
-        f"trial {best.number} was trained for {best.budget:g} epochs only; "
+        f"trial {best.number} was trained for {best.budget:g} {plural('epoch', int(best.budget or 0))} only; "
         f"the best trial with {most} is trial {of_longest.number}: {of_longest.figure_of_merit:.6g}"
     )

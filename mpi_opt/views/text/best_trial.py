@@ -8,6 +8,7 @@ from typing import Any
 
 from mpi_learn.settings.yaml_file import dumped
 from mpi_opt.configuration.placeholders import filled_training
+from mpi_opt.core.counted import plural
 from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.trial import TrialRecord, trial_seed
 from mpi_opt.store.records import StudyRecord
@@ -56,10 +57,12 @@ def _differences(study: StudyRecord, trials: Sequence[TrialRecord]) -> list[str]
     if study.configuration.get("training") is None:
         return [f"# seed of the trial: {seed}"]
     if (n_folds := number_of_folds(study.configuration)) > 1:
-        found.append(f"# the trial has trained {n_folds} models, one for each fold; this is one on all samples")
+        has_validation = study.configuration["training"].get("data", {}).get("validation_fraction")
+        samples = "all samples but those of validation_fraction" if has_validation else "all samples"
+        found.append(f"# the trial has trained {n_folds} models, one for each fold; this is one on {samples}")
     if len(trials) > 1:
-        others = ", ".join(str(trial.number) for trial in trials[:-1])
-        found.append(f"# the trial continues trials {others}, with other seeds; this is one training with one seed")
+        others = f"{plural('trial', len(trials) - 1)} {', '.join(str(trial.number) for trial in trials[:-1])}"
+        found.append(f"# the trial continues {others}, with other seeds; this is one training with one seed")
     full = study.configuration["training"].get("epochs")
     if trials[-1].budget is not None and trials[-1].budget != full:
         found.append(f"# the trial ended after these epochs; the configuration has epochs: {full}")

@@ -94,4 +94,4 @@ def test_the_training_of_a_trial_has_its_seed_its_epochs_and_the_same_validation
     assert content["data"]["validation_seed"] == 5
     assert "other seeds" not in text
     assert "# the trial ended after these epochs; the configuration has epochs: 27\n" in text
-    assert "# the trial continues trials 1, with other seeds" in printed(tmp_path, "best", "--trial", "3")
+    assert "# the trial continues trial 1, with other seeds" in printed(tmp_path, "best", "--trial", "3")
