@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mpi_learn.job.exit_status import INTERRUPTED
 from mpi_learn.job.launchers import check_world, is_launched
 from mpi_learn.job.script_errors import report_user_errors
 from mpi_learn.job.stop_request import StopRequest, ignored_requests
@@ -114,8 +115,8 @@ def search(
             hyperparameters whose ``default`` is their value in the trials so far.
 
     Returns:
-        The study after the search, the same on every rank. It is not finished after a request to stop, or at a time
-        limit.
+        The study after the search, the same on every rank. It is not finished at a time limit, or if ``mpirun`` was
+        asked to end.
 
     Raises:
         UserError: An argument, the space, the store or the preparation of the objective is invalid, the study was made
@@ -123,6 +124,8 @@ def search(
             ends with its message and exit status 2.
         SearchFailed: The first trials or all trials of the study have failed, no block of ranks could be formed, or all
             ranks that run trials were lost (`RanksLost`). Raised on every rank.
+        KeyboardInterrupt, SystemExit: In one process, after Ctrl-C or SIGTERM, when the search has ended in order: the
+            request is for the whole program. `Study.open` reads the study; the same call continues it.
     """
     report_user_errors()
     if not (callable(objective) or isinstance(objective, str)):
@@ -172,11 +175,18 @@ def search(
         command=typed_command(),
     )
     display = None if progress is False or (world is not None and world.rank > 0) else _display(configuration, progress)
-    with contextlib.nullcontext() if display is None else contextlib.closing(display):
-        found = run_study(plan, world, None if display is None else lambda: display)
+    request = StopRequest() if world is None else None
+    with contextlib.ExitStack() as stack:
+        if display is not None:
+            stack.enter_context(contextlib.closing(display))
+        if request is not None and is_main_thread():
+            stack.enter_context(request.listening())
+        found = run_study(plan, world, None if display is None else lambda: display, request=request)
         assert found is not None, "every rank receives the study"
         if display is not None:
             display.counts.is_finished = found.is_finished
+    if request is not None and request.signal_name is not None:
+        raise KeyboardInterrupt if request.status == INTERRUPTED else SystemExit(request.status)
     return found
 
 

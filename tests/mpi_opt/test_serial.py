@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -136,6 +137,24 @@ def test_a_search_leaves_the_handlers_of_signals_as_they_were(before):
     finally:
         for name, handler in kept.items():
             signal.signal(getattr(signal, name), handler)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("SIGINT", KeyboardInterrupt), ("SIGTERM", SystemExit)])
+def test_a_request_to_end_is_for_the_whole_program(name, expected, tmp_path):
+    store = f"sqlite:///{tmp_path}/a.db"
+
+    def objective(trial):
+        if trial.number == 2:
+            os.kill(os.getpid(), getattr(signal, name))
+            time.sleep(patient_s(20))
+        return 1.0
+
+    with pytest.raises(expected) as raised:
+        mpi_opt.search(objective, trials=5, **SETTINGS | {"store": store, "study": "a"})
+    assert raised.type is KeyboardInterrupt or raised.value.code == 75
+    study = mpi_opt.Study.open(store, "a")
+    assert [trial.state for trial in study.trials] == ["complete", "complete", "queued"]
+    assert not study.is_finished
 
 
 class RaisingInReport(RandomSearch):
