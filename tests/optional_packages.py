@@ -28,7 +28,7 @@ uproot
 OPTIONAL = frozenset(_NAMES.split())
 """Packages of the extras in ``setup.cfg`` that tests may lack; TensorFlow and what it requires are always there."""
 
-USES = {"pyarrow": ["pandas"]}
+USES = {"pyarrow": ["pandas"], "pandas": ["pyarrow"]}
 """Package -> packages that it uses from then on if it has once found them; they are visible with it."""
 
 _without: set[str] = set()
