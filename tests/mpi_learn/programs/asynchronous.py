@@ -33,9 +33,9 @@ def imported() -> Iterator[set[str]]:
     names: set[str] = set()
     original = builtins.__import__
 
-    def recorded(name, *others):
+    def recorded(name, *others, **named):
         names.add(name.partition(".")[0])
-        return original(name, *others)
+        return original(name, *others, **named)
 
     with patch.object(builtins, "__import__", recorded):
         yield names
