@@ -88,14 +88,14 @@ def _wrap(built: Any, framework: str, settings: ModelSettings, example: Example)
     as_model: Callable[..., Model]
     as_network: Callable[..., Network]
     if framework == "keras":
-        from mpi_learn.models.keras_.keras_model import KerasModel
-        from mpi_learn.models.keras_.keras_network import KerasNetwork
+        from mpi_learn.models.keras_.model import KerasModel
+        from mpi_learn.models.keras_.network import KerasNetwork
 
         as_model, as_network = KerasModel, KerasNetwork
     else:
-        from mpi_learn.models.torch_.torch_lightning import LightningModel, has_own_steps
-        from mpi_learn.models.torch_.torch_model import TorchModel
-        from mpi_learn.models.torch_.torch_network import TorchNetwork
+        from mpi_learn.models.torch_.lightning import LightningModel, has_own_steps
+        from mpi_learn.models.torch_.model import TorchModel
+        from mpi_learn.models.torch_.network import TorchNetwork
 
         as_model, as_network = TorchModel, TorchNetwork
         networks = [built] if settings.gan is None else list(built.values())

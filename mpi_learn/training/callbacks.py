@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.models.keras_.keras_callbacks import (
+from mpi_learn.models.keras_.callbacks import (
     check_keras_callback,
     is_keras_callback,
     make_keras_callback,

@@ -149,7 +149,7 @@ def test_checkpointing_leaves_a_module_as_it_was():
     """A module may be an attribute and an entry of a list, and users may replace its ``forward``."""
     import torch
 
-    from mpi_learn.models.torch_.torch_checkpointing import blocks_of, recomputed
+    from mpi_learn.models.torch_.checkpointing import blocks_of, recomputed
 
     class Twice(torch.nn.Module):
         def __init__(self) -> None:
@@ -176,7 +176,7 @@ def test_checkpoint_receives_all_tensors_of_a_block_by_position(monkeypatch):
     """PyTorch restores the random numbers of a GPU, for dropout, only if a positional argument is a tensor on it."""
     import torch
 
-    from mpi_learn.models.torch_ import torch_checkpointing
+    from mpi_learn.models.torch_ import checkpointing
 
     class Scaled(torch.nn.Linear):
         def forward(self, x, *, factor):
@@ -190,16 +190,16 @@ def test_checkpoint_receives_all_tensors_of_a_block_by_position(monkeypatch):
         def forward(self, x):
             return self.block(x, factor=x).sum()
 
-    received, checkpoint = [], torch_checkpointing.checkpoint
+    received, checkpoint = [], checkpointing.checkpoint
 
     def recording(function, *values, **options):
         received.append(len(values))
         return checkpoint(function, *values, **options)
 
-    monkeypatch.setattr(torch_checkpointing, "checkpoint", recording)
+    monkeypatch.setattr(checkpointing, "checkpoint", recording)
     module, x = Outer(), torch.ones(2, 3, requires_grad=True)
     (expected,) = torch.autograd.grad(module(x), x)
-    with torch_checkpointing.recomputed(torch_checkpointing.blocks_of(module)):
+    with checkpointing.recomputed(checkpointing.blocks_of(module)):
         output = module(x)
     (found,) = torch.autograd.grad(output, x)
     torch.testing.assert_close(found, expected)

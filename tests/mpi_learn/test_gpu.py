@@ -119,11 +119,11 @@ def test_mixed_precision_trains_almost_alike():
 def test_gan_trains_as_on_the_cpu(monkeypatch):
     import torch
 
-    from mpi_learn.models.torch_ import torch_losses, torch_metrics, torch_network, torch_tensors
+    from mpi_learn.models.torch_ import losses, metrics, network, tensors
 
     wanted = gan_configuration(TORCH, parameters={"norm": True})
     found = train(wanted, MPI.COMM_SELF, data=unlabelled())
-    for module in (torch_losses, torch_metrics, torch_network, torch_tensors):
+    for module in (losses, metrics, network, tensors):
         monkeypatch.setattr(module, "device", lambda: torch.device("cpu"))
     expected = train(wanted, MPI.COMM_SELF, data=unlabelled())
     for key, values in expected.history.items():

@@ -275,7 +275,7 @@ def test_loss_of_a_train_step_alone_is_trained_on_several_ranks_unless_it_is_a_s
 def test_refused_pass_of_a_keras_model_changes_no_variable():
     import keras
 
-    from mpi_learn.models.keras_.keras_network import KerasNetwork
+    from mpi_learn.models.keras_.network import KerasNetwork
 
     module = keras.Sequential([keras.Input((3,)), keras.layers.BatchNormalization(), keras.layers.Dense(1)])
     network = KerasNetwork(module, ModelSettings("no function"))

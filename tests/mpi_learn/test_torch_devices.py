@@ -46,12 +46,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def copies(monkeypatch):
     """A context in which tensors are copies of arrays."""
-    from mpi_learn.models.torch_ import torch_network, torch_tensors
+    from mpi_learn.models.torch_ import network, tensors
 
     @contextmanager
     def context():
         with monkeypatch.context() as patch:
-            for module in (torch_network, torch_tensors):
+            for module in (network, tensors):
                 patch.setattr(module, "shares_memory", lambda: False)
             yield
 
@@ -146,7 +146,7 @@ def test_model_has_the_weights_that_an_algorithm_has_changed(copies, tmp_path):
 def test_random_numbers_of_a_checkpoint_of_a_gpu_continue_on_the_cpu():
     import torch
 
-    from mpi_learn.models.torch_.torch_tensors import N_GPU_STATE, random_state, set_random_state
+    from mpi_learn.models.torch_.tensors import N_GPU_STATE, random_state, set_random_state
 
     torch.manual_seed(4)
     state = random_state()
@@ -167,10 +167,10 @@ def test_random_numbers_of_a_checkpoint_of_a_gpu_continue_on_the_cpu():
 def test_errors_that_only_a_gpu_raises_have_a_cure(monkeypatch, message, said):
     import torch
 
-    from mpi_learn.models.torch_ import torch_errors
+    from mpi_learn.models.torch_ import errors
 
     error = RuntimeError(message)
-    assert torch_errors.cure_on_gpu(error) == ""
-    monkeypatch.setattr(torch_errors, "device", lambda: torch.device("cuda"))
-    assert re.search(said, torch_errors.cure_on_gpu(error))
-    assert "fewer ranks" in torch_errors.cure_on_gpu(torch.cuda.OutOfMemoryError("CUDA out of memory"))
+    assert errors.cure_on_gpu(error) == ""
+    monkeypatch.setattr(errors, "device", lambda: torch.device("cuda"))
+    assert re.search(said, errors.cure_on_gpu(error))
+    assert "fewer ranks" in errors.cure_on_gpu(torch.cuda.OutOfMemoryError("CUDA out of memory"))

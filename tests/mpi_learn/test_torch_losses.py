@@ -50,7 +50,7 @@ def test_weights_of_one_do_not_change_the_training(arguments, labels):
 def test_weights_of_one_do_not_change_a_mean_over_the_batch():
     import torch
 
-    from mpi_learn.models.torch_.torch_losses import make_loss
+    from mpi_learn.models.torch_.losses import make_loss
 
     loss = make_loss(Component.model_validate({"name": "kl_div", "reduction": "batchmean"}))
     outputs, targets = torch.log_softmax(torch.from_numpy(X[:, :4]), 1), torch.full((20, 4), 0.25)
@@ -267,7 +267,7 @@ def test_outputs_in_float32_keep_their_types():
     """The user's loss receives what the model returns, also in mixed precision."""
     from torch import bfloat16, float32, ones
 
-    from mpi_learn.models.torch_.torch_inputs import in_float32
+    from mpi_learn.models.torch_.inputs import in_float32
 
     class WithLogits(dict):
         logits = property(lambda self: self["logits"])

@@ -321,7 +321,7 @@ def test_a_checkpoint_with_other_batch_statistics_than_the_model_is_refused(comm
 
 @needs("torch")
 def test_both_models_of_a_validation_in_a_thread_are_closed_if_the_training_cannot_begin(comm, monkeypatch, tmp_path):
-    from mpi_learn.models.torch_.torch_model import TorchModel
+    from mpi_learn.models.torch_.model import TorchModel
 
     closed = []
     monkeypatch.setattr(TorchModel, "close", lambda model: closed.append(id(model)))

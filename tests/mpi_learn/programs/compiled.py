@@ -6,7 +6,7 @@ from pathlib import Path
 from mpi4py import MPI
 
 from mpi_learn import train
-from mpi_learn.models.keras_.keras_model import KerasModel
+from mpi_learn.models.keras_.model import KerasModel
 from mpi_learn.training import xla_choice
 from tests.mpi_learn.models_for_tests import digits
 

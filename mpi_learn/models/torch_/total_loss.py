@@ -17,8 +17,8 @@ from mpi_learn.models.configuration import Metrics, ModelSettings
 from mpi_learn.models.example import Example, named
 from mpi_learn.models.labels import OutputLosses, output_losses
 from mpi_learn.models.outputs import Outputs
-from mpi_learn.models.torch_.torch_inputs import flat_outputs
-from mpi_learn.models.torch_.torch_losses import Loss, make_loss, make_output_loss
+from mpi_learn.models.torch_.inputs import flat_outputs
+from mpi_learn.models.torch_.losses import Loss, make_loss, make_output_loss
 from mpi_learn.settings.component import component
 
 

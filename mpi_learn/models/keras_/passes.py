@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from mpi_learn.errors import ModelError
 from mpi_learn.models.example import Example, Tensors
-from mpi_learn.models.keras_.keras_compile import CompiledModel, as_data
-from mpi_learn.models.keras_.keras_metrics import Run
-from mpi_learn.models.keras_.keras_network import SEED_STATE, RecordingScope, fit_errors
-from mpi_learn.models.keras_.keras_tensors import tensors
+from mpi_learn.models.keras_.compiled_model import CompiledModel, as_data
+from mpi_learn.models.keras_.metrics import Run
+from mpi_learn.models.keras_.network import SEED_STATE, RecordingScope, fit_errors
+from mpi_learn.models.keras_.tensors import tensors
 
 SHIFT = 0.01
 """Added to all weights, to detect a `train_step` that uses them after its optimizer's step."""

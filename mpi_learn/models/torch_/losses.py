@@ -14,7 +14,7 @@ from torch import nn
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.outputs import Shape
-from mpi_learn.models.torch_.torch_tensors import device
+from mpi_learn.models.torch_.tensors import device
 from mpi_learn.settings.component import Component, make_component, shown_arguments
 from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import errors_of_user_code, load_function

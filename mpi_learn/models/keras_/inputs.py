@@ -6,7 +6,7 @@ import keras
 
 from mpi_learn.errors import ModelError
 from mpi_learn.models.example import Example
-from mpi_learn.models.keras_.keras_network import error_text
+from mpi_learn.models.keras_.network import error_text
 from mpi_learn.models.outputs import shown
 
 

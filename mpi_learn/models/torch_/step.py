@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
-from mpi_learn.models.torch_.torch_network import TorchNetwork
-from mpi_learn.models.torch_.torch_tensors import fetch, on_device, split
+from mpi_learn.models.torch_.network import TorchNetwork
+from mpi_learn.models.torch_.tensors import fetch, on_device, split
 
 
 class StepVector:

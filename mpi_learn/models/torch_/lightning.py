@@ -21,11 +21,11 @@ from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, aligned_empt
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example
 from mpi_learn.models.model import Model
-from mpi_learn.models.torch_.torch_errors import cure_of
-from mpi_learn.models.torch_.torch_inputs import arguments_of, flat_outputs
-from mpi_learn.models.torch_.torch_network import TorchNetwork, least_samples
-from mpi_learn.models.torch_.torch_step import StepVector
-from mpi_learn.models.torch_.torch_tensors import tensors
+from mpi_learn.models.torch_.errors import cure_of
+from mpi_learn.models.torch_.inputs import arguments_of, flat_outputs
+from mpi_learn.models.torch_.network import TorchNetwork, least_samples
+from mpi_learn.models.torch_.step import StepVector
+from mpi_learn.models.torch_.tensors import tensors
 
 TRAINING, VALIDATION = "training_step", "validation_step"
 PREFIXES = {TRAINING: r"(train|training)[_/]", VALIDATION: r"(val|valid|validation)[_/]"}

@@ -8,7 +8,7 @@ import torch
 
 from mpi_learn.errors import ModelError
 from mpi_learn.models.example import Example
-from mpi_learn.models.torch_.torch_tensors import device
+from mpi_learn.models.torch_.tensors import device
 
 OF_INTEGERS = "write `data: {dtype: {NAME: float32}}` for each array of integers that the model takes as real numbers"
 OF_FLOWS = "return a module whose forward returns -flow.log_prob(x), and write a loss that returns outputs.mean()"

@@ -28,18 +28,18 @@ import tensorflow as tf
 from mpi_learn.flat_layout import N_FLAGS, N_SAMPLES, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, Tensors
-from mpi_learn.models.keras_.keras_compile import CompiledModel
-from mpi_learn.models.keras_.keras_network import KerasNetwork, fit_errors
-from mpi_learn.models.keras_.keras_outputs import flat_outputs
-from mpi_learn.models.keras_.keras_passes import (
+from mpi_learn.models.keras_.compiled_model import CompiledModel
+from mpi_learn.models.keras_.network import KerasNetwork, fit_errors
+from mpi_learn.models.keras_.outputs import flat_outputs
+from mpi_learn.models.keras_.passes import (
     PassResult,
     check_train_step,
     inference_pass,
     run_eagerly,
     training_pass,
 )
-from mpi_learn.models.keras_.keras_random import draws_unsaved
-from mpi_learn.models.keras_.keras_tensors import as_tensor, flattened, memory_of, specs, tensors
+from mpi_learn.models.keras_.random_operations import draws_unsaved
+from mpi_learn.models.keras_.tensors import as_tensor, flattened, memory_of, specs, tensors
 from mpi_learn.models.model import Model
 
 LOSS_OF_N, FIRST_STATE = 3, 4

@@ -19,11 +19,11 @@ from mpi_learn.models.frameworks import seed_python, seeded_python
 from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.network import ArrayKind
 from mpi_learn.models.outputs import Outputs, Shape
-from mpi_learn.models.torch_.torch_checkpointing import blocks_of, recomputed, unchanged_buffers
-from mpi_learn.models.torch_.torch_inputs import described, flat_outputs, in_float32
-from mpi_learn.models.torch_.torch_losses import make_output_loss
-from mpi_learn.models.torch_.torch_optimizer import TorchRule, like
-from mpi_learn.models.torch_.torch_tensors import (
+from mpi_learn.models.torch_.checkpointing import blocks_of, recomputed, unchanged_buffers
+from mpi_learn.models.torch_.inputs import described, flat_outputs, in_float32
+from mpi_learn.models.torch_.losses import make_output_loss
+from mpi_learn.models.torch_.optimizer import TorchRule, like
+from mpi_learn.models.torch_.tensors import (
     device,
     on_device,
     random_state,

@@ -13,12 +13,12 @@ import tensorflow as tf
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example, Tensors, named
-from mpi_learn.models.keras_.keras_inputs import input_names, not_taken
-from mpi_learn.models.keras_.keras_losses import compile_arguments, ignored_class, make_output_loss, structured
-from mpi_learn.models.keras_.keras_metrics import MetricStates
-from mpi_learn.models.keras_.keras_network import SEED_STATE, KerasNetwork, fit_errors, overrides, takes_training
-from mpi_learn.models.keras_.keras_outputs import described, flat_outputs
-from mpi_learn.models.keras_.keras_tensors import tensors
+from mpi_learn.models.keras_.inputs import input_names, not_taken
+from mpi_learn.models.keras_.losses import compile_arguments, ignored_class, make_output_loss, structured
+from mpi_learn.models.keras_.metrics import MetricStates
+from mpi_learn.models.keras_.network import SEED_STATE, KerasNetwork, fit_errors, overrides, takes_training
+from mpi_learn.models.keras_.outputs import described, flat_outputs
+from mpi_learn.models.keras_.tensors import tensors
 from mpi_learn.models.labels import OutputLosses, output_losses
 from mpi_learn.models.outputs import Outputs
 
@@ -186,7 +186,7 @@ class CompiledModel:
         return tf.cast(loss, tf.float32)
 
     def weight(self, y: Any, outputs: Any, weights: Any, n: tf.Tensor) -> tf.Tensor:
-        """The divisor of the mean loss of a batch; see `mpi_learn.models.keras_.keras_model`.
+        """The divisor of the mean loss of a batch; see `mpi_learn.models.keras_.model`.
 
         It is the number of samples if several losses have different divisors.
         """

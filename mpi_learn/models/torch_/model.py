@@ -15,13 +15,13 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, named
 from mpi_learn.models.model import Model
 from mpi_learn.models.outputs import Outputs, names_in_history
-from mpi_learn.models.torch_.torch_errors import cure_of, not_taken
-from mpi_learn.models.torch_.torch_inputs import arguments_of, described, flat_outputs
-from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
-from mpi_learn.models.torch_.torch_network import TorchNetwork, least_samples, trainable_parameters
-from mpi_learn.models.torch_.torch_step import StepVector
-from mpi_learn.models.torch_.torch_tensors import tensors
-from mpi_learn.models.torch_.torch_total_loss import make_total_loss, metrics_of_single_outputs
+from mpi_learn.models.torch_.errors import cure_of, not_taken
+from mpi_learn.models.torch_.inputs import arguments_of, described, flat_outputs
+from mpi_learn.models.torch_.metrics import Metric, make_metric
+from mpi_learn.models.torch_.network import TorchNetwork, least_samples, trainable_parameters
+from mpi_learn.models.torch_.step import StepVector
+from mpi_learn.models.torch_.tensors import tensors
+from mpi_learn.models.torch_.total_loss import make_total_loss, metrics_of_single_outputs
 from mpi_learn.settings.component import component
 
 FIRST_STATE = 3

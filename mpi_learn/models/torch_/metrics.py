@@ -16,8 +16,8 @@ from torch import nn
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.outputs import Shape
-from mpi_learn.models.torch_.torch_losses import Loss, matched, reshaped
-from mpi_learn.models.torch_.torch_tensors import device
+from mpi_learn.models.torch_.losses import Loss, matched, reshaped
+from mpi_learn.models.torch_.tensors import device
 from mpi_learn.settings.component import Component, make_component, shown_arguments
 from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import errors_of_user_code
