@@ -1,4 +1,7 @@
-"""Invalid calls by a program that drives a strategy: each is refused at once, and changes nothing."""
+"""Invalid calls by a program that drives a strategy: each is refused at once, and changes nothing.
+
+All strategies share the checks. The full list of values is tried with one strategy, and one value with each other.
+"""
 
 import math
 
@@ -13,9 +16,16 @@ from tests.mpi_opt.strategies.spaces import SPACES
 
 SPACE = SPACES["mixed"]
 REPRODUCIBLE = "random, reproducible"
-every_strategy = pytest.mark.parametrize("name", [*STRATEGIES, REPRODUCIBLE])
-every_plain_strategy = pytest.mark.parametrize("name", list(STRATEGIES))
+EVERY = [*STRATEGIES, REPRODUCIBLE]
+every_strategy = pytest.mark.parametrize("name", EVERY)
 POINT = {"rate": 0.1, "x": 0.25, "units": 16, "depth": 2, "activation": "elu", "optimizer": "adam"}
+
+
+def all_values_or_names(argnames, values, names=EVERY):
+    """Cases of a test: the first name with each value, and every other name with the first value."""
+    values = [value if isinstance(value, tuple) and "," in argnames else (value,) for value in values]
+    cases = [(names[0], *value) for value in values] + [(name, *values[0]) for name in names[1:]]
+    return pytest.mark.parametrize(f"name, {argnames}", cases, ids=repr)
 
 
 def made(name, **others):
@@ -24,8 +34,7 @@ def made(name, **others):
     return make_strategy(name, SPACE, seed=1, **others)
 
 
-@pytest.mark.parametrize("value", [np.array([0.25]), np.array(0.25), np.float32(0.25), [0.25], (Measured(0.25, 0.1),)])
-@every_strategy
+@all_values_or_names("value", [np.array([0.25]), np.array(0.25), np.float32(0.25), [0.25], (Measured(0.25, 0.1),)])
 def test_one_number_is_a_value_also_in_an_array(name, value):
     strategy, twin = made(name), made(name)
     for one, outcome in ((strategy, value), (twin, 0.25)):
@@ -51,8 +60,7 @@ NO_VALUES = [
 ]
 
 
-@pytest.mark.parametrize("value", NO_VALUES, ids=repr)
-@every_strategy
+@all_values_or_names("value", NO_VALUES)
 def test_value_that_is_no_number_is_refused_and_the_trial_is_still_pending(name, value):
     strategy, twin = made(name), made(name)
     (proposal,), (same,) = strategy.ask(1), twin.ask(1)
@@ -72,8 +80,11 @@ def test_whole_number_beyond_the_largest_float_counts_as_failed(name):
     assert strategy.ask(2) == twin.ask(2)
 
 
-@pytest.mark.parametrize("value", [1.0, np.array([1.0]), (1.0, 2.0, 3.0), (1.0, None), "12"], ids=repr)
-@pytest.mark.parametrize("name", ["random", "bayesian", "evolutionary", "halving", "population", REPRODUCIBLE])
+@all_values_or_names(
+    "value",
+    [1.0, np.array([1.0]), (1.0, 2.0, 3.0), (1.0, None), "12"],
+    names=["random", "bayesian", "evolutionary", "halving", "population", REPRODUCIBLE],
+)
 def test_as_many_values_are_expected_as_there_are_figures_of_merit(name, value):
     strategy, twin = made(name, n_figures=2), made(name, n_figures=2)
     (proposal,), (same,) = strategy.ask(1), twin.ask(1)
@@ -102,8 +113,8 @@ def test_a_trial_is_observed_once(name):
         made(name).resume([(first, 1.0), (first, 1.0)])
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
+@all_values_or_names(
+    "change, problem",
     [
         ({"x": None}, "'x' is missing"),
         ({"optimizer": "sgd"}, "'momentum' is missing"),
@@ -112,8 +123,8 @@ def test_a_trial_is_observed_once(name):
         ({"x": 9.0}, "9.0"),
         ({"x": math.nan}, "nan"),
     ],
+    names=list(STRATEGIES),
 )
-@every_plain_strategy
 def test_a_point_that_is_not_of_the_space_is_refused(name, change, problem):
     point = {key: value for key, value in (POINT | change).items() if value is not None}
     strategy, twin = made(name), made(name)
@@ -135,8 +146,7 @@ def test_a_trial_has_a_number_of_zero_or_more(number):
         made("random").tell(Proposal(number, POINT), 1.0)
 
 
-@pytest.mark.parametrize("count", [-1, 1.5, "2", None, True])
-@every_strategy
+@all_values_or_names("count", [-1, 1.5, "2", None, True])
 def test_invalid_count_is_refused(name, count):
     strategy, twin = made(name), made(name)
     with pytest.raises(ConfigurationError, match="expected a whole number of 0 or more"):
@@ -145,8 +155,7 @@ def test_invalid_count_is_refused(name, count):
     assert strategy.ask(np.int64(2)) == twin.ask(2)
 
 
-@pytest.mark.parametrize("seed", [-3, 1.5, "7", None, True])
-@every_strategy
+@all_values_or_names("seed", [-3, 1.5, "7", None, True])
 def test_invalid_seed_is_refused(name, seed):
     with pytest.raises(ConfigurationError, match=r"search\.seed.*expected a whole number of 0 or more"):
         make_strategy(name.split(",")[0], SPACE, seed=seed)
