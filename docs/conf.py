@@ -18,6 +18,7 @@ myst_enable_extensions = ["colon_fence", "dollarmath"]
 
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
+autodoc_mock_imports = ["pytest"]  # of `mpi_opt.testing`; only tests need it
 default_role = "code"
 
 html_theme = "pydata_sphinx_theme"

@@ -26,6 +26,7 @@ HOMES = {
     "h5py": r"mpi_learn\.(data\.|known_data\.)",
     "uproot": r"mpi_learn\.data\.",
     "pyarrow": r"mpi_learn\.(data\.|known_data\.)",
+    "pytest": r"mpi_(opt|learn)\.testing(\.|$)",
     "mpi4py": r"mpi_learn\.mpi\.library$",
 }
 """Third-party library -> the modules that may import it."""

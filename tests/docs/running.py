@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 from mpi_learn.cli.commands import main as mpi_learn
@@ -59,6 +60,8 @@ def _run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     if program == "mpirun":
         arguments, n = _taken(arguments, "-np")
         return in_world(min(int(n), MAX_RANKS), *arguments[1:], cwd=folder)
+    if arguments[:2] == ["-m", "pytest"]:
+        return subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True)
     if program == "python":
         return in_world(1, *arguments, cwd=folder)
     if arguments[0] in STARTING_MPIRUN and "-n" in arguments:

@@ -28,7 +28,7 @@ from tests.optional_packages import needs
 from tests.shared_data import ATLAS, needs_shared
 
 APPS = {"mpi_opt": mpi_opt_app(), "mpi_learn": mpi_learn_app}
-OUTSIDE = {"sbatch", "export"}
+OUTSIDE = {"sbatch", "export", "pytest"}
 A_TRAINING = {
     "model": "model.py:build_model",
     "data": {"train": ["digits.h5"], "validation_fraction": 0.2, "features": "X", "labels": "y"},

@@ -17,9 +17,9 @@ from mpi_opt.store import Store
 from mpi_opt.strategies import STRATEGIES, make_strategy
 from mpi_opt.study.earlier_study import _nearest
 from mpi_opt.study.study import Study
+from mpi_opt.testing.searching import run
 from mpi_opt.views.page.report import report
 from mpi_opt.views.text import tables
-from tests.mpi_opt.strategies.searching import run
 from tests.optional_packages import needs
 
 LARGEST = 2**63 - 1

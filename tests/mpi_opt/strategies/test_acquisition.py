@@ -18,7 +18,7 @@ from mpi_opt.strategies.surrogates.acquisition import (
 )
 from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess, Hyperparameters
 from mpi_opt.strategies.surrogates.maximize import maximize
-from tests.mpi_opt.strategies.searching import run
+from mpi_opt.testing.searching import run
 
 NAMES = ("log-ei", "ei", "pi", "lcb")
 CRITERIA = [

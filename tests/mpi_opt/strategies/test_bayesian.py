@@ -27,8 +27,8 @@ from mpi_opt.strategies.surrogates.gaussian_process import (
 from mpi_opt.strategies.surrogates.observations import Observations
 from mpi_opt.strategies.surrogates.prepared_proposals import PreparedProposals
 from mpi_opt.strategies.surrogates.warp import OFFSETS, warped
-from tests.mpi_opt.strategies.searching import run
-from tests.mpi_opt.strategies.spaces import SPACES
+from mpi_opt.testing.searching import run
+from mpi_opt.testing.spaces import SPACES
 
 MIXED = Space(
     {

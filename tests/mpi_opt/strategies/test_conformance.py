@@ -1,171 +1,70 @@
-"""The rules that every strategy follows, over every kind of space.
+"""The rules that every strategy follows, over every kind of space, and those of the options that all of them have."""
 
-One search per strategy and space serves several tests: eighteen trials, some in flight, reported in a shuffled order,
-every fifth one failed and every fifth one NaN.
-"""
-
-import functools
-import json
-import math
+import sys
 import time
 
-import numpy as np
 import pytest
 
 from mpi_opt.core.space import Categorical, Integer, Real, Space
-from mpi_opt.core.trial import Failed, Measured, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import STRATEGIES, make_strategy
-from tests.mpi_opt.strategies.searching import cost, run
-from tests.mpi_opt.strategies.spaces import N_POINTS, SPACES
+from mpi_opt.testing import SPACES, StrategyTests, run
 
+
+class TestBayesian(StrategyTests):
+    strategy = "bayesian"
+    options = {"initial_points": 6}
+
+
+class TestScikitOptimize(StrategyTests):
+    strategy = "scikit-optimize"
+    options = {"base_estimator": "ET", "acq_func": "EI", "n_initial_points": 12, "n_points": 100}
+    n_trials_to_improve = 24
+
+
+class TestEvolutionary(StrategyTests):
+    strategy = "evolutionary"
+    options = {"initial_points": 6, "population": 6}
+
+
+class TestRandom(StrategyTests):
+    strategy = "random"
+
+
+class TestSobol(StrategyTests):
+    strategy = "sobol"
+
+
+class TestGrid(StrategyTests):
+    strategy = "grid"
+    depends_on_seed = False
+    n_trials_to_improve = None
+
+
+class TestHalving(StrategyTests):
+    strategy = "halving"
+    options = {"max_budget": 4}
+
+
+class TestPopulation(StrategyTests):
+    strategy = "population"
+
+
+class TestConstructive(StrategyTests):
+    strategy = "constructive"
+
+
+SUITES = [suite for suite in vars(sys.modules[__name__]).values() if getattr(suite, "strategy", None)]
+QUICK = {suite.strategy: suite.options for suite in SUITES}
 every_strategy = pytest.mark.parametrize("name", list(STRATEGIES))
-every_space = pytest.mark.parametrize("kind", list(SPACES))
-some_spaces = pytest.mark.parametrize("kind", ["tiny", "conditional", "mixed"])
 
-QUICK = {
-    "bayesian": {"initial_points": 6},
-    "evolutionary": {"initial_points": 6, "population": 6},
-    "halving": {"max_budget": 4},
-    "scikit-optimize": {"base_estimator": "ET", "acq_func": "EI", "n_initial_points": 12, "n_points": 100},
-}
-"""Options with which the part of a strategy that learns begins within a few trials."""
-N_TRIALS = 18
+
+def test_every_strategy_has_its_suite():
+    assert sorted(QUICK) == sorted(STRATEGIES)
 
 
 def made(name, space, seed=3, **options):
-    return make_strategy(name, space, seed=seed, options=QUICK.get(name, {}) | options)
-
-
-def key(proposal):
-    return repr(sorted(proposal.parameters.items())), proposal.budget, proposal.resume_from
-
-
-def often_failing(space):
-    def outcome(proposal):
-        if proposal.number % 5 == 3:
-            return Failed("out of memory")
-        return math.nan if proposal.number % 5 == 4 else cost(space, proposal.parameters)
-
-    return outcome
-
-
-@functools.cache
-def searched(name, kind):
-    """The search that several tests share."""
-    return run(made(name, SPACES[kind]), SPACES[kind], N_TRIALS, outcome=often_failing(SPACES[kind]))
-
-
-@every_space
-@every_strategy
-def test_every_proposal_is_a_point_of_the_space_and_numbers_are_dense(name, kind):
-    asked, told = searched(name, kind)
-    assert len(told) == len(asked) >= min(N_POINTS.get(kind, 17), 17)  # a grid of `branching` has 17
-    assert [proposal.number for proposal in asked] == list(range(len(asked)))
-    for proposal in asked:
-        SPACES[kind].check(proposal.parameters)
-        assert json.loads(json.dumps(proposal.parameters)) == proposal.parameters
-
-
-@every_space
-@every_strategy
-def test_no_point_comes_twice_before_the_space_is_used_up(name, kind):
-    started = [proposal for proposal in searched(name, kind)[0] if proposal.resume_from is None]
-    n_points = min(N_POINTS.get(kind, math.inf), len(started))
-    assert len({key(proposal) for proposal in started[:n_points]}) == n_points
-
-
-@every_space
-@every_strategy
-def test_resumed_strategy_proposes_the_same_points(name, kind):
-    """The search is interrupted with trials in flight; the second half is the same."""
-    space, (asked, told) = SPACES[kind], searched(name, kind)
-    n_told = 2 * len(told) // 3
-    n_asked = n_told + 3
-    resumed = made(name, space)
-    pending = [proposal for proposal in asked[:n_asked] if proposal not in [one for one, _ in told[:n_told]]]
-    resumed.resume(told[:n_told], pending)
-    for proposal, outcome in told[n_told:]:
-        new = resumed.ask(min(1, N_TRIALS - n_asked))
-        assert new == asked[n_asked : n_asked + 1]
-        n_asked += len(new)
-        resumed.tell(proposal, outcome)
-
-
-@some_spaces
-@every_strategy
-def test_same_seed_and_same_calls_give_the_same_proposals(name, kind):
-    asked, _ = run(made(name, SPACES[kind]), SPACES[kind], N_TRIALS, outcome=often_failing(SPACES[kind]))
-    assert asked == searched(name, kind)[0]
-
-
-@pytest.mark.parametrize("name", sorted(set(STRATEGIES) - {"grid"}))
-def test_another_seed_gives_other_proposals(name):
-    first, second = (made(name, SPACES["mixed"], seed=seed).ask(3) for seed in (0, 1))
-    assert first != second
-
-
-@pytest.mark.parametrize("kind", ["tiny", "single"])
-@every_strategy
-def test_asking_for_more_than_the_space_holds_does_not_hang(name, kind):
-    space = SPACES[kind]
-    strategy = made(name, space, seed=1)
-    asked, told = run(strategy, space, 16, in_flight=12)
-    assert len(asked) == len(told)
-    if all(proposal.resume_from is None for proposal in asked):
-        assert len({key(proposal) for proposal in asked}) == N_POINTS[kind]
-    if len(asked) < 16:
-        assert strategy.ask(3) == []
-        assert strategy.finished
-
-
-@some_spaces
-@every_strategy
-def test_all_failed_is_survived(name, kind):
-    asked, _ = run(made(name, SPACES[kind]), SPACES[kind], 12, outcome=lambda proposal: Failed("always"))
-    assert len(asked) >= min(12, N_POINTS.get(kind, 12))
-
-
-EXTREMES = [(0.0, 1.0), (1e300, 5e299), (-1e300, 1e300), (1.7e308, -1.7e308), (1e-300, 1.0), (0, 5e-324)]
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("values", EXTREMES)
-@every_strategy
-def test_constant_and_extreme_values_are_survived_without_a_warning(name, values):
-    outcome = lambda proposal: values[proposal.number % 4 == 0]  # noqa: E731
-    asked, _ = run(made(name, SPACES["mixed"]), SPACES["mixed"], 14, outcome=outcome)
-    assert len(asked) == 14
-
-
-@pytest.mark.parametrize("uncertainty", [0.0, 1e200, math.inf, math.nan])
-@every_strategy
-def test_any_uncertainty_is_survived(name, uncertainty):
-    space = SPACES["mixed"]
-    outcome = lambda p: Measured(cost(space, p.parameters), uncertainty if p.number % 3 else 1e-3)  # noqa: E731
-    asked, told = run(made(name, space), space, 14, outcome=outcome)
-    assert len(asked) == len(told) == 14
-
-
-@every_strategy
-def test_numbers_of_numpy_are_numbers(name):
-    strategy, twin = made(name, SPACES["real"]), made(name, SPACES["real"])
-    for kind, value in ((np.float32, 0.5), (np.int64, -2), (np.float16, math.nan)):
-        strategy.tell(strategy.ask(1)[0], kind(value))
-        twin.tell(twin.ask(1)[0], value)
-    assert strategy.ask(9) == twin.ask(9)
-
-
-@every_strategy
-def test_trials_that_the_strategy_did_not_propose_may_be_reported(name):
-    space = SPACES["mixed"]
-    strategy, rng = made(name, space), np.random.default_rng(0)
-    for number in range(12):
-        proposal = Proposal(number, space.sample(rng))
-        strategy.tell(proposal, cost(space, proposal.parameters))
-    (proposal,) = strategy.ask(1)
-    assert proposal.number == 12
-    space.check(proposal.parameters)
+    return make_strategy(name, space, seed=seed, options=dict(QUICK[name]) | options)
 
 
 @every_strategy
@@ -189,7 +88,7 @@ def test_known_point_is_not_proposed_again_in_any_notation(name):
     asked, _ = run(made(name, space, seed=1, initial=initial), space, n_trials)
     started = [proposal.parameters for proposal in asked if proposal.resume_from is None]
     assert started[:2] == [{"x": 0.0, "y": 1.0}, {"x": 0.3, "y": 0.5}]
-    assert len({key(proposal) for proposal in asked}) == len(asked)
+    assert len({(repr(sorted(one.parameters.items())), one.budget, one.resume_from) for one in asked}) == len(asked)
 
 
 @every_strategy
@@ -222,11 +121,3 @@ def test_unknown_option_names_the_nearest_and_the_known_ones(name):
     assert raised.value.where == "search.options.constraint"
     assert raised.value.problem == "unknown key"
     assert raised.value.cure.startswith("did you mean constraints? known keys: initial, constraints")
-
-
-@pytest.mark.parametrize("name", sorted(set(STRATEGIES) - {"grid"}))
-def test_finds_better_points_than_the_first(name):
-    space, is_costly = SPACES["real"], name == "scikit-optimize"
-    strategy = make_strategy(name, space, seed=0, options={"acq_func": "EI"} if is_costly else {})
-    _, told = run(strategy, space, 24 if is_costly else 40)
-    assert min(value for _, value in told) < 0.02

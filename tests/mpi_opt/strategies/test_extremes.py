@@ -14,8 +14,8 @@ from mpi_opt.core.pareto import order
 from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.strategies import STRATEGIES, make_strategy
 from mpi_opt.strategies.surrogates.extremes import scaled, without_extremes
-from tests.mpi_opt.strategies.searching import cost, run
-from tests.mpi_opt.strategies.spaces import SPACES
+from mpi_opt.testing.searching import cost, run
+from mpi_opt.testing.spaces import SPACES
 from tests.mpi_opt.strategies.test_conformance import QUICK
 
 LARGEST, SMALLEST = sys.float_info.max, 5e-324

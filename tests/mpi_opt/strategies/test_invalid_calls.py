@@ -12,7 +12,7 @@ from mpi_opt.core.trial import Failed, Measured, Proposal
 from mpi_opt.errors import ConfigurationError, SpaceError
 from mpi_opt.strategies import STRATEGIES, make_strategy
 from mpi_opt.strategies.points.checks import observed_cost
-from tests.mpi_opt.strategies.spaces import SPACES
+from mpi_opt.testing.spaces import SPACES
 
 SPACE = SPACES["mixed"]
 REPRODUCIBLE = "random, reproducible"

@@ -2,8 +2,8 @@ import pytest
 
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import make_strategy
-from tests.mpi_opt.strategies.searching import cost, run
-from tests.mpi_opt.strategies.spaces import SPACES
+from mpi_opt.testing.searching import cost, run
+from mpi_opt.testing.spaces import SPACES
 
 OPTIONS = {"reproducible": True, "lag": 5}
 

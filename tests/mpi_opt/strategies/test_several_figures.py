@@ -12,8 +12,8 @@ from mpi_opt.core.trial import Failed, Measured
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import STRATEGIES, Strategy, make_strategy
 from mpi_opt.strategies.surrogates.scalarization import drawn_weights, scalarized
-from tests.mpi_opt.strategies.searching import run
-from tests.mpi_opt.strategies.spaces import SPACES
+from mpi_opt.testing.searching import run
+from mpi_opt.testing.spaces import SPACES
 
 ONE_FIGURE = ("scikit-optimize",)
 """Strategies that refuse several figures of merit."""
