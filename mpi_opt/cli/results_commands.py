@@ -88,7 +88,7 @@ def best(
 ) -> None:
     """Print the best trial as a training.yaml for `mpi-learn train`; for a function, its hyperparameters."""
     from mpi_opt.store import Store
-    from mpi_opt.study.budgets import shorter_training_note
+    from mpi_opt.study.code_of_trial import changed_since
     from mpi_opt.study.kept_model import model_folders
     from mpi_opt.study.reading import read_record
     from mpi_opt.views.text.best_trial import trial_yaml
@@ -96,13 +96,23 @@ def best(
     with Store.open(store_url(store), read_only=True) as opened:
         chosen = read_record(opened, study)
         lineage = find_lineage(opened, chosen, trial)
+        notes = [] if trial is not None else _training_length_notes(opened, chosen)
+        changed = changed_since(opened, chosen, lineage[-1], files_only=model)
         if model:
             for folder in model_folders(chosen, opened.address, lineage[-1]):
                 show("\n".join(map(str, sorted(folder.glob("model*")))))
-            return
-        is_elsewhere = chosen.configuration.get("directory") != str(Path.cwd())
-        note = "" if trial is not None else shorter_training_note(lineage[-1], opened.best_of_longest(chosen))
-        show(trial_yaml(chosen, lineage, is_elsewhere=is_elsewhere, note=note).rstrip("\n"))
+        else:
+            is_elsewhere = chosen.configuration.get("directory") != str(Path.cwd())
+            show(trial_yaml(chosen, lineage, is_elsewhere=is_elsewhere, notes=notes).rstrip("\n"))
+            changed = changed and f"{changed}; a new training may give another result"
+        for note in [*notes, *filter(None, [changed])]:
+            print(f"mpi-opt: {note}", file=sys.stderr, flush=True)
+
+
+def _training_length_notes(store: Store, study: StudyRecord) -> list[str]:
+    from mpi_opt.study.budgets import training_length_notes
+
+    return training_length_notes(study, next(iter(store.best(study)), None))
 
 
 def _check_combination(outputs: dict[str, bool], selecting: dict[str, bool]) -> None:
@@ -120,14 +130,13 @@ def _check_combination(outputs: dict[str, bool], selecting: dict[str, bool]) -> 
 
 def _finished_status(store: Store, study: StudyRecord) -> int:
     """Prints whether the study is finished, and its trials in short; returns the exit status, 0 or 75."""
-    from mpi_opt.study.budgets import shorter_training_note
     from mpi_opt.study.reading import is_finished
 
     counts = ", ".join(f"{n} {state}" for state, n in study.counts.items()) or "no trials"
     best, has_ended = study.best, is_finished(store, study)
     shown_best = "" if best is None else f"; best {best.figure_of_merit:.6g} (trial {best.number})"
     show(f"{study.name}: {'finished' if has_ended else 'not finished'}; {counts}{shown_best}")
-    if note := shorter_training_note(best, store.best_of_longest(study)):
+    for note in _training_length_notes(store, study):
         show(note)
     return FINISHED if has_ended else UNFINISHED
 

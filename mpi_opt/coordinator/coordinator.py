@@ -125,7 +125,7 @@ class Coordinator:
         """Continues from the trials of the study in the store."""
         if past := self.state.resume():
             if self.settings.kept_models is not None:
-                self.settings.kept_models.resume(record.outcome for record in past.ended)
+                self.settings.kept_models.resume((one.proposal, one.outcome) for one in past.ended)
             self._stop_if_reached(past, "the target was reached before")
             self._event(STUDY_RESUMED, str(past))
 
@@ -274,7 +274,7 @@ class Coordinator:
             self._release(block, outcome)
             self.progress.finished(block, outcome, running.proposal.parameters)
         if self.settings.kept_models is not None:
-            self.settings.kept_models.take(outcome for _, outcome in outcomes)
+            self.settings.kept_models.take((running.proposal, outcome) for running, outcome in outcomes)
         if obsolete := self.state.obsolete():
             self.settings.discard(self.settings.study, obsolete)
         if self.state.is_hopeless:

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Literal
 
 from mpi_opt.configuration.model_folder import ModelFolder
+from mpi_opt.core.budgets import rank_of_length
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.trial import Outcome
+from mpi_opt.core.trial import Outcome, Proposal
 
 Keep = Literal["best", "all"] | int | None
 
@@ -15,31 +16,36 @@ Keep = Literal["best", "all"] | int | None
 class KeptModels:
     """The models of the best trials of a search, or of all.
 
+    Trials that were trained for more epochs precede others, as in `Study.best`.
+
     Args:
         keep: How many models are kept; ``best``: one, with several figures of merit those of the Pareto front. None:
             none are written.
         figures: The figures of merit.
         folder: Where the models are.
         study: The study's key, as in `Trial.study`.
+        strategy: The strategy of the search.
     """
 
-    def __init__(self, keep: Keep, figures: FiguresOfMerit, folder: ModelFolder, study: str) -> None:
+    def __init__(self, keep: Keep, figures: FiguresOfMerit, folder: ModelFolder, study: str, strategy: str) -> None:
         self.folder = folder
-        self._keep, self._figures, self._study = keep, figures, study
+        self._keep, self._figures, self._study, self._strategy = keep, figures, study, strategy
         self._costs: dict[int, tuple[float, ...]] = {}
+        self._lengths: dict[int, float] = {}  # the same trials -> their rank of length
 
-    def resume(self, ended: Iterable[Outcome]) -> None:
+    def resume(self, ended: Iterable[tuple[Proposal, Outcome]]) -> None:
         """Continues with the models that earlier searches have kept; only trials with a model compete."""
         if self._keep is not None and (numbers := self.folder.numbers(self._study)):
-            self.take(outcome for outcome in ended if outcome.number in numbers)
+            self.take((proposal, outcome) for proposal, outcome in ended if proposal.number in numbers)
 
-    def take(self, outcomes: Iterable[Outcome]) -> None:
+    def take(self, ended: Iterable[tuple[Proposal, Outcome]]) -> None:
         """Removes the models of trials that have failed or were pruned, and those that better ones replace."""
         if self._keep is None:
             return
         removed = set()
-        for outcome in outcomes:
+        for proposal, outcome in ended:
             if outcome.state == "complete" and outcome.figure_of_merit is not None:
+                self._lengths[outcome.number] = rank_of_length(proposal.budget, self._strategy)
                 self._costs[outcome.number] = self._figures.costs(self._figures.values(outcome))
             else:
                 removed.add(outcome.number)
@@ -49,7 +55,7 @@ class KeptModels:
             self._costs.pop(number, None)
 
     def _chosen(self) -> set[int]:
-        numbers = sorted(self._costs, key=lambda number: (self._costs[number], number))
+        numbers = sorted(self._costs, key=lambda number: (self._lengths[number], self._costs[number], number))
         if self._keep == "all":
             return set(numbers)
         if self._figures.are_several and numbers:

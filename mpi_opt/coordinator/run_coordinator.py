@@ -140,7 +140,8 @@ def _kept_models(plan: Plan, study: OpenStudy) -> KeptModels | None:
     if (keep := configuration.search.keep) is None:
         return None
     folder = ModelFolder.of(configuration.store, configuration.study, plan.directory)
-    return KeptModels(keep, configuration.figures_of_merit(), folder, study.record.unique_name)
+    figures, strategy = configuration.figures_of_merit(), configuration.search.strategy
+    return KeptModels(keep, figures, folder, study.record.unique_name, strategy)
 
 
 def _announce(progress: Progress, link: CoordinatorLink, job_end_s: float | None) -> None:

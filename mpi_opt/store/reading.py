@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, Table, and_, func, inspect, select
 
+from mpi_opt.core.budgets import IN_STAGES
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.trial import FINISHED, UNFINISHED, State, TrialRecord
 from mpi_opt.store.records import (
@@ -112,28 +113,21 @@ def read_changed(connection: Connection, study_id: int, n_ended: int) -> tuple[l
     return sorted({trial.number: trial for trial in found}.values(), key=attrgetter("number")), n_next
 
 
-def read_best(connection: Connection, study_id: int, maximize: bool, count: int = 1) -> list[TrialRecord]:
-    """The `count` best complete trials, best first; among equal ones the Pareto front first, then by number."""
+def read_best(
+    connection: Connection, study_id: int, maximize: bool, count: int = 1, *, longest_first: bool = False
+) -> list[TrialRecord]:
+    """The `count` best complete trials, best first; among equal ones the Pareto front first, then by number.
+
+    With `longest_first` the trials with the most epochs precede others, whatever their figures of merit.
+    """
     figure = trials.c.figure_of_merit
     query = SELECT_TRIALS.where(trials.c.study_id == study_id, trials.c.state == "complete", figure.is_not(None))
+    if longest_first:
+        query = query.order_by(func.coalesce(trials.c.budget, UNLIMITED).desc())
     order = figure.desc() if maximize else figure.asc()
     return _trials(
         connection, study_id, query.order_by(order, func.coalesce(-trials.c.pareto, 0), trials.c.number).limit(count)
     )
-
-
-def read_best_of_longest(connection: Connection, study_id: int, maximize: bool) -> TrialRecord | None:
-    """The best complete trial among those with the most epochs; None without a complete trial.
-
-    Trials without a budget have all epochs of the configuration, the most.
-    """
-    figure, budget = trials.c.figure_of_merit, trials.c.budget
-    query = select(*TRIAL_COLUMNS).where(
-        trials.c.study_id == study_id, trials.c.state == "complete", figure.is_not(None)
-    )
-    longest = func.coalesce(budget, UNLIMITED).desc()
-    order = figure.desc() if maximize else figure.asc()
-    return next(iter(_trials(connection, study_id, query.order_by(longest, order, trials.c.number).limit(1))), None)
 
 
 def read_front(connection: Connection, study_id: int) -> list[TrialRecord]:
@@ -224,7 +218,10 @@ def _study(connection: Connection, row: Row[Any]) -> StudyRecord:
     n_codes = select(func.count()).select_from(codes).where(codes.c.study_id == row.id)
     budget = func.coalesce(trials.c.budget, UNLIMITED)
     least, most = (select(end(budget)).where(trials.c.study_id == row.id) for end in (func.min, func.max))
-    best = read_best(connection, row.id, row.direction == "maximize")
+    has_budgets = connection.scalar(least) != connection.scalar(most)
+    figures = figures_from_json(row.merits, row.direction, row.selection)
+    longest_first = has_budgets and row.strategy not in IN_STAGES and not figures.are_several
+    best = read_best(connection, row.id, row.direction == "maximize", longest_first=longest_first)
     return StudyRecord(
         id=row.id,
         name=row.name,
@@ -237,9 +234,9 @@ def _study(connection: Connection, row: Row[Any]) -> StudyRecord:
         view=row.view_name,
         counts={state: count for state, count in connection.execute(counts)},  # noqa: C416 (rows are not tuples)
         best=best[0] if best else None,
-        figures_of_merit=figures_from_json(row.merits, row.direction, row.selection),
+        figures_of_merit=figures,
         n_codes=connection.scalar(n_codes) or 0,
-        has_budgets=connection.scalar(least) != connection.scalar(most),
+        has_budgets=has_budgets,
         commands=tuple(json.loads(row.commands or "[]")),
     )
 

@@ -80,8 +80,7 @@ class StudyRecord:
         space: The search space.
         view: The name of the SQL view.
         counts: State -> number of trials; states without trials are left out.
-        best: The best complete trial, or None; with several figures of merit the trial of the Pareto front with the
-            best first figure.
+        best: The best complete trial, or None, as `mpi_opt.study.study.Study.best`.
         figures_of_merit: The figures of merit.
         n_codes: The number of different codes that trials have run with, see `CodeRecord`.
         has_budgets: Whether trials have been trained for different numbers of epochs, which the strategy has chosen.

@@ -243,10 +243,6 @@ class Store:
         """The `count` best complete trials, best first; equal ones: first the Pareto front, then by number."""
         return self._read(reading.read_best, study.id, study.maximize, count)
 
-    def best_of_longest(self, study: StudyRecord) -> TrialRecord | None:
-        """The best complete trial among those that were trained for the most epochs; None without a complete trial."""
-        return self._read(reading.read_best_of_longest, study.id, study.maximize)
-
     def sql(self, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """The column names and rows of a query in SQL. A store that is open `read_only` refuses every change."""
         if self.read_only and self._database.dialect.name not in ("sqlite", "postgresql"):

@@ -40,13 +40,13 @@ def code_record(plan: Plan, source: SourceCode) -> CodeRecord:
     wanted = {DISTRIBUTIONS.get(name, name) for name in source.installed}
     if trains or wanted & set(FRAMEWORKS):
         wanted |= set(FRAMEWORKS)
-    versions = {name: found for name in (*PACKAGES, *sorted(wanted)) if (found := _version(name)) is not None}
+    versions = {name: found for name in (*PACKAGES, *sorted(wanted)) if (found := version_of(name)) is not None}
     for name in wanted - set(versions) - set(FRAMEWORKS):
         versions |= _versions_of_module(name)
     return CodeRecord(
         files={_shown(path, plan.code_folder): one for path, one in source.digests().items()},
         packages={"Python": platform.python_version()} | versions,
-        data=dict(_data(plan)) | {_shown(path, plan.code_folder): _described([path]) for path in source.compiled},
+        data=dict(_data(plan)) | {_shown(path, plan.code_folder): described([path]) for path in source.compiled},
         git_commit=git_commit(plan.code_folder),
         objective=None if plan.definition is None else _objective(plan.definition, plan.configuration.store),
     )
@@ -119,10 +119,11 @@ def _data(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
     for place in places:
         if isinstance(place, str) and not is_url(place):
             with suppress(MPILearnError, OSError, ValueError):  # the training raises the error
-                yield place, _described(find_files([absolute_pattern(place, plan.directory)], "data"))
+                yield place, described(find_files([absolute_pattern(place, plan.directory)], "data"))
 
 
-def _described(paths: list[str]) -> dict[str, Any]:
+def described(paths: list[str]) -> dict[str, Any]:
+    """Files of data, as in `CodeRecord.data`."""
     states = [(Path(path).name, Path(path).stat()) for path in paths]
     versions = [(name, state.st_size, state.st_mtime_ns) for name, state in states]
     return {
@@ -139,7 +140,10 @@ def _shown(path: str, directory: Path) -> str:
     return path.removeprefix(root)
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """The installed version of a package, or of Python; None if it is not installed."""
+    if package == "Python":
+        return platform.python_version()
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -147,7 +151,7 @@ def _version(package: str) -> str | None:
 
 
 def _versions_of_module(name: str) -> dict[str, str]:
-    found = {package: _version(package) for package in _distributions().get(name, ())}
+    found = {package: version_of(package) for package in _distributions().get(name, ())}
     return {package: version for package, version in found.items() if version is not None}
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
 from mpi_opt.configuration.model_folder import ModelFolder
+from mpi_opt.core.counted import plural
 from mpi_opt.core.trial import TrialRecord
-from mpi_opt.errors import StoreError
+from mpi_opt.errors import StoreError, without_passwords
 from mpi_opt.store.records import StudyRecord
+
+N_LISTED = 10
+"""How many numbers of trials a message lists."""
 
 
 def model_folders(study: StudyRecord, store: str, trial: TrialRecord) -> list[Path]:
@@ -26,13 +31,28 @@ def model_folders(study: StudyRecord, store: str, trial: TrialRecord) -> list[Pa
     folder = ModelFolder.of(store, study.name, directory)
     if found := folder.folds(study.unique_name, trial.number):
         return found
+    if study.configuration.get("training") is None:
+        raise StoreError(
+            "its trials run a function, which saves its models itself; only those of trainings are kept",
+            where=f"study {study.name}",
+            cure="let the function save its model in a file with the number of the trial, trial.number",
+        )
     known = sorted(folder.numbers(study.unique_name))
-    which = f"there are models of the trials {', '.join(map(str, known))}" if known else "there is none of this study"
+    which = f"the folder has the {plural('model', len(known))} of {plural('trial', len(known))} {_listed(known)}"
+    chosen = "" if study.best is not None and study.best.number == trial.number else f" --trial {trial.number}"
+    of_study = f"--store {shlex.quote(without_passwords(store))} --study {shlex.quote(study.name)}"
+    again = f"mpi-opt best {of_study}{chosen} > trial.yaml, then mpi-learn train trial.yaml --output FOLDER"
     raise StoreError(
-        f"no model of trial {trial.number} was kept; {which}",
+        f"no model of trial {trial.number} was kept; {which if known else 'there is none of this study'}",
         where=str(folder.path),
-        cure="write search: {keep: best} before the search, or train again: mpi-opt best > best.yaml, mpi-learn train",
+        cure=f"train it again: {again}; for later searches, write search: {{keep: all}}",
     )
+
+
+def _listed(numbers: list[int]) -> str:
+    """``1``, ``1, 2`` or, of many, the first ones and the last one."""
+    shown = [*map(str, numbers[:N_LISTED]), "…", str(numbers[-1])] if len(numbers) > N_LISTED + 1 else map(str, numbers)
+    return ", ".join(shown)
 
 
 def load_models(folders: list[Path]) -> Any:

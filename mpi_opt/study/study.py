@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mpi_opt.core.budgets import rank_of_length
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Dimension, Space, Value
 from mpi_opt.core.trial import TrialRecord
@@ -15,7 +16,7 @@ from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.records import AttemptRecord, CodeRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
 from mpi_opt.study.asked_trial import AskedTrial
-from mpi_opt.study.budgets import epochs
+from mpi_opt.study.budgets import training_length_notes
 from mpi_opt.study.ranking import STATES, ranked
 from mpi_opt.study.reading import is_finished, read_record, sorted_front
 from mpi_opt.study.study_text import as_html, as_text
@@ -133,21 +134,14 @@ class Study:
     def best(self) -> TrialRecord | None:
         """The complete trial with the best figure of merit; None without a complete trial.
 
-        With several figures of merit: the trial of the Pareto front with the best first figure.
+        If trials were trained for different numbers of epochs, as by `halving`, it is the best one of those with the
+        most epochs: a shorter training may have a better figure of merit, see `ranked`. With several figures of merit:
+        the trial of the Pareto front with the best first figure.
         """
-        found = self.pareto() if self.figures_of_merit.are_several else self.ranked(("complete",))
-        return next(iter(found), None)
-
-    @property
-    def best_of_longest(self) -> TrialRecord | None:
-        """The best of the complete trials that were trained for the most epochs; None without a complete trial.
-
-        It differs from `best` if a shorter training, for example of a lower rung of `halving`, has a better figure of
-        merit.
-        """
-        complete = self.ranked(("complete",))
-        most = max((epochs(trial) for trial in complete), default=0.0)
-        return next((trial for trial in complete if epochs(trial) == most), None)
+        if self.figures_of_merit.are_several:
+            return next(iter(self.pareto()), None)
+        strategy = self.record.strategy
+        return min(self.ranked(("complete",)), key=lambda one: rank_of_length(one.budget, strategy), default=None)
 
     @property
     def figures_of_merit(self) -> FiguresOfMerit:
@@ -165,14 +159,27 @@ class Study:
         Raises:
             StoreError: No trial is complete, or its model was not kept.
             ModelError: The model cannot be loaded.
+
+        Warns:
+            UserWarning: The best trial is not a full training, or a Python file has changed since the trial ran.
         """
+        from mpi_opt.study.code_of_trial import changed_since
         from mpi_opt.study.kept_model import load_models, model_folders
 
         trial = self.best if number is None else next((one for one in self.trials if one.number == number), None)
         if trial is None:
             problem = "no trial is complete yet" if number is None else f"there is no trial {number}"
             raise StoreError(problem, where=f"study {self.name}", cure="see study.trials")
-        return load_models(model_folders(self.record, self.store, trial))
+        folders = model_folders(self.record, self.store, trial)
+        with self._open() as store:
+            changed = changed_since(store, self.record, trial, files_only=True)
+        for note in [*(self.training_length_notes() if number is None else []), *filter(None, [changed])]:
+            warnings.warn(note, stacklevel=2)
+        return load_models(folders)
+
+    def training_length_notes(self) -> list[str]:
+        """Sentences for the user if `best`, or a trial with a better figure of merit, is not a full training."""
+        return training_length_notes(self.record, next(iter(self.ranked(("complete",))), None))
 
     def pareto(self) -> list[TrialRecord]:
         """The Pareto front: the complete trials that no other trial dominates, sorted by the first figure of merit.
@@ -316,8 +323,9 @@ class Study:
         return Store.open(self.store, read_only=read_only)
 
     def __repr__(self) -> str:
-        """The study in a few lines: its store, the states of its trials, and the best one."""
-        return as_text(self.record, self.best, self.store, is_finished=self.is_finished)
+        """The study in a few lines: its store, the states of its trials, the best one, and notes about it."""
+        text = as_text(self.record, self.best, self.store, is_finished=self.is_finished)
+        return "\n  ".join([text, *self.training_length_notes()])
 
     def _repr_html_(self) -> str:
         """HTML for notebooks: the lines of `repr` about the study, and a table of the best ten trials."""

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
+from mpi_learn.settings.validation import validated
+from mpi_opt.configuration.configuration import StudyConfiguration
+from mpi_opt.configuration.model_folder import ModelFolder
+from mpi_opt.configuration.plan import Plan
 from mpi_opt.coordinator import code_watch
+from mpi_opt.core.trial import Outcome, Proposal
 from mpi_opt.store import Store
+from mpi_opt.store.records import Finish, Start
 from mpi_opt.study import code as code_of_study
-from mpi_opt.study.code import git_commit
+from mpi_opt.study.code import code_record, git_commit
 from mpi_opt.study.study import Study
 from mpi_opt.views.page.report import report
 from tests.in_process import in_process
@@ -117,8 +125,8 @@ def test_all_ranks_run_the_files_as_rank_0_has_read_them(folder):
 def test_study_that_continues_with_changed_code_says_what_changed_and_which_trials_ran_with_it(folder, monkeypatch):
     assert in_process("search", "one.yaml", cwd=folder).returncode == 0
     (folder / "layers.py").write_text("VALUE = 5.0")
-    versions = code_of_study._version
-    monkeypatch.setattr(code_of_study, "_version", lambda name: "99.1" if name == "numpy" else versions(name))
+    versions = code_of_study.version_of
+    monkeypatch.setattr(code_of_study, "version_of", lambda name: "99.1" if name == "numpy" else versions(name))
     done = in_process("search", "one.yaml", "--trials", "5", cwd=folder)
     (detail,) = events("code_changed")
     assert detail.startswith("layers.py has changed; numpy ") and detail.endswith(", now 99.1"), detail
@@ -213,3 +221,59 @@ def test_commit_is_read_without_git(tmp_path):
     (worktree / "commondir").write_text("../..\n")
     (folder / ".git").write_text(f"gitdir: {worktree}\n")
     assert git_commit(folder) == other
+
+
+TRAINING = {
+    "model": "model.py:build",
+    "data": {"train": ["data.npz"], "validation_fraction": 0.5, "features": "X", "labels": "y"},
+    "loss": "mse",
+}
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    """A folder with a study of a training, of which `code_record` has recorded the code, and one trial."""
+    (tmp_path / "net.py").write_text("WIDTH = 2")
+    (tmp_path / "model.py").write_text("from net import WIDTH\ndef build(units):\n    pass\n")
+    np.savez(tmp_path / "data.npz", X=np.zeros((4, 2)), y=np.zeros(4))
+    space = {"units": {"type": "integer", "low": 1, "high": 9}}
+    content = {"study": "one", "store": "sqlite:///one.db", "space": space, "training": TRAINING}
+    with contextlib.chdir(tmp_path):
+        plan = Plan(validated(StudyConfiguration, content, "one.yaml"), tmp_path)
+        with Store.open("one.db") as store:
+            study = store.create_study("one", strategy="random", seed=1, configuration=plan.record, space=plan.space)
+            number = code_of_study.use_code(store, study.id, code_record(plan, plan.read_code()))
+            store.start(study.id, [Start(Proposal(0, {"units": 3}), 1, 0, "1", "host", number)])
+            store.finish(study.id, [Finish(Outcome(0, "complete", 0.5), 1, 0)])
+    return tmp_path
+
+
+def notes_of_best(folder: Path, *options: str) -> str:
+    done = in_process("best", *options, "--store", str(folder / "one.db"), cwd=folder)
+    assert "changed" not in done.stdout, "the YAML has no note"
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_best_says_which_file_has_changed_since_the_trial_ran(trained):
+    assert notes_of_best(trained) == ""
+    (trained / "net.py").write_text("WIDTH = 3")
+    note = "mpi-opt: since trial 0 ran: net.py has changed; a new training may give another result\n"
+    assert notes_of_best(trained) == note
+    (trained / "net.py").write_text("WIDTH = 2")
+    assert notes_of_best(trained) == ""
+    size = (trained / "data.npz").stat().st_size
+    np.savez(trained / "data.npz", X=np.ones((8, 2)), y=np.zeros(8))
+    assert f"since trial 0 ran: data data.npz: {size:,} bytes of " in notes_of_best(trained)
+    (trained / "model.py").unlink()  # not at hand
+    (trained / "data.npz").unlink()
+    assert notes_of_best(trained) == ""
+
+
+def test_a_kept_model_depends_on_the_python_files_alone(trained):
+    key = Study.open(str(trained / "one.db"), "one").record.unique_name
+    ModelFolder(trained / "one.models").of_fold(key, 0, 0).mkdir(parents=True)
+    np.savez(trained / "data.npz", X=np.ones((8, 2)), y=np.zeros(8))
+    assert notes_of_best(trained, "--model") == ""
+    (trained / "model.py").write_text("def build(units):\n    pass\n")
+    assert notes_of_best(trained, "--model") == "mpi-opt: since trial 0 ran: model.py has changed\n"

@@ -32,6 +32,10 @@ def complete(number: int, *values: float) -> Outcome:
     return Outcome(number, "complete", values[0], figures_of_merit=named)
 
 
+def ended(*outcomes: Outcome, budget: float | None = None) -> list[tuple[Proposal, Outcome]]:
+    return [(Proposal(outcome.number, {}, budget), outcome) for outcome in outcomes]
+
+
 @pytest.mark.parametrize(
     ("keep", "figures", "left"),
     [
@@ -45,23 +49,39 @@ def complete(number: int, *values: float) -> Outcome:
 def test_models_of_the_best_complete_trials_are_kept(keep, figures, left, tmp_path):
     folder, outcomes = ModelFolder(tmp_path), [complete(n, v) for n, v in enumerate((3.0, 5.0, 1.0, 2.0, 2.0))]
     outcomes += [Outcome(5, "failed", error="x"), Outcome(6, "pruned", 0.0)]
-    kept = KeptModels(keep, figures, folder, "key")
+    kept = KeptModels(keep, figures, folder, "key", "random")
     for outcome in outcomes:
         folder.of_fold("key", outcome.number, 0).mkdir(parents=True)
-        kept.take([outcome])
+        kept.take(ended(outcome))
     assert folder.numbers("key") == left
     folder.of_fold("key", 7, 0).mkdir(parents=True)
-    again = KeptModels(keep, figures, folder, "key")  # a later search, after trials without a model
-    again.resume([complete(20, -9.0), complete(21, 99.0), *outcomes])
-    again.take([complete(7, 4.0)])
+    again = KeptModels(keep, figures, folder, "key", "random")  # a later search, after trials without a model
+    again.resume(ended(complete(20, -9.0), complete(21, 99.0), *outcomes))
+    again.take(ended(complete(7, 4.0)))
     assert folder.numbers("key") == left | ({7} if len(left) == 5 else set())
 
 
+@pytest.mark.parametrize(("strategy", "left"), [("halving", {2}), ("population", {0})])
+def test_the_model_of_a_full_training_is_kept_although_a_short_one_is_better(strategy, left, tmp_path):
+    folder, kept = ModelFolder(tmp_path), KeptModels("best", MINIMIZE, ModelFolder(tmp_path), "key", strategy)
+    known = []
+    for number, (budget, value) in enumerate([(3, 0.1), (27, 0.4), (27, 0.3), (9, 0.2)]):
+        folder.of_fold("key", number, 0).mkdir(parents=True)
+        known += ended(complete(number, value), budget=budget)
+        kept.take(known[-1:])
+    assert folder.numbers("key") == left
+    again = KeptModels("best", MINIMIZE, folder, "key", strategy)
+    again.resume(known)
+    folder.of_fold("key", 4, 0).mkdir(parents=True)
+    again.take(ended(complete(4, 0.11), budget=9))
+    assert folder.numbers("key") == left
+
+
 def test_models_of_the_pareto_front_are_kept(tmp_path):
-    folder, kept = ModelFolder(tmp_path), KeptModels("best", TWO, ModelFolder(tmp_path), "key")
+    folder, kept = ModelFolder(tmp_path), KeptModels("best", TWO, ModelFolder(tmp_path), "key", "random")
     for number, values in enumerate([(3.0, 3.0), (1.0, 1.0), (2.0, 0.5), (2.0, 2.0)]):
         folder.of_fold("key", number, 0).mkdir(parents=True)
-        kept.take([complete(number, *values)])
+        kept.take(ended(complete(number, *values)))
     assert folder.numbers("key") == {0, 1, 3}
 
 
@@ -200,8 +220,12 @@ def test_the_best_model_is_that_of_the_best_trial_and_its_training_repeats_it_ex
     assert again.history["val_loss"][-1] == study.best.figure_of_merit
     for mine, theirs in zip(weights(model), weights(again.model), strict=True):
         np.testing.assert_array_equal(mine, theirs)
-    with pytest.raises(StoreError, match=f"there are models of the trials {study.best.number}"):
-        study.best_model(next(one.number for one in study.trials if one.number != study.best.number))
+    other = next(one.number for one in study.trials if one.number != study.best.number)
+    with pytest.raises(StoreError, match=f"the model of trial {study.best.number}\n.* --trial {other} >"):
+        study.best_model(other)
+    Path("m.py").write_text(Path("m.py").read_text() + "\n# edited\n")
+    with pytest.warns(UserWarning, match=f"since trial {study.best.number} ran: m.py has changed$"):
+        study.best_model()
 
 
 def weights(model) -> list[np.ndarray]:

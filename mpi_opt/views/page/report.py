@@ -155,17 +155,21 @@ def _best_tile(study: Study) -> tuple[str, str]:
 
 
 def _best_trial(study: Study) -> str:
-    return trial_yaml(study.record, lineage(study, study.best)) if study.best else "no trial is complete yet"
+    if study.best is None:
+        return "no trial is complete yet"
+    return trial_yaml(study.record, lineage(study, study.best), notes=study.training_length_notes())
 
 
 def _best_table(study: Study) -> str:
     trials = study.ranked(("complete",))[:N_BEST]
     if not trials:
         return '<p class="empty">no trial is complete yet</p>'
+    if (best := study.best) is not None and best not in trials:  # shorter trainings have better figures of merit
+        trials = [*trials[:-1], best]
     index = {trial.number: i for i, trial in enumerate(study.trials)}
     rows = trial_rows(trials, study.record)
     attributes = [f' data-trial="{index[trial.number]}"' for trial in trials]
-    attributes[0] += " class=is-best"
+    attributes[trials.index(best or trials[0])] += " class=is-best"
     hidden = {"state", *LAST_COLUMNS} - ({NOTE} if any(trial.note for trial in trials) else set())
     return html_table(trial_columns(study.record, without=hidden), rows, attributes)
 

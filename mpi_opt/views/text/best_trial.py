@@ -17,7 +17,9 @@ from mpi_opt.views.series import main_figure_name
 from mpi_opt.views.text.schedule import schedule_text
 
 
-def trial_yaml(study: StudyRecord, trials: Sequence[TrialRecord], *, is_elsewhere: bool = False, note: str = "") -> str:
+def trial_yaml(
+    study: StudyRecord, trials: Sequence[TrialRecord], *, is_elsewhere: bool = False, notes: Sequence[str] = ()
+) -> str:
     """The training of a trial as the text of a ``training.yaml``; for a user's own objective the hyperparameters.
 
     With the seed of the trial, the training gives the figure of merit of the trial again, on as many ranks.
@@ -27,14 +29,14 @@ def trial_yaml(study: StudyRecord, trials: Sequence[TrialRecord], *, is_elsewher
         trials: The trial, after those whose training it continues: a `lineage`.
         is_elsewhere: Whether the text will be in another folder than the ``space.yaml`` of the study: then files that
             it reads have absolute paths. Otherwise paths are unchanged, and a comment names the folder.
-        note: A sentence for a comment.
+        notes: Sentences for comments.
     """
     trial = trials[-1]
     training, directory = study.configuration.get("training"), study.configuration.get("directory")
     pairs = figures_as_text(trial, study.figures_of_merit, main_figure_name(study))
     figures = ", ".join(" ".join(pair) for pair in pairs)
     lines = [f"# study {study.name}, trial {trial.number}: {figures}"]
-    lines += [f"# {note}"] if note else []
+    lines += [f"# {note}" for note in notes]
     lines += _differences(study, trials)
     if changes := schedule_text(trials):
         lines += ["# its hyperparameters changed during the training; the values below are the last ones:"]

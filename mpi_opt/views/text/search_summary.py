@@ -9,7 +9,6 @@ from mpi_opt.core.counted import counted
 from mpi_opt.errors import without_passwords
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.study_view import StudyColumns, quoted
-from mpi_opt.study.budgets import shorter_training_note
 from mpi_opt.study.study import Study
 from mpi_opt.views.text.schedule import lineage, schedule_text
 from mpi_opt.views.text.tables import trials_table
@@ -21,8 +20,8 @@ def search_summary(study: Study, store: str, n_expected: int) -> str:
         lines = ["", "the Pareto front:", trials_table(study.record, study.pareto()[:20]), ""]
     else:
         lines = ["", "the best trials:", trials_table(study.record, study.ranked(("complete",))[:5]), ""]
-    if note := shorter_training_note(study.best, study.best_of_longest):
-        lines += [note, ""]
+    if notes := study.training_length_notes():
+        lines += [*notes, ""]
     if study.best is not None and (changes := schedule_text(lineage(study, study.best))):
         lines += ["hyperparameters of the best trial that changed during its training:", changes, ""]
     if not study.is_finished:

@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import csv
-import math
 from pathlib import Path
 
 import pytest
 
 from mpi_learn.settings.yaml_file import parsed
+from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Real, Space
 from mpi_opt.core.trial import Outcome, Proposal, trial_seed
 from mpi_opt.store import Store
 from mpi_opt.store.records import Finish, Start
 from mpi_opt.study.study import Study
+from mpi_opt.views.page.report import report
 from mpi_opt.views.text.search_summary import search_summary
 from tests.in_process import in_process
 
 TRAINING = {"model": "m.py:build", "epochs": 27, "seed": 5, "data": {"train": ["a.h5"], "validation_fraction": 0.2}}
-NOTE = "trial 0 was trained for 3 epochs only; the best trial with 27 epochs is trial 2: 0.3"
+NOTE = "trial 0 has 0.1, but was trained for 3 epochs only; the best trial with 27 epochs is trial 2: 0.3"
 BUDGETS = (3.0, 3.0, 27.0, 27.0)
 VALUES = (0.1, 0.2, 0.3, 0.4)
 
 
-def made(folder: Path, budgets: tuple[float | None, ...] = BUDGETS, maximize: bool = False) -> Study:
+def made(
+    folder: Path, budgets: tuple[float | None, ...] = BUDGETS, maximize: bool = False, strategy: str = "halving"
+) -> Study:
     """Figures of merit become worse with the number of the trial; trial 3 continues trial 1."""
     url = f"sqlite:///{folder / 's.db'}"
     configuration = {"training": TRAINING, "directory": str(folder), "search": {"trials": 4}}
     with Store.open(url) as store:
         study = store.create_study(
-            "s", strategy="halving", seed=7, configuration=configuration, space=Space({"budget": Real(0, 1)}),
+            "s", strategy=strategy, seed=7, configuration=configuration, space=Space({"budget": Real(0, 1)}),
             figures_of_merit=FiguresOfMerit(directions=("maximize" if maximize else "minimize",)),
         )  # fmt: skip
         for number, (budget, value) in enumerate(zip(budgets, VALUES, strict=True)):
@@ -65,11 +68,30 @@ def test_tables_have_no_budgets_if_they_are_the_same(tmp_path, budget):
 
 @pytest.mark.parametrize("maximize", [False, True])
 def test_a_short_training_is_not_the_best_without_a_word(tmp_path, maximize):
-    study, note = made(tmp_path, maximize=maximize), NOTE.replace("0.3", "-0.3" if maximize else "0.3")
-    assert (study.best.number, study.best_of_longest.number) == (0, 2)
+    study, note = made(tmp_path, maximize=maximize), NOTE.replace("0.", "-0.") if maximize else NOTE
+    assert [study.best.number, study.record.best.number] == [2, 2]
+    assert [trial.number for trial in study.ranked()] == [0, 1, 2, 3]
     assert f"\n{note}\n" in search_summary(study, "s.db", 4)
+    assert repr(study).endswith(note) and "best: trial 2" in repr(study)
     assert f"# {note}\n" in printed(tmp_path, "best")
-    assert note in printed(tmp_path, "results", "--finished")
+    assert f"best {study.best.figure_of_merit} (trial 2)" in (shown := printed(tmp_path, "results", "--finished"))
+    assert note in shown
+    assert f"# {note}\n" in report(study) and 'data-trial="2" class=is-best' in report(study)
+
+
+def test_a_study_without_a_full_training_says_so_wherever_it_shows_its_best_trial(tmp_path):
+    study, note = made(tmp_path, (3.0, 3.0, 9.0, 3.0)), "no trial was trained for all 27 epochs; trial 2 for 9 epochs"
+    assert note in search_summary(study, "s.db", 4) and note in repr(study)
+    assert f"# {note}\n" in printed(tmp_path, "best") and note in printed(tmp_path, "results", "--finished")
+    ModelFolder(tmp_path / "s.models").of_fold(study.record.unique_name, 2, 0).mkdir(parents=True)
+    done = in_process("best", "--model", "--store", "s.db", cwd=tmp_path)
+    assert (done.returncode, done.stdout.strip()) == (0, "") and note in done.stderr
+
+
+def test_trials_of_a_population_are_stages_of_which_the_best_one_counts(tmp_path):
+    study = made(tmp_path, strategy="population")
+    assert [study.best.number, study.record.best.number] == [0, 0]
+    assert study.training_length_notes() == []
 
 
 @pytest.mark.parametrize("budgets", [(27.0, 3.0, 27.0, 3.0), (None,) * 4])
@@ -81,14 +103,13 @@ def test_nothing_is_said_if_the_best_training_is_as_long_as_any(tmp_path, budget
 
 def test_a_trial_without_a_budget_has_all_epochs(tmp_path):
     study = made(tmp_path, (27.0, 27.0, None, 27.0))
-    assert study.best_of_longest.number == 2
+    assert study.best.number == study.record.best.number == 2
     assert "the best trial with all epochs is trial 2: 0.3" in printed(tmp_path, "best")
-    assert math.isclose(study.best.figure_of_merit, 0.1)
 
 
 def test_the_training_of_a_trial_has_its_seed_its_epochs_and_the_same_validation_samples(tmp_path):
     made(tmp_path)
-    text = printed(tmp_path, "best")
+    text = printed(tmp_path, "best", "--trial", "0")
     content = parsed(text)
     assert (content["seed"], content["epochs"]) == (trial_seed(7, 0), 3)
     assert content["data"]["validation_seed"] == 5
