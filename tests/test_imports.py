@@ -16,7 +16,6 @@ MODULES = {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__
 
 HOMES = {
     "skopt": r"mpi_opt\.strategies\.",
-    "deap": r"mpi_opt\.strategies\.evolutionary",
     "keras": r"mpi_learn\.models\.",
     "tensorflow": r"mpi_learn\.(models\.|environment)",
     "torch": r"mpi_learn\.models\.",
@@ -81,12 +80,12 @@ def test_only_the_entry_points_use_the_world_communicator():
     ("module", "absent"),
     [
         ("mpi_opt", ["mpi4py", "numpy", "sqlalchemy", "tensorflow", "keras", "torch"]),
-        ("mpi_opt.study.study", ["mpi4py", "tensorflow", "keras", "torch", "skopt", "deap"]),
+        ("mpi_opt.study.study", ["mpi4py", "tensorflow", "keras", "torch", "skopt"]),
         ("mpi_opt.cli.results_commands", ["mpi4py", "tensorflow", "keras", "torch", "sqlalchemy", "skopt"]),
-        ("mpi_opt.strategies", ["mpi4py", "skopt", "deap", "sklearn", "sqlalchemy"]),
+        ("mpi_opt.strategies", ["mpi4py", "skopt", "sklearn", "sqlalchemy"]),
         (
             "mpi_opt.worker.worker",
-            ["tensorflow", "keras", "torch", "sqlalchemy", "skopt", "deap", "sklearn", "typer", "rich"],
+            ["tensorflow", "keras", "torch", "sqlalchemy", "skopt", "sklearn", "typer", "rich"],
         ),
         ("mpi_learn", ["mpi4py", "numpy", "tensorflow", "keras", "torch"]),
         ("mpi_learn.training.configuration", ["mpi4py", "numpy", "numba", "h5py", "tensorflow", "keras", "torch"]),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_opt.core.arrays import Floats
+from mpi_opt.core.arrays import Bools, Floats
 from mpi_opt.core.dimension import DIMENSIONS, Categorical, Dimension, Integer, Real, Value
 from mpi_opt.errors import SpaceError
 
@@ -125,6 +125,24 @@ class Space(Mapping[str, Dimension]):
             name: dimension.decode(u) for (name, dimension), u in zip(self.dimensions.items(), units, strict=True)
         }
         return self.active(values)
+
+    def active_units(self, units: Floats) -> Bools:
+        """Whether each hyperparameter is active at each point of the unit cube, as in the result of `decode`.
+
+        Args:
+            units: Shape (m, n_dimensions), each in [0, 1].
+
+        Returns:
+            Shape (m, n_dimensions), bool.
+        """
+        names = list(self.dimensions)
+        found = np.ones(units.shape, dtype=bool)
+        for name in self.order:
+            for parent, wanted in (self.dimensions[name].when or {}).items():
+                dimension, column = self.dimensions[parent], names.index(parent)
+                is_met = [_is_among(dimension.decode(unit), wanted, dimension) for unit in units[:, column].tolist()]
+                found[:, names.index(name)] &= found[:, column] & is_met
+        return found
 
     def centre(self) -> Parameters:
         """The active hyperparameters at the centre of the unit cube."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.errors import SpaceError
+from tests.mpi_opt.strategies.spaces import SPACES
 
 DIMENSIONS = [
     Real(-5, 10),
@@ -210,3 +211,17 @@ def test_a_value_of_another_type_is_no_category():
     assert 1 not in Categorical([True, "auto"])
     assert True not in Categorical([1, "auto"])
     assert 1 in Categorical([1, True])
+
+
+@pytest.mark.parametrize("kind", ["conditional", "branching", "mixed"])
+def test_active_hyperparameters_of_many_points_are_those_of_each(kind):
+    space, units = SPACES[kind], np.random.default_rng(0).random((60, len(SPACES[kind])))
+    expected = [[name in space.decode(point) for name in space] for point in units]
+    assert space.active_units(units).tolist() == expected
+
+
+def test_a_condition_on_a_number_holds_for_many_points_as_for_each():
+    space = Space({"x": Real(0, 1, when={"n": [2, 3]}), "n": Integer(1, 4), "y": Real(0, 1, when={"x": 0.5})})
+    units = np.random.default_rng(0).random((60, 3))
+    expected = [[name in space.decode(point) for name in space] for point in units]
+    assert space.active_units(units).tolist() == expected

@@ -49,6 +49,10 @@ class Encoding:
         """The rows of several points: shape (n, n_dimensions)."""
         return np.array([self.row(point) for point in points]).reshape(-1, self.n_dimensions)
 
+    def rows_of_units(self, units: Floats) -> Floats:
+        """Rows from points of the unit cube (m, n_dimensions), with the middle for inactive hyperparameters."""
+        return self.from_units(np.where(self._space.active_units(units), units, 0.5))
+
     def point(self, row: Floats) -> Parameters:
         """The nearest point of the space."""
         return self._space.decode(np.where(self.is_category, (row + 0.5) / self._n_categories, np.clip(row, 0, 1)))

@@ -52,10 +52,26 @@ def distances(rows: Floats, others: Floats, is_category: Bools) -> Floats:
 
     Two categories that differ are `CATEGORY_DISTANCE` apart.
     """
-    numbers = ~is_category
-    difference = rows[:, None, numbers] - others[None, :, numbers]
-    n_differing = (rows[:, None, is_category] != others[None, :, is_category]).sum(axis=2)
-    found: Floats = np.sqrt((difference * difference).sum(axis=2) + CATEGORY_DISTANCE**2 * n_differing)
+    found: Floats = np.sqrt(_squared_distances(rows, others, is_category))
+    return found
+
+
+def nearest_distances(rows: Floats, others: Floats, is_category: Bools) -> Floats:
+    """The distance of each of `rows` (m, n_dimensions) from the nearest of `others` (n, n_dimensions): shape (m,)."""
+    found: Floats = np.sqrt(_squared_distances(rows, others, is_category).min(axis=1))
+    return found
+
+
+def _squared_distances(rows: Floats, others: Floats, is_category: Bools) -> Floats:
+    # the difference of squares would need no array of shape (m, n, n_dimensions), but loses the digits of near points
+    found = np.zeros((len(rows), len(others)))
+    for ours, theirs, is_unordered in zip(rows.T, others.T, is_category, strict=True):
+        if is_unordered:
+            found += CATEGORY_DISTANCE**2 * (ours[:, None] != theirs)
+        else:
+            difference = ours[:, None] - theirs
+            difference *= difference
+            found += difference
     return found
 
 

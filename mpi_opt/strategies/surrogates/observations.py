@@ -101,13 +101,21 @@ class ObservationHistory:
         self._uncertainties.append(np.array([_uncertainty(each) for each in costs]))
         self.n_succeeded += cost is not None
 
-    def observations(self) -> Observations:
-        """A copy of all observations: values scaled to (-1, 1); NaN for failed trials, penalties and outliers."""
-        values, uncertainties = scaled(without_extremes(self._values.rows), self._uncertainties.rows)
+    @property
+    def n(self) -> int:
+        """Number of trials that have ended."""
+        return len(self._points.rows)
+
+    def observations(self, first: int | None = None) -> Observations:
+        """A copy of the `first` observations, by default of all.
+
+        Values are scaled to (-1, 1), and are NaN for failed trials, penalties and outliers.
+        """
+        values, uncertainties = scaled(without_extremes(self._values.rows[:first]), self._uncertainties.rows[:first])
         variances = uncertainties**2
         if values.shape[1] == 1:
             values, variances = values[:, 0], variances[:, 0]
-        return Observations(self._points.rows.copy(), values, variances)
+        return Observations(self._points.rows[:first].copy(), values, variances)
 
     def best_rows(self) -> Floats:
         """The rows of the best eight trials, for each figure of merit: shape (m, n_dimensions)."""

@@ -2,6 +2,8 @@
 
 import math
 import random
+import time
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -9,10 +11,17 @@ import pytest
 from mpi_opt.core.space import Categorical, Real, Space
 from mpi_opt.core.trial import Proposal
 from mpi_opt.strategies import make_strategy
-from mpi_opt.strategies.evolutionary import Evolutionary, interpolated
+from mpi_opt.strategies.evolution.breeder import NICHE_EVERY, interpolated
 from mpi_opt.strategies.surrogates.observations import Observations
+from tests.mpi_opt.strategies.searching import run
+from tests.mpi_opt.strategies.spaces import SPACES
 
 SPACE = Space({"x": Real(0, 1), "y": Real(0, 1), "kind": Categorical(("a", "b", "c"))})
+
+
+def without_niches(found, first=10):
+    """The children, numbered from `first`, that may have any category."""
+    return [point for number, point in enumerate(found, first) if number % NICHE_EVERY != NICHE_EVERY - 1]
 
 
 def children(options, n_children=20, seed=3, best=0.4, worse=()):
@@ -25,7 +34,7 @@ def children(options, n_children=20, seed=3, best=0.4, worse=()):
     points = [{"x": 0.25, "y": number / 10, "kind": "a"} for number in range(10)]
     observed = [(Proposal(number, point), abs(point["y"] - best)) for number, point in enumerate(points)]
     strategy.resume(observed + [(Proposal(10 + number, point), 9.0) for number, point in enumerate(worse)])
-    return [proposal.parameters for proposal in strategy.ask(n_children)]
+    return without_niches([proposal.parameters for proposal in strategy.ask(n_children)], 10 + len(worse))
 
 
 def test_without_mutation_children_have_what_all_parents_have():
@@ -47,8 +56,10 @@ def test_the_better_of_two_parents_drawn_at_random_has_the_child():
 
 def test_every_fourth_child_is_the_one_with_the_best_prediction():
     """From the tenth trial on; the others explore, too."""
-    found = children({"mutation": 0.0, "crossover": 1.0})
-    assert all(abs(point["y"] - 0.4) < 0.1 for number, point in enumerate(found, 10) if number % 4 == 3)
+    strategy = make_strategy("evolutionary", SPACE, seed=3, options={"mutation": 0.0, "crossover": 1.0})
+    strategy.resume((Proposal(n, {"x": 0.25, "y": n / 10, "kind": "a"}), abs(n / 10 - 0.4)) for n in range(10))
+    found = {proposal.number: proposal.parameters for proposal in strategy.ask(20)}
+    assert all(abs(found[number]["y"] - 0.4) < 0.1 for number in (11, 15, 23, 27))
 
 
 def test_another_seed_gives_other_children():
@@ -83,16 +94,16 @@ def test_children_of_several_figures_are_also_made_from_the_difference_of_two_pa
     points = [{"x": number / 10, "y": number / 10, "kind": "ac"[number % 2]} for number in range(10)]
     strategy.resume((Proposal(number, point), (point["x"], 1 - point["x"])) for number, point in enumerate(points))
     found = [proposal.parameters for proposal in strategy.ask(20)]
+    assert len({point["x"] for point in found} - {point["x"] for point in points}) > 5
     assert [point["y"] for point in found] == pytest.approx([point["x"] for point in found])
     assert {point["kind"] for point in found} == {"a", "c"}, "a difference of categories has no meaning"
 
 
 def test_children_of_one_figure_are_not_made_from_differences(monkeypatch):
-    def moved(strategy, genes):
-        raise AssertionError("a child is made from a difference")
-
-    monkeypatch.setattr(Evolutionary, "_moved", moved)
-    assert len(children({})) == 20
+    """A probability of 1 would make all of them so: here no gene could change."""
+    before = children({"mutation": 0.0, "crossover": 0.0})
+    monkeypatch.setattr("mpi_opt.strategies.evolution.breeder.DIFFERENTIAL", 1.0)
+    assert children({"mutation": 0.0, "crossover": 0.0}) == before
 
 
 def test_generational_evolution_waits_for_the_whole_generation():
@@ -104,3 +115,82 @@ def test_generational_evolution_waits_for_the_whole_generation():
     assert strategy.ask(1) == []
     strategy.tell(asked[0], 1.0)
     assert len(strategy.ask(10)) == 6
+
+
+def test_every_fifth_child_has_another_category_in_each_hyperparameter_in_turn():
+    space = Space({"x": Real(0, 1), "kind": Categorical(("a", "b", "c")), "form": Categorical(("p", "q"))})
+    strategy = make_strategy("evolutionary", space, seed=0, options={"mutation": 0.0})
+    points = [{"x": n / 10, "kind": "abc"[n % 3], "form": "pq"[n % 2]} for n in range(10)]
+    strategy.resume((Proposal(n, point), point["x"] + (point["kind"] != "a")) for n, point in enumerate(points))
+    found = {proposal.number: proposal.parameters for proposal in strategy.ask(30)}
+    assert all(found[number]["kind"] != "a" for number in (14, 24, 34))
+    assert all(found[number]["form"] != "p" for number in (19, 29, 39))
+
+
+def test_a_child_with_another_category_has_the_best_parents_of_that_category():
+    """With the best category, x is best at 0; with the other one, which is worse, at 1."""
+    space = Space({"x": Real(0, 1), "kind": Categorical(("a", "b"))})
+    strategy = make_strategy("evolutionary", space, seed=0, options={"mutation": 0.0, "population": 4})
+    points = [{"x": (n // 2) / 10, "kind": "ab"[n % 2]} for n in range(20)]
+    cost = lambda point: point["x"] if point["kind"] == "a" else 2.0 - point["x"]  # noqa: E731
+    strategy.resume((Proposal(n, point), cost(point)) for n, point in enumerate(points))
+    found = {proposal.number: proposal.parameters for proposal in strategy.ask(20)}
+    assert all(found[number]["kind"] == "b" and found[number]["x"] > 0.5 for number in (24, 29, 34, 39))
+    others = [point for point in without_niches(found.values(), 20) if point["kind"] == "a"]
+    assert max(point["x"] for point in others) < 0.5
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_category_that_is_worse_at_most_points_is_not_given_up(seed):
+    """It is better only near its optimum, which trials with the other category say nothing about."""
+    space = Space({"x": Real(0, 1), "y": Real(0, 1), "kind": Categorical(("easy", "hard", "bad"))})
+
+    def cost(proposal):
+        x, y, kind = (proposal.parameters[name] for name in ("x", "y", "kind"))
+        if kind == "hard":
+            return 3.0 * (x - 0.15) ** 2 + 3.0 * (y - 0.85) ** 2
+        return 0.3 + 0.2 * (x - 0.8) ** 2 + 0.2 * (y - 0.2) ** 2 + (kind == "bad")
+
+    _, told = run(make_strategy("evolutionary", space, seed=seed), space, 120, in_flight=8, outcome=cost)
+    assert min(value for _, value in told) < 0.05
+
+
+def test_a_bad_category_gets_few_trials_but_is_tried():
+    space = Space({"x": Real(0, 1), "kind": Categorical(("best", "good", "bad"))})
+    outcome = lambda p: p.parameters["x"] + {"best": 0, "good": 0.5, "bad": 9}[p.parameters["kind"]]  # noqa: E731
+    asked, _ = run(make_strategy("evolutionary", space, seed=0, options={"mutation": 0.1}), space, 200, outcome=outcome)
+    counts = Counter(proposal.parameters["kind"] for proposal in asked)
+    assert counts["best"] > 2 * counts["good"]
+    assert counts["good"] > 1.3 * counts["bad"]
+    assert counts["bad"] >= 10
+
+
+def test_a_proposal_takes_no_longer_after_many_trials_and_with_many_in_flight():
+    """The goal is 1 ms; on a machine with other load it is a few."""
+    space = Space({f"x{i}": Real(0, 1) for i in range(8)} | {"kind": Categorical(("a", "b", "c"))})
+    taken = []
+    for n_trials in (300, 6000):
+        rng, strategy = np.random.default_rng(0), make_strategy("evolutionary", space, seed=0)
+        points = [space.sample(rng) for _ in range(n_trials)]
+        proposals = [Proposal(number, point) for number, point in enumerate(points)]
+        pending = [Proposal(n_trials + number, space.sample(rng)) for number in range(1000)]
+        strategy.resume([(proposal, proposal.parameters["x0"]) for proposal in proposals], pending)
+        began = time.process_time()
+        for proposal in pending[:400]:
+            strategy.tell(proposal, proposal.parameters["x0"])
+            strategy.ask(1)
+        taken.append((time.process_time() - began) / 400)
+    assert taken[1] < 0.004
+    assert taken[1] < 2.5 * taken[0]
+
+
+def test_a_resumed_search_has_the_same_children_after_more_trials_than_are_remembered():
+    space = SPACES["mixed"]
+    asked, told = run(make_strategy("evolutionary", space, seed=2), space, 400, in_flight=30)
+    resumed = make_strategy("evolutionary", space, seed=2)
+    n_told, n_asked = 350, 379
+    reported = [proposal for proposal, _ in told[:n_told]]
+    resumed.resume(told[:n_told], [proposal for proposal in asked[:n_asked] if proposal not in reported])
+    for index in range(20):
+        assert resumed.ask(1) == asked[n_asked + index : n_asked + index + 1]
+        resumed.tell(*told[n_told + index])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.interpolate import RBFInterpolator
 
-from mpi_opt.strategies.surrogates.interpolation import CubicInterpolation, distances
+from mpi_opt.strategies.surrogates.interpolation import CubicInterpolation, distances, nearest_distances
 
 N_DIMENSIONS = 3
 NUMBERS = np.zeros(N_DIMENSIONS, dtype=bool)
@@ -32,3 +32,5 @@ def test_a_category_is_as_far_from_any_other() -> None:
     rows = np.array([[0.0, 0.0], [0.0, 2.0], [0.3, 0.0]])
     found = distances(rows, np.array([[0.0, 1.0], [0.0, 0.0]]), np.array([False, True]))
     assert found == pytest.approx(np.array([[0.5, 0.0], [0.5, 0.5], [np.sqrt(0.34), 0.3]]))
+    nearest = nearest_distances(rows, np.array([[0.0, 1.0], [0.0, 0.0]]), np.array([False, True]))
+    assert nearest == pytest.approx(np.array([0.0, 0.5, 0.3]))

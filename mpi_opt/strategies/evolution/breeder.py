@@ -1,0 +1,218 @@
+"""Children of the best trials: the most promising of many, by an interpolation of the costs.
+
+A child takes less than a millisecond, whatever the number of trials: all candidates are made and scored at once, the
+interpolation uses a limited number of trials and is made again only after some outcomes, and distances are those from
+a limited number of trials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import final
+
+import numpy as np
+
+from mpi_opt.core.arrays import Bools, Floats
+from mpi_opt.core.pareto import order
+from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.trial import Proposal
+from mpi_opt.strategies.evolution.niches import Member, Niches
+from mpi_opt.strategies.evolution.variation import crossed, mutated
+from mpi_opt.strategies.points.encoding import Encoding
+from mpi_opt.strategies.strategy import Cost
+from mpi_opt.strategies.surrogates.interpolation import CubicInterpolation, nearest_distances
+from mpi_opt.strategies.surrogates.observations import ObservationHistory, Observations
+from mpi_opt.strategies.surrogates.scalarization import drawn_weights
+from mpi_opt.strategies.surrogates.warp import warped
+
+N_ATTEMPTS = 4
+"""How often all children of a trial are drawn, until one of them is a new point that satisfies the constraints."""
+CROSSOVER_ETA = 5.0
+"""Distribution index of the crossover: the larger, the nearer are children to their parents."""
+DIFFERENTIAL = 0.5
+"""Probability that a child is made from the difference of two parents, with several figures of merit."""
+DIFFERENTIAL_STEPS = (0.3, 1.0)
+"""Smallest and largest part of the difference."""
+MAX_INTERPOLATED_TRIALS = 150
+"""Largest number of trials in the interpolation of the costs."""
+MAX_RECENT_ROWS = 256
+"""Number of trials that started last, from which children keep a distance besides those of the interpolation."""
+REFITS_PER_DOUBLING, MAX_REFIT_GAP = 40, 100
+"""The interpolation of n outcomes is made again after n / `REFITS_PER_DOUBLING` more, but at most `MAX_REFIT_GAP`."""
+PREDICTION_WEIGHTS = (0.5, 0.8, 0.95, 1.0)
+"""Weights of the predicted cost, in turn; the remainder weighs the distance from earlier trials."""
+NICHE_EVERY = 5
+"""One in `NICHE_EVERY` children has another category than the best trial. It has no divisor in common with the number
+of weights, so that these children have each of the weights."""
+
+
+@final
+class Breeder:
+    """Makes children. Child k is a function of the seed, of k, of the trials started before it, and of the outcomes.
+
+    Args:
+        space: The search space.
+        seed: The seed.
+        population: Number of parents.
+        crossover: Probability that a child has two parents.
+        mutation: Probability that a number of a child mutates.
+        n_children: Number of candidates, of which one is tried.
+        generation: Number of outcomes after which the parents are selected again.
+        n_figures: Number of figures of merit.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        seed: int,
+        population: int = 10,
+        crossover: float = 0.9,
+        mutation: float = 0.6,
+        n_children: int = 50,
+        generation: int = 1,
+        n_figures: int = 1,
+    ) -> None:
+        self._space, self._seed, self._encoding = space, seed, Encoding(space)
+        self._population, self._crossover, self._mutation = population, crossover, mutation
+        self._n_children, self._generation, self._n_figures = n_children, generation, n_figures
+        self._history = ObservationHistory(self._encoding, n_figures)
+        levels = [0 if known is None else len(known) for known in self._encoding.levels]
+        is_category = self._encoding.is_category
+        self._n_categories = {i: n for i, n in enumerate(levels) if is_category[i] and n > 1}
+        self._niches = Niches(self._n_categories, population)
+        self._parents: list[tuple[Cost, Floats]] = []
+        self._offspring: list[tuple[Cost, Floats]] = []
+        self._genes = np.empty((0, len(space)))  # of the parents, best first
+        # row k holds the trial with the largest number that is k modulo MAX_RECENT_ROWS, in whatever order trials are
+        # entered, so that a resumed search has the same rows
+        self._recent = np.full((MAX_RECENT_ROWS, len(space)), np.inf)
+        self._recent_numbers = np.full(MAX_RECENT_ROWS, -1)
+        self._prediction: tuple[int, CubicInterpolation] | None = None
+
+    @property
+    def n_parents(self) -> int:
+        """Number of parents; a child needs two."""
+        return len(self._genes)
+
+    def start(self, proposal: Proposal) -> None:
+        """Enters a trial that starts."""
+        row = self._encoding.row(proposal.parameters)
+        slot = proposal.number % MAX_RECENT_ROWS
+        if proposal.number > self._recent_numbers[slot]:
+            self._recent[slot], self._recent_numbers[slot] = row, proposal.number
+        self._niches.start(row, self._is_active(proposal.parameters))
+
+    def tell(self, proposal: Proposal, cost: Cost | None) -> None:
+        """Makes a trial that has ended a parent if its cost is among the best. A failed one (None) never is."""
+        index = self._history.n
+        self._history.add(proposal, cost)
+        if cost is not None:
+            genes = self._space.encode(proposal.parameters)
+            self._offspring.append((cost, genes))
+            if not isinstance(cost, tuple):
+                row = self._encoding.from_units(genes)
+                self._niches.add(Member(float(cost), index, genes), row, self._is_active(proposal.parameters))
+        if self._history.n % self._generation == 0:
+            self._select()
+
+    def child(self, number: int, accepts: Callable[[Parameters], bool]) -> Parameters | None:
+        """The most promising child for trial `number`; None if none of many is accepted.
+
+        Args:
+            number: The number of the trial.
+            accepts: Whether a point may be tried.
+        """
+        rng = np.random.default_rng([self._seed, number, 5])
+        genes, fixed = self._genes, None
+        if (niche := self._niche(number)) is not None:
+            dimension, category, members = niche
+            fixed = dimension, (category + 0.5) / self._n_categories[dimension]
+            genes = np.array([member.genes for member in members]) if len(members) > 1 else genes
+        for _ in range(N_ATTEMPTS):
+            candidates = self._children(rng, genes)
+            if fixed is not None:
+                candidates[:, fixed[0]] = fixed[1]
+            for index in self._ranked(candidates, number):
+                point = self._space.decode(candidates[index])
+                if accepts(point):
+                    return point
+        return None
+
+    def _select(self) -> None:
+        """Selects the best of the parents and their offspring: by cost, or by front and crowding distance (NSGA-II)."""
+        both = self._parents + self._offspring
+        self._parents = [both[index] for index in order([cost for cost, _ in both])[: self._population]]
+        self._genes = np.array([genes for _, genes in self._parents]).reshape(-1, len(self._space))
+        self._offspring = []
+
+    def _niche(self, number: int) -> tuple[int, int, list[Member]] | None:
+        """A dimension, and the category that the child must have there, with its best trials; None if it may be any.
+
+        The dimensions take turns. Only those count that are active at the best trial.
+        """
+        if number % NICHE_EVERY != NICHE_EVERY - 1 or self._n_figures > 1:
+            return None
+        best = self._space.decode(self._genes[0])
+        is_active = self._is_active(best)
+        dimensions = [index for index in self._n_categories if is_active[index]]
+        if not dimensions:
+            return None
+        dimension = dimensions[number // NICHE_EVERY % len(dimensions)]
+        return dimension, *self._niches.choose(dimension, int(self._encoding.row(best)[dimension]))
+
+    def _children(self, rng: np.random.Generator, parents: Floats) -> Floats:
+        """Candidates: shape (n_children, n_dimensions), in the unit cube. `parents` are sorted, best first."""
+        # the better of two parents drawn at random (a binary tournament)
+        drawn = rng.integers(len(parents), size=(2, 2, self._n_children)).min(axis=1)
+        first, second = parents[drawn[0]], parents[drawn[1]]
+        is_category = self._encoding.is_category
+        is_crossed = rng.random((self._n_children, 1)) < self._crossover
+        made = np.where(is_crossed, crossed(rng, first, second, CROSSOVER_ETA, is_category), first)
+        if self._n_figures > 1:
+            ends = parents[rng.integers(len(parents), size=(2, self._n_children))]
+            steps = rng.uniform(*DIFFERENTIAL_STEPS, size=(self._n_children, 1)) * (ends[1] - ends[0])
+            moved = np.where(is_category, first, np.clip(first + steps, 0.0, 1.0))
+            made = np.where(rng.random((self._n_children, 1)) < DIFFERENTIAL, moved, made)
+        etas = np.clip(1.0 / np.maximum(parents.std(axis=0), 1e-9), 1.0, 1e6)
+        return mutated(rng, made, etas, self._mutation, is_category)
+
+    def _ranked(self, candidates: Floats, number: int) -> list[int]:
+        """The indices of candidates, the most promising first: by weighted predicted cost and distance from trials."""
+        if len(candidates) == 1:
+            return [0]
+        rows = self._encoding.rows_of_units(candidates)
+        predicted = self._fitted(number)(rows)
+        recent = self._recent[self._recent_numbers >= 0]
+        closeness = -nearest_distances(rows, recent, self._encoding.is_category)
+        weight = PREDICTION_WEIGHTS[number % len(PREDICTION_WEIGHTS)]
+        scores = weight * _to_unit_range(predicted) + (1.0 - weight) * _to_unit_range(closeness)
+        ranked: list[int] = np.argsort(scores, kind="stable").tolist()
+        return ranked
+
+    def _fitted(self, number: int) -> CubicInterpolation:
+        """The interpolation for trial `number`, which is the same in a resumed search: outcomes alone decide on it."""
+        n = self._history.n
+        n -= n % min(max(n // REFITS_PER_DOUBLING, 1), MAX_REFIT_GAP)
+        if self._prediction is not None and self._prediction[0] == n and self._n_figures == 1:
+            return self._prediction[1]
+        observed = self._history.observations(n)
+        if self._n_figures > 1:
+            observed = observed.weighted(drawn_weights(self._n_figures, self._seed, number))
+        self._prediction = n, interpolated(observed, self._encoding.is_category)
+        return self._prediction[1]
+
+    def _is_active(self, parameters: Parameters) -> np.ndarray:
+        return np.array([name in parameters for name in self._space])
+
+
+def interpolated(observed: Observations, is_category: Bools) -> CubicInterpolation:
+    """An interpolation of the logarithm of the costs; a failed trial counts as the largest cost."""
+    costs = np.where(np.isfinite(observed.values), observed.values, np.nanmax(observed.values))
+    kept = Observations(observed.rows, costs, observed.variances).thinned(MAX_INTERPOLATED_TRIALS)
+    return CubicInterpolation(kept.rows, warped(kept.values, 1.0)[0], is_category)
+
+
+def _to_unit_range(values: Floats) -> Floats:
+    """Shifts and scales to [0, 1]: shape (m,)."""
+    scaled: Floats = (values - values.min()) / max(float(np.ptp(values)), 1e-300)
+    return scaled
