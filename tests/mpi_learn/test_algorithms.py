@@ -22,7 +22,7 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.optimizers.configuration import Adam, Sgd
 from mpi_learn.optimizers.make_optimizer import make_optimizer
-from tests.mpi_learn.thread_ranks import run_ranks
+from mpi_learn.testing.thread_ranks import run_ranks
 from tests.world import in_world
 
 N = 50

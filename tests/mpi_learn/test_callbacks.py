@@ -18,9 +18,9 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
 from mpi_learn.settings.user_code import load_function
+from mpi_learn.testing.thread_ranks import run_ranks
 from mpi_learn.training.callbacks import Callbacks
 from tests.mpi_learn.models_for_tests import line
-from tests.mpi_learn.thread_ranks import run_ranks
 from tests.optional_packages import by_framework, needs
 from tests.world import in_world
 
@@ -230,7 +230,7 @@ from mpi_learn import train
 from mpi_learn.settings.user_code import load_function
 from mpi_learn.training.callbacks import Callbacks
 from tests.mpi_learn.models_for_tests import line
-from tests.mpi_learn.thread_ranks import run_ranks
+from mpi_learn.testing.thread_ranks import run_ranks
 
 name = "{FILE}:stop_after_two"
 load_function(name).__globals__["CALLS"].clear()

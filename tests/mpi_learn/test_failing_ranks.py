@@ -14,42 +14,13 @@ from mpi_learn.data.samples.batches import Dealer
 from mpi_learn.errors import TrainingError
 from mpi_learn.mpi import messaging
 from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
-from tests.mpi_learn.quadratic_ranks import Rank, shared_memory
-from tests.mpi_learn.thread_ranks import run_ranks
+from mpi_learn.testing.quadratic_ranks import Rank
+from mpi_learn.testing.thread_ranks import run_ranks
+from tests.mpi_learn.shared_memory import shared_memory
+from tests.mpi_learn.test_algorithm_conformance import ALGORITHMS
 
 N_STEPS = 4
 
-LOW_RANK = {"name": "allreduce", "compression": "power-sgd", "matrix_rank": 2}
-ALGORITHMS = {
-    "allreduce": {"name": "allreduce"},
-    "allreduce accumulated": {"name": "allreduce", "accumulate": 3},
-    "allreduce accumulated evenly": {"name": "allreduce", "accumulate": 2},
-    "allreduce in 16 bits": {"name": "allreduce", "compression": "float16"},
-    "allreduce of the largest": {"name": "allreduce", "compression": "top-k", "fraction": 0.1},
-    "allreduce of low rank": LOW_RANK,
-    "allreduce of low rank after exact steps": LOW_RANK | {"exact_steps": N_STEPS + 2},
-    "downpour": {"name": "downpour"},
-    "downpour every 3": {"name": "downpour", "sync_every": 3},
-    "synchronous": {"name": "downpour", "synchronous": True},
-    "quorum of half": {"name": "downpour", "synchronous": True, "quorum": 0.5},
-    "easgd": {"name": "easgd"},
-    "gem": {"name": "gem"},
-    "gem every 3": {"name": "gem", "sync_every": 3},
-    "downpour in groups": {"name": "downpour", "processes": 2},
-    "synchronous in groups": {"name": "downpour", "processes": 2, "synchronous": True},
-    "easgd in groups": {"name": "easgd", "processes": 2},
-    "gem in groups": {"name": "gem", "processes": 2, "sync_every": 3},
-    "two downpour masters": {"name": "downpour", "masters": 2},
-    "synchronous tree": {"name": "downpour", "masters": 3, "synchronous": True},
-    "easgd tree": {"name": "easgd", "masters": 3},
-    "gem tree": {"name": "gem", "masters": 3},
-    "tree of groups": {"name": "downpour", "masters": 2, "processes": 2},
-    "clusters in a ring": {"name": "clusters", "size": 2, "exchange_every": 1, "neighbours": "ring"},
-    "clusters in pairs": {"name": "clusters", "size": 2, "exchange_every": 1, "neighbours": "random"},
-    "clusters of one": {"name": "clusters", "size": 1, "exchange_every": 2, "neighbours": "all"},
-    "two clusters": {"name": "clusters", "size": 3, "exchange_every": 2, "outer": {"name": "nesterov"}},
-}
-PLACES = {"before its first step": 0, "in the middle": 2, "after its last step": N_STEPS}
 N_MASTERS = {
     name: options.get("masters", 1)
     for name, options in ALGORITHMS.items()
@@ -104,16 +75,6 @@ def error_of_each(options, failing, place, n_ranks=6, n_hosts=None):
 
 def boom(*arguments):
     raise RuntimeError("boom")
-
-
-@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
-@pytest.mark.parametrize(
-    ("name", "failing"),
-    [(name, rank) for name in ALGORITHMS for rank in (0, 3, 4, 5) if rank >= N_MASTERS.get(name, 0)],
-)
-def test_a_worker_that_raises_ends_the_training_on_all(name, failing, place):
-    """Without masters, rank 0 leads all ranks; the others lead or follow in a group, or are lower masters' workers."""
-    assert error_of_each(ALGORITHMS[name], failing, place) == [f"{failing}: RuntimeError: boom"] * 6
 
 
 @pytest.mark.parametrize(("name", "failing"), [(name, rank) for name, n in N_MASTERS.items() for rank in range(n)])

@@ -12,7 +12,7 @@ from mpi_learn import read_configuration
 from mpi_learn.cli import interruption
 from mpi_learn.cli.interruption import Interruption
 from mpi_learn.job.stop_request import StopRequest
-from tests.mpi_learn.thread_ranks import run_ranks
+from mpi_learn.testing.thread_ranks import run_ranks
 
 JOB_S = 3600.0
 

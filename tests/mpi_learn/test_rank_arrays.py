@@ -6,9 +6,9 @@ import pickle
 
 import numpy as np
 
+from mpi_learn.testing.thread_ranks import run_ranks
 from mpi_learn.training.checkpoints.checkpoint_file import SavedTraining, save_checkpoint
 from mpi_learn.training.checkpoints.resume import gather_arrays, scatter_arrays
-from tests.mpi_learn.thread_ranks import run_ranks
 
 
 def arrays_of(rank):

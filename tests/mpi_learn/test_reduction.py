@@ -9,7 +9,7 @@ from mpi4py import MPI
 from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.algorithms.reduction import make_reduction, orthonormalize
 from mpi_learn.flat_layout import FlatLayout
-from tests.mpi_learn.thread_ranks import run_ranks
+from mpi_learn.testing.thread_ranks import run_ranks
 
 N_RANKS, N, N_SENT = 3, 41, 10
 SHAPES = ((3, 2, 6), (5,))

@@ -14,17 +14,9 @@ from mpi_learn.algorithms import cluster_exchange
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration
 from mpi_learn.algorithms.parameter_server.link import VECTOR
 from mpi_learn.algorithms.rank_layout import rank_layout_of
-from tests.mpi_learn.quadratic_ranks import (
-    MOMENTUM,
-    RATE,
-    SAMPLES,
-    N,
-    Rank,
-    shared_memory,
-    start,
-    summed_gradient,
-)
-from tests.mpi_learn.thread_ranks import Turns, run_ranks
+from mpi_learn.testing.quadratic_ranks import MOMENTUM, RATE, SAMPLES, N, Rank, start, summed_gradient
+from mpi_learn.testing.thread_ranks import Turns, run_ranks
+from tests.mpi_learn.shared_memory import shared_memory
 
 
 def ours(options, n_ranks, epochs, *, n_hosts=None, is_turn_over_at=None):

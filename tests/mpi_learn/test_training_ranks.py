@@ -17,8 +17,8 @@ from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ConfigurationError, TrainingError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
+from mpi_learn.testing.thread_ranks import run_ranks
 from mpi_learn.training import tracing
-from tests.mpi_learn.thread_ranks import run_ranks
 
 LAYOUT = FlatLayout(((3,),))
 N_SUMS, N_TRAINING, N_VALIDATION = 5, 22, 9

@@ -10,6 +10,7 @@ import pytest
 from mpi4py import MPI
 
 from mpi_learn.mpi.lost_ranks import RankLost
+from mpi_learn.testing.thread_ranks import ThreadComm, run_ranks
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.objective import TrialSettings
@@ -17,7 +18,6 @@ from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.messages.messages import TO_LEADER, Assignment, PartOutcome
 from mpi_opt.worker.block import Block, merged
 from mpi_opt.worker.watchdog import Disbanded, TrialTimeout
-from tests.mpi_learn.thread_ranks import ThreadComm, run_ranks
 
 
 def fold(index: int) -> FoldOutcome:

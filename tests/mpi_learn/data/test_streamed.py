@@ -23,9 +23,9 @@ from mpi_learn.data.samples.make_batches import make_batches, validation_batches
 from mpi_learn.data.samples.streamed import StreamedSamples
 from mpi_learn.data.samples.streamed_batches import StreamedBatches
 from mpi_learn.errors import DataError
+from mpi_learn.testing.thread_ranks import run_ranks
 from mpi_learn.training.setup import check_signs
 from tests.mpi_learn.data.formats import FORMATS, marked
-from tests.mpi_learn.thread_ranks import run_ranks
 from tests.optional_packages import needs
 
 N_COLUMNS = 3

@@ -11,46 +11,52 @@ import functools
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
-from mpi4py import MPI
+
+from mpi_learn.mpi.library import MPI
+
+Result = TypeVar("Result")
 
 PATIENCE_S = 10
+"""The longest wait for another rank, in seconds."""
 
 
 class CollectiveMismatch(AssertionError):
-    pass
+    """The ranks call different collectives, or one of them does not come."""
 
 
 class _Shared:
     """The state that the ranks of one communicator share."""
 
-    def __init__(self, size, family=None):
+    def __init__(self, size: int, family: list[_Shared] | None = None) -> None:
         self.size = size
-        self.family = [] if family is None else family
+        self.family: list[_Shared] = [] if family is None else family
         self.family.append(self)
         self.n_freed = 0
         self.barrier = threading.Barrier(size, timeout=PATIENCE_S)
-        self.slots = [None] * size
-        self.mail = [deque() for _ in range(size)]
-        self.parts = {}
+        self.slots: list[tuple[Hashable, Any]] = [(None, None)] * size
+        self.mail: list[deque[Any]] = [deque() for _ in range(size)]
+        self.parts: dict[int, _Shared] = {}
         self.lock = threading.Lock()
 
-    def abort(self):
+    def abort(self) -> None:
         for one in self.family:
             one.barrier.abort()
 
 
 class _Done:
-    def Test(self):
+    def Test(self) -> bool:
         return True
 
 
 class _Receiving:
-    def __init__(self, comm, buffer, source, tag):
+    def __init__(self, comm: ThreadComm, buffer: np.ndarray, source: int, tag: int) -> None:
         self.comm, self.buffer, self.source, self.tag, self.is_done = comm, buffer, source, tag, False
 
-    def Test(self):
+    def Test(self) -> bool:
         with self.comm._shared.lock:  # the threads share the list of exchanges, and each may test all of them
             if not self.is_done:
                 found = self.comm._taken(self.source, self.tag)
@@ -61,18 +67,18 @@ class _Receiving:
 
 
 class _Message:
-    def __init__(self, content):
+    def __init__(self, content: bytes) -> None:
         self.content = content
 
-    def Recv(self, buffer):
+    def Recv(self, buffer: np.ndarray) -> None:
         buffer[:] = np.frombuffer(self.content, buffer.dtype)
 
 
 class _ObjectMessage:
-    def __init__(self, value):
+    def __init__(self, value: Any) -> None:
         self.value = value
 
-    def recv(self):
+    def recv(self) -> Any:
         return self.value
 
 
@@ -83,13 +89,13 @@ class ThreadComm:
         after_send: Called with the tag of each message of this rank when it has arrived.
     """
 
-    def __init__(self, shared, rank):
+    def __init__(self, shared: _Shared, rank: int) -> None:
         self._shared, self.rank, self.size = shared, rank, shared.size
-        self.after_send = lambda tag: None
+        self.after_send: Callable[[int], None] = lambda tag: None
 
     # collectives
 
-    def _all(self, operation, value):
+    def _all(self, operation: Hashable, value: Any) -> list[Any]:
         """Every rank's value, in the order of ranks; all ranks must call the same operation."""
         shared = self._shared
         try:
@@ -104,36 +110,36 @@ class ThreadComm:
             raise CollectiveMismatch(f"the ranks call different collectives: {operations}")
         return [one for _, one in found]
 
-    def Allreduce(self, _, vector):
+    def Allreduce(self, _: Any, vector: np.ndarray) -> None:
         vector[:] = functools.reduce(np.add, self._all(("Allreduce", vector.size, vector.dtype), vector.copy()))
 
-    def Bcast(self, vector, root=0):
+    def Bcast(self, vector: np.ndarray, root: int = 0) -> None:
         vector[:] = self._all(("Bcast", vector.size, vector.dtype, root), vector.copy())[root]
 
-    def Allgather(self, vector, found):
+    def Allgather(self, vector: np.ndarray, found: np.ndarray) -> None:
         found[:] = self._all(("Allgather", vector.size, vector.dtype), vector.copy())
 
-    def Alltoall(self, vector, found):
+    def Alltoall(self, vector: np.ndarray, found: np.ndarray) -> None:
         parts = self._all(("Alltoall", vector.size, vector.dtype), vector.copy())
         found[:] = np.concatenate([np.split(part, self.size)[self.rank] for part in parts])
 
-    def allgather(self, value):
+    def allgather(self, value: Any) -> list[Any]:
         return self._all("allgather", value)
 
-    def gather(self, value, root=0):
+    def gather(self, value: Any, root: int = 0) -> list[Any] | None:
         found = self._all(("gather", root), value)
         return found if self.rank == root else None
 
-    def bcast(self, value=None, root=0):
+    def bcast(self, value: Any = None, root: int = 0) -> Any:
         return self._all(("bcast", root), value)[root]
 
-    def allreduce(self, value, op=MPI.SUM):
-        return functools.reduce(op, self._all("allreduce", value))
+    def allreduce(self, value: Any, op: Any = None) -> Any:
+        return functools.reduce(op or MPI.SUM, self._all("allreduce", value))
 
-    def Barrier(self):
+    def Barrier(self) -> None:
         self._all("Barrier", None)
 
-    def Split(self, color, key=0):
+    def Split(self, color: int, key: int = 0) -> ThreadComm | None:
         colors = self._all("Split", color)
         ranks = [rank for rank, one in enumerate(colors) if one == color]
         part = None
@@ -146,40 +152,40 @@ class ThreadComm:
         self._shared.parts.clear()
         return part
 
-    def Split_type(self, _):
+    def Split_type(self, _: int) -> ThreadComm | None:
         """As if every rank were on a host of its own."""
         return self.Split(self.rank)
 
-    def Dup(self):
+    def Dup(self) -> ThreadComm | None:
         return self.Split(0)
 
-    def Free(self):
+    def Free(self) -> None:
         with self._shared.lock:
             self._shared.n_freed += 1
         self.Barrier()
 
-    def unfreed(self):
+    def unfreed(self) -> list[int]:
         """Sizes of the communicators that were made of this one, directly or not, and that not all ranks have freed."""
         return [one.size for one in self._shared.family[1:] if one.n_freed < one.size]
 
-    def unreceived(self):
+    def unreceived(self) -> list[int]:
         """Tags of the messages over this communicator, and over all that were made of it, that no rank has received."""
         return [tag for one in self._shared.family for box in one.mail for _, tag, _ in box]
 
-    def Set_errhandler(self, handler):
-        pass
+    def Set_errhandler(self, handler: Any) -> None:
+        """Nothing: errors are exceptions."""
 
     # messages
 
-    def Isend(self, buffer, dest, tag=0):
+    def Isend(self, buffer: np.ndarray, dest: int, tag: int = 0) -> _Done:
         self._shared.mail[dest].append((self.rank, tag, buffer.tobytes()))
         self.after_send(tag)
         return _Done()
 
-    def Irecv(self, buffer, source, tag):
+    def Irecv(self, buffer: np.ndarray, source: int, tag: int) -> _Receiving:
         return _Receiving(self, buffer, source, tag)
 
-    def Improbe(self, source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG, status=None):
+    def Improbe(self, source: int | None = None, tag: int | None = None, status: Any = None) -> _Message | None:
         found = self._taken(source, tag)
         if found is None:
             return None
@@ -188,7 +194,7 @@ class ThreadComm:
         status.Set_elements(MPI.BYTE, len(found[2]))
         return _Message(found[2])
 
-    def improbe(self, source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG, status=None):
+    def improbe(self, source: int | None = None, tag: int | None = None, status: Any = None) -> _ObjectMessage | None:
         found = self._taken(source, tag)
         if found is None:
             return None
@@ -196,24 +202,24 @@ class ThreadComm:
         status.Set_tag(found[1])
         return _ObjectMessage(found[2])
 
-    def Iprobe(self, source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG):
+    def Iprobe(self, source: int | None = None, tag: int | None = None) -> bool:
         return any(self._matches(one, source, tag) for one in list(self._shared.mail[self.rank]))
 
-    def send(self, value, dest, tag=0):
+    def send(self, value: Any, dest: int, tag: int = 0) -> None:
         self._shared.mail[dest].append((self.rank, tag, value))
 
-    def isend(self, value, dest, tag=0):
+    def isend(self, value: Any, dest: int, tag: int = 0) -> Any:
         self.send(value, dest, tag)
         return MPI.REQUEST_NULL
 
-    def recv(self, source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG):
+    def recv(self, source: int | None = None, tag: int | None = None) -> Any:
         deadline = time.monotonic() + PATIENCE_S
         while (found := self._taken(source, tag)) is None:
             assert time.monotonic() < deadline, f"rank {self.rank} waits for a message that does not come"
             time.sleep(0)
         return found[2]
 
-    def _taken(self, source, tag):
+    def _taken(self, source: int | None, tag: int | None) -> Any:
         if self._shared.barrier.broken:
             raise CollectiveMismatch("another rank has failed")
         box = self._shared.mail[self.rank]
@@ -224,15 +230,17 @@ class ThreadComm:
         return None
 
     @staticmethod
-    def _matches(message, source, tag):
-        return source in (MPI.ANY_SOURCE, message[0]) and tag in (MPI.ANY_TAG, message[1])
+    def _matches(message: tuple[int, int, Any], source: int | None, tag: int | None) -> bool:
+        return source in (None, MPI.ANY_SOURCE, message[0]) and tag in (None, MPI.ANY_TAG, message[1])
 
 
-def run_ranks(n, function, timeout_s=60):
+def run_ranks(n: int, function: Callable[[Any], Result], timeout_s: float = 60) -> list[Result]:
     """Calls ``function(comm)`` on `n` ranks at once and returns their results; raises what one of them raises."""
-    shared, results, errors = _Shared(n), [None] * n, []
+    shared = _Shared(n)
+    results: list[Any] = [None] * n
+    errors: list[BaseException] = []
 
-    def run(rank):
+    def run(rank: int) -> None:
         try:
             results[rank] = function(ThreadComm(shared, rank))
         except BaseException as error:  # noqa: BLE001 - it is raised below
@@ -261,18 +269,18 @@ class Turns:
         are_over_by_message: Whether a message ends a turn, because a rank then waits for others.
     """
 
-    def __init__(self, order):
+    def __init__(self, order: Iterable[int]) -> None:
         self.are_over_by_message = False
         self._order, self._next, self._changed = list(order), 0, threading.Condition()
 
-    def wait(self, rank):
+    def wait(self, rank: int) -> None:
         """Waits for a turn of `rank`."""
         with self._changed:
             assert self._changed.wait_for(
                 lambda: self._next < len(self._order) and self._order[self._next] == rank, PATIENCE_S
             ), f"rank {rank} waits for its turn"
 
-    def end(self):
+    def end(self) -> None:
         """The turn is over."""
         with self._changed:
             self._next += 1
