@@ -22,8 +22,8 @@ import pytest
 from tests.hiding.hide import hide_only
 
 _NAMES = """
-aiohttp awkward fsspec matplotlib mlflow optuna optuna_dashboard pandas psycopg pyarrow tensorboardX torch torchmetrics
-uproot
+aiohttp awkward fsspec matplotlib mlflow optuna optuna_dashboard pandas psycopg pyarrow pythia8mc tensorboardX torch
+torchmetrics uproot
 """
 OPTIONAL = frozenset(_NAMES.split())
 """Packages of the extras in ``setup.cfg`` that tests may lack; TensorFlow and what it requires are always there."""

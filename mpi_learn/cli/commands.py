@@ -175,7 +175,8 @@ def prepare(
         typer.Option("--from", help="Folder or URL with the original files. Without it, they are downloaded."),
     ] = None,
     simulate: Annotated[
-        int | None, typer.Option(help="jets and showers: simulate this number of samples instead.", min=1)
+        int | None,
+        typer.Option(help="jets (with the extra hep) and showers: simulate this number of samples instead.", min=1),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the simulation. Default: 0.", min=0)] = None,
     classes: Annotated[

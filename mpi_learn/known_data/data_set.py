@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mpi_learn.errors import ConfigurationError
 from mpi_learn.known_data.origin import Origin, Original
 
 NamedArrays = dict[str, np.ndarray]
@@ -43,6 +44,8 @@ class Simulation:
         training: The `data` section of a training.yaml that reads it; ``{file}`` is replaced by the file's name.
         run: Called with the number of samples, the seed and options by name; yields blocks of samples.
         options: The names of the options of `run`.
+        program: The program that simulates.
+        package: Its distribution, of which the file has the version; "" for MPI Learn itself.
     """
 
     summary: str
@@ -51,6 +54,8 @@ class Simulation:
     training: str
     run: Callable[..., Iterator[NamedArrays]]
     options: tuple[str, ...]
+    program: str
+    package: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,3 +85,14 @@ class DataSet:
     simulated_by: str = ""
     folder: str = ""
     simulation: Simulation | None = None
+
+
+def check_energy(energy: tuple[float, float], smallest: float, largest: float) -> None:
+    """Raises ConfigurationError unless `energy` is an ordered pair from `smallest` to `largest` GeV."""
+    low, high = energy
+    if not smallest <= low <= high <= largest:
+        raise ConfigurationError(
+            f"expected LOW HIGH between {smallest:g} and {largest:g} GeV, found {low:g} {high:g}",
+            where="--energy",
+            cure=f"for example --energy {smallest:g} {largest:g}",
+        )

@@ -7,7 +7,7 @@ import numpy as np
 from mpi_learn.errors import DataError
 from mpi_learn.known_data.data_set import DataSet, FileArray, NamedArrays, Simulation
 from mpi_learn.known_data.origin import Origin, Original
-from mpi_learn.known_data.simulation.particle_jets import JET_FEATURES, simulate_jets
+from mpi_learn.known_data.pythia_jets import JET_FEATURES, simulate_jets
 from mpi_learn.known_data.tables import hdf5_arrays, standardised
 
 URL = "https://raw.githubusercontent.com/luclepot/SPS_ml_tutorial/2fcd48e4c0808bfcfb756477c94f4d81bb0e1860/data/jets.h5"
@@ -46,9 +46,9 @@ def _read(origin: Origin) -> dict[str, NamedArrays]:
 
 
 SIMULATION = Simulation(
-    summary="simulated jets as sequences of particles, in 2 or 5 classes",
-    method="parton shower ordered in angle (Marchesini & Webber 1984), independent fragmentation (Field & Feynman "
-    "1978), W, Z and top decays, a simple detector; see docs/data-sets.md. Not a tuned event generator",
+    summary="jets of Pythia 8 as sequences of particles, in 2 or 5 classes",
+    method="Pythia 8 (arXiv:2203.11601), proton-proton collisions at 13 TeV; anti-kt jets with R = 0.8 (FastJet, "
+    "arXiv:1111.6097); no detector; see docs/data-sets.md",
     arrays=(
         FileArray(
             "X", "(n, particles, 4)", "float32", "GeV, 1, rad, e",
@@ -62,6 +62,8 @@ SIMULATION = Simulation(
     training="{{train: [{file}], validation_fraction: 0.2, features: X, labels: y}}",
     run=simulate_jets,
     options=("classes", "particles", "energy"),
+    program="Pythia 8, with the jet finder of FastJet",
+    package="pythia8mc",
 )  # fmt: skip
 
 JETS = DataSet(

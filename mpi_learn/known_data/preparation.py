@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +113,11 @@ def _simulated(found: DataSet, to: Path, n: int, *, seed: int = 0, **options: An
         "source": simulation.method,
         "licence": "none: made by this program",
         "simulated": True,
-        "simulated_by": "MPI Learn, a simplified simulator",
+        "simulated_by": simulation.program,
         "created_by": f"mpi-learn prepare {found.name} {command}",
     }
+    if simulation.package:
+        attributes["version"] = metadata.version(simulation.package)
     write(to, n, blocks, simulation.arrays, attributes, compress=True)
     shapes = ", ".join(f"{array.name} {array.shape}" for array in simulation.arrays)
     return f"wrote {to}: {n} simulated samples, {shapes}\ndata: {simulation.training.format(file=to.name)}"

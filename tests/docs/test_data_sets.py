@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import pytest
 
 from mpi_learn.known_data import DATA_SETS
-from mpi_learn.known_data.simulation.particle_jets import JET_FEATURES, simulate_jets
 from tests.docs.pages import DOCS
 
 CLASS_NAMES = ("gluon", "quark", "W", "Z", "top")
@@ -35,20 +33,3 @@ def test_the_page_has_every_array_with_its_shape_and_type(name):
             assert column in PAGE or column.startswith(("DER_", "PRI_", "EFP")), column
     assert f"| `{name}` |" in PAGE
     assert one.licence.split()[0].strip(";:,") in PAGE
-
-
-def test_the_table_of_simulated_jets_matches_the_simulation():
-    blocks = list(simulate_jets(12_000, seed=9, classes=5))
-    jet, y = (np.concatenate([block[name] for block in blocks]) for name in ("jet", "y"))
-    table = {row[0]: row[1:] for row in rows("Simulated jets") if row[0] in CLASS_NAMES}
-    assert list(table) == list(CLASS_NAMES)
-    for kind, name in enumerate(CLASS_NAMES):
-        mass, n, girth, ptd = (
-            jet[y == kind, JET_FEATURES.index(key)] for key in ("mass", "multiplicity", "girth", "ptd")
-        )
-        found = [n.mean(), n.std(), *np.quantile(mass, [0.5, 0.16, 0.84]), girth.mean(), ptd.mean()]
-        said = [
-            float(number)
-            for number in re.findall(r"[\d.]+", " ".join(cell.replace("68 %", "") for cell in table[name]))
-        ]
-        assert said == pytest.approx(found, rel=0.08), name

@@ -15,13 +15,15 @@ from mpi_learn import train
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.loading import load
 from mpi_learn.known_data import prepare
-from mpi_learn.known_data.simulation.particle_jets import simulate_jets
+from mpi_learn.known_data.pythia_jets import simulate_jets
 from mpi_learn.settings.user_code import load_function
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.configuration import read_study
 from mpi_opt.objectives.check_objective import check_objective
 from tests.mpi_learn.known_data.originals import write_dijets
-from tests.optional_packages import with_marks
+from tests.optional_packages import needs, with_marks
+
+pytestmark = needs("pythia8mc")
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "jets"
 OF_PYTORCH = {"particle_net": "torch"}

@@ -32,7 +32,8 @@ WITH_MPI = {
 OPTIONAL = {
     "slow_link/search.py": ["torch"],
     "slow_link/number_of_ranks.py": ["torch"],
-    "jets/compare.py": ["torch", "matplotlib"],
+    "jets/compare.py": ["torch", "matplotlib", "pythia8mc"],
+    "mpi_learn/measure.py": ["pythia8mc"],
     "calorimeter_gan/compare.py": ["matplotlib"],
 }
 """Script -> the optional packages that it needs."""

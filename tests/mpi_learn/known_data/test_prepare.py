@@ -7,6 +7,7 @@ import functools
 import gzip
 import http.server
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,7 +47,7 @@ def written(name: str, options: dict, folder: Path, to: Path) -> str:
     return prepare(name, to, source, **options)
 
 
-@pytest.mark.parametrize(("name", "options"), with_marks(CASES, {"higgs": "pyarrow"}))
+@pytest.mark.parametrize(("name", "options"), with_marks(CASES, {"higgs": "pyarrow", "'classes'": "pythia8mc"}))
 def test_every_file_matches_its_description(name, options, folder, tmp_path):
     written(name, options, folder, tmp_path / "data.h5")
     described = DATA_SETS[name].simulation.arrays if options else DATA_SETS[name].arrays
@@ -65,7 +66,7 @@ def test_every_file_matches_its_description(name, options, folder, tmp_path):
         assert file.attrs["licence"]
 
 
-@pytest.mark.parametrize(("name", "options"), with_marks(CASES, {"higgs": "pyarrow"}))
+@pytest.mark.parametrize(("name", "options"), with_marks(CASES, {"higgs": "pyarrow", "'classes'": "pythia8mc"}))
 def test_the_line_that_is_printed_reads_the_file(name, options, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = written(name, options, folder, Path("data.h5"))
@@ -200,7 +201,7 @@ def test_without_internet_the_message_names_the_source_of_the_files(name, tmp_pa
     assert ("--simulate" in said) == (DATA_SETS[name].simulation is not None)
 
 
-@pytest.mark.parametrize(("name", "options"), SIMULATED.items())
+@pytest.mark.parametrize(("name", "options"), with_marks(SIMULATED.items(), {"jets": "pythia8mc"}))
 def test_simulated_files_say_so_and_the_same_seed_gives_the_same_samples(name, options, tmp_path):
     for path, seed in (("a.h5", 1), ("b.h5", 1), ("c.h5", 2)):
         prepare(name, tmp_path / path, **options | {"seed": seed})
@@ -209,7 +210,8 @@ def test_simulated_files_say_so_and_the_same_seed_gives_the_same_samples(name, o
     assert not np.array_equal(first["X"], other["X"])
     with h5py.File(tmp_path / "a.h5") as file:
         assert file.attrs["simulated"]
-        assert "MPI Learn" in file.attrs["simulated_by"]
+        assert file.attrs["simulated_by"] == DATA_SETS[name].simulation.program
+        assert bool(file.attrs.get("version")) == (name == "jets")
         assert f"prepare {name} --simulate {options['simulate']} --seed 1" in file.attrs["created_by"]
 
 
@@ -219,6 +221,13 @@ def test_a_simulation_longer_than_a_block_fills_the_whole_file(tmp_path):
     assert (found["X"].sum(axis=(1, 2, 3, 4)) > 0).all()
     assert (found["energy"] >= 1).all()
     assert len(np.unique(found["energy"])) == 101
+
+
+def test_without_pythia_the_error_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pythia8mc", None)
+    with pytest.raises(UserError) as caught:
+        prepare("jets", tmp_path / "j.h5", simulate=3)
+    assert caught.value.cure == "pip install mpi-opt[hep]"
 
 
 BAD = {
@@ -321,8 +330,9 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
     assert "read permission" in caught.value.cure
 
 
+@needs("pythia8mc")
 def test_a_simulation_that_fails_leaves_no_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("mpi_learn.known_data.simulation.particle_jets.fragment", lambda *_: 1 / 0)
+    monkeypatch.setattr("mpi_learn.known_data.pythia_jets.described", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         prepare("jets", tmp_path / "j.h5", simulate=3)
     assert list(tmp_path.iterdir()) == []

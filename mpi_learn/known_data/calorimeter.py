@@ -31,13 +31,14 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from mpi_learn.known_data.simulation.energy_range import check_energy
-from mpi_learn.known_data.simulation.partons import Integers, Reals, summed
+from mpi_learn.known_data.data_set import check_energy
 
 Z = 74
 CRITICAL_ENERGY_GEV = 0.008
 """Atomic number and critical energy of tungsten (X₀ = 3.5 mm, Molière radius 9.3 mm)."""
 
+Reals = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 Singles = npt.NDArray[np.float32]
 """Single precision halves memory and time: a shower has thousands of spots."""
 
@@ -142,4 +143,5 @@ def _binned(shower: Integers, place: tuple[Singles, ...], energy: Singles, n: in
     index = shower[inside]
     for axis in place:
         index = index * N_VOXELS + axis[inside].astype(np.int64)
-    return summed(index, energy[inside], n * N_VOXELS**3).reshape(n, N_VOXELS, N_VOXELS, N_VOXELS)
+    summed = np.bincount(index, energy[inside], n * N_VOXELS**3)
+    return np.asarray(summed, np.float64).reshape(n, N_VOXELS, N_VOXELS, N_VOXELS)
