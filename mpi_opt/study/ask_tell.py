@@ -169,7 +169,7 @@ def _record_results(url: str, name: str | None, results: Sequence[ExternalResult
         for result in results:
             _check_given_out(result, trials, latest, study, store)
         finished = [
-            _finish(trials[result.number], result, study.figures_of_merit, n_folds)
+            finish(trials[result.number], result, study.figures_of_merit, n_folds)
             for result in results
             if result.lost is None
         ]
@@ -225,7 +225,7 @@ def _check_given_out(
         raise StoreError(problem, where=where, cure=f"discard this result, or see {details}")
 
 
-def _finish(trial: TrialRecord, result: ExternalResult, figures_of_merit: FiguresOfMerit, n_folds: int) -> Finish:
+def finish(trial: TrialRecord, result: ExternalResult, figures_of_merit: FiguresOfMerit, n_folds: int) -> Finish:
     """A result as the outcome of its trial.
 
     Raises:
@@ -279,16 +279,6 @@ def _seconds_since(started_at: str | None) -> float:
     if started_at is None:
         return 0.0
     return max((datetime.now(UTC) - datetime.fromisoformat(started_at)).total_seconds(), 0.0)
-
-
-def check_figures(result: ExternalResult, figures_of_merit: FiguresOfMerit) -> None:
-    """Verifies that a result has one value for each figure of merit.
-
-    Raises:
-        ConfigurationError: It has not.
-    """
-    _read(result, "value", figures_of_merit)
-    _read(result, "uncertainty", figures_of_merit)
 
 
 def check_shared(url: str) -> None:

@@ -10,17 +10,19 @@ from mpi_learn.job.typed_command import typed_command
 from mpi_learn.settings.validation import validated
 from mpi_opt.configuration.configuration import EXTERNAL, SETS_EPOCHS, StudyConfiguration, check_combinations
 from mpi_opt.configuration.plan import Plan
+from mpi_opt.core.counted import listed, plural
 from mpi_opt.core.dimension import python_value
-from mpi_opt.core.space import Dimension, Space, Value
-from mpi_opt.core.trial import Proposal
+from mpi_opt.core.space import Dimension, Parameters, Space, Value
+from mpi_opt.core.trial import Proposal, TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
 from mpi_opt.store.records import Start, StudyRecord
 from mpi_opt.study import ask_tell
-from mpi_opt.study.external_results import ExternalResult, read_results
+from mpi_opt.study.external_results import ExternalResult
 from mpi_opt.study.open_study import open_study
 from mpi_opt.study.past_trials import EXTERNAL_BLOCK, EXTERNAL_RANKS
 from mpi_opt.study.reading import read_record
+from mpi_opt.study.result_in_python import ResultReader
 
 
 def create_study(content: Mapping[str, Any], space: Mapping[str, Dimension]) -> None:
@@ -31,7 +33,7 @@ def create_study(content: Mapping[str, Any], space: Mapping[str, Dimension]) -> 
         space: The search space.
 
     Raises:
-        UserError: A key is invalid, or the study in the store has another space, direction, …
+        UserError: As for `Study.create`.
     """
     entries = {name: dimension.entry() for name, dimension in Space(space).items()}
     whole = {**content, "objective": EXTERNAL, "space": entries}
@@ -49,40 +51,64 @@ def plan_of(record: StudyRecord, url: str) -> Plan:
     return Plan(configuration, Path.cwd() if directory is None else Path(directory), command=typed_command())
 
 
-def read_result(number: int, result: Mapping[str, Any]) -> list[ExternalResult]:
-    """The result of a trial, for `ask_tell.tell`; numbers may be those of NumPy.
-
-    Raises:
-        ConfigurationError: A value is not a finite number, or not exactly one of value, failed and lost is given.
-    """
-    known = {key: _plain(value) for key, value in result.items() if value is not None}
-    return read_results({"number": _plain(number)} | known)
-
-
-def add_trial(url: str, name: str, parameters: Mapping[str, Value], value: Any, uncertainty: Any) -> int:
-    """Adds a complete trial that was run elsewhere; returns its number.
+def add_trial(study: StudyRecord, url: str, parameters: Mapping[str, Value], value: Any, uncertainty: Any) -> int:
+    """Adds a complete trial that was run elsewhere, unless the study has it; returns its number.
 
     Raises:
         UserError: As for `Study.add_trial`.
     """
-    (checked,) = read_result(0, {"value": value, "uncertainty": uncertainty})
-    number = ask_tell.retried(lambda: _start(url, name, parameters, checked))
-    ask_tell.tell(url, name, [checked.model_copy(update={"number": number})])
+    reader = ResultReader("Study.add_trial()", study.figures_of_merit)
+    checked = reader.read(0, {"value": value, "uncertainty": uncertainty})
+    number, is_new = ask_tell.retried(lambda: _start(url, study.name, parameters, checked))
+    if is_new:
+        ask_tell.tell(url, study.name, [checked.model_copy(update={"number": number})])
     return number
 
 
-def _start(url: str, name: str, parameters: Mapping[str, Value], result: ExternalResult) -> int:
-    """Records a new trial as running in a workload system; returns its number."""
+def _start(url: str, name: str, parameters: Mapping[str, Value], result: ExternalResult) -> tuple[int, bool]:
+    """Records a new trial as running in a workload system, unless the study has it with this result.
+
+    Returns:
+        The number of the trial, and whether it is new.
+    """
     with Store.open(url) as store:
         study = read_record(store, name)
         _check_accepts(study)
+        if not isinstance(parameters, Mapping):
+            problem = f"parameters: expected a mapping from names to values, found {parameters!r}"
+            raise ConfigurationError(problem, where="Study.add_trial()", cure='give, for example, {"x": 0.5}')
         point = {key: python_value(value) for key, value in parameters.items()}
         study.space.check(point)
         exact = {key: study.space[key].exact(value) for key, value in study.space.active(point).items()}
-        ask_tell.check_figures(result, study.figures_of_merit)  # before the trial is recorded
+        if (known := _same_trial(store, study, exact, result)) is not None:  # a script that runs again
+            return known, False
         proposal = Proposal(study.n_trials, exact)
         store.start(study.id, [Start(proposal, 1, EXTERNAL_BLOCK, EXTERNAL_RANKS, hosts="")])
-        return proposal.number
+        return proposal.number, True
+
+
+def _same_trial(store: Store, study: StudyRecord, point: Parameters, result: ExternalResult) -> int | None:
+    """The number of a complete trial that no search has run, with this point and result; None if there is none."""
+    expected = ask_tell.finish(TrialRecord(0, "running", point), result, study.figures_of_merit, 1).outcome
+    same = [
+        trial.number
+        for trial in store.trials(study.id, ("complete",))
+        if trial.parameters == point
+        and trial.figure_of_merit == expected.figure_of_merit
+        and trial.uncertainty == expected.uncertainty
+        and trial.figures_of_merit == expected.figures_of_merit
+        and trial.uncertainties == expected.uncertainties
+    ]
+    external = {one.number for one in store.attempts(study.id, same) if one.ranks == EXTERNAL_RANKS} if same else set()
+    return next((number for number in same if number in external), None)
+
+
+def note_on_running(numbers: list[int]) -> str:
+    """A sentence about running trials that this program has not asked for, for example before it was interrupted."""
+    are = "is" if len(numbers) == 1 else "are"
+    which = f"{plural('trial', len(numbers))} {listed(numbers)} {are} still running"
+    cure = f'if no program runs {"it" if len(numbers) == 1 else "them"} any more: study.tell({numbers[0]}, lost="why")'
+    return f"there are no more trials now, but {which}; {cure}, and then study.ask() returns it again"
 
 
 def _check_accepts(study: StudyRecord) -> None:
@@ -99,12 +125,3 @@ def _check_accepts(study: StudyRecord) -> None:
             where=f"study {study.name}",
             cure="start a study with another strategy, such as bayesian",
         )
-
-
-def _plain(value: Any) -> Any:
-    """`value` with the numbers and arrays of NumPy as those of Python."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value.tolist() if hasattr(value, "tolist") else value

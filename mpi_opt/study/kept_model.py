@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from mpi_opt.configuration.model_folder import ModelFolder
-from mpi_opt.core.counted import plural
+from mpi_opt.core.counted import listed, plural
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import StoreError, without_passwords
 from mpi_opt.store.records import StudyRecord
-
-N_LISTED = 10
-"""How many numbers of trials a message lists."""
 
 
 def model_folders(study: StudyRecord, store: str, trial: TrialRecord) -> list[Path]:
@@ -38,7 +35,7 @@ def model_folders(study: StudyRecord, store: str, trial: TrialRecord) -> list[Pa
             cure="let the function save its model in a file with the number of the trial, trial.number",
         )
     known = sorted(folder.numbers(study.unique_name))
-    which = f"the folder has the {plural('model', len(known))} of {plural('trial', len(known))} {_listed(known)}"
+    which = f"the folder has the {plural('model', len(known))} of {plural('trial', len(known))} {listed(known)}"
     chosen = "" if study.best is not None and study.best.number == trial.number else f" --trial {trial.number}"
     of_study = f"--store {shlex.quote(without_passwords(store))} --study {shlex.quote(study.name)}"
     again = f"mpi-opt best {of_study}{chosen} > trial.yaml, then mpi-learn train trial.yaml --output FOLDER"
@@ -47,12 +44,6 @@ def model_folders(study: StudyRecord, store: str, trial: TrialRecord) -> list[Pa
         where=str(folder.path),
         cure=f"train it again: {again}; for later searches, write search: {{keep: all}}",
     )
-
-
-def _listed(numbers: list[int]) -> str:
-    """``1``, ``1, 2`` or, of many, the first ones and the last one."""
-    shown = [*map(str, numbers[:N_LISTED]), "…", str(numbers[-1])] if len(numbers) > N_LISTED + 1 else map(str, numbers)
-    return ", ".join(shown)
 
 
 def load_models(folders: list[Path]) -> Any:

@@ -11,7 +11,7 @@ from mpi_opt.core.budgets import rank_of_length
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Dimension, Space, Value
 from mpi_opt.core.trial import TrialRecord
-from mpi_opt.errors import StoreError
+from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.records import AttemptRecord, CodeRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
@@ -52,6 +52,7 @@ class Study:
     trials: list[TrialRecord] = field(repr=False)
     store: str = field(repr=False)  # may contain a password
     is_finished: bool = False
+    _asked: set[int] = field(default_factory=set, init=False, repr=False, compare=False)  # by this object
 
     @classmethod
     def open(cls, url: str, name: str) -> Study:
@@ -96,7 +97,10 @@ class Study:
             space: As for `mpi_opt.search`; so are the other arguments.
 
         Raises:
-            UserError: An argument or the space is invalid, or the study in the store is another one.
+            ConfigurationError: An argument is invalid, such as an unknown strategy, or a store in memory; or the study
+                in the store has another space, direction, figure of merit or seed.
+            SpaceError: The space is invalid, such as a hyperparameter whose default is outside of its range.
+            StoreError: The store cannot be opened or written.
         """
         from mpi_opt.study.by_hand import create_study
 
@@ -206,12 +210,26 @@ class Study:
         strategy needs results first.
 
         Raises:
-            UserError: The store or the strategy cannot be used.
+            ConfigurationError: `count` is not a whole number, or the strategy is a class of yours whose
+                proposals are invalid.
+            StoreError: The store or the study has been removed, or the store cannot be written.
+
+        Warns:
+            UserWarning: There are no more trials, but some that another program has asked for are still running.
         """
         from mpi_opt.study import ask_tell, by_hand
+        from mpi_opt.study.result_in_python import ResultReader
 
+        count = ResultReader("Study.ask()", self.figures_of_merit).whole_number("count", count)
+        if count == 0:
+            return []
         asked = ask_tell.ask(by_hand.plan_of(self.record, self.store), count, warnings.warn)
+        self._asked.update(proposal["number"] for proposal in asked)
         self._read_again()
+        if not asked and (
+            others := [t.number for t in self.trials if t.state == "running" and t.number not in self._asked]
+        ):
+            warnings.warn(by_hand.note_on_running(others), stacklevel=2)
         return [AskedTrial(proposal) for proposal in asked]
 
     def tell(
@@ -233,16 +251,22 @@ class Study:
             lost: The reason why the trial has not ended and must run again, instead of `value`.
 
         Raises:
-            UserError: There is no such trial, it is not running, a search runs it, or `value` is invalid.
+            ConfigurationError: Not exactly one of `value`, `failed` and `lost` is given; `value` is not a finite
+                number for each figure of merit; `uncertainty` is negative or without a value.
+            StoreError: The trial does not exist, is not running or is run by a search, or the store cannot be written.
         """
-        from mpi_opt.study import ask_tell, by_hand
+        from mpi_opt.study import ask_tell
+        from mpi_opt.study.result_in_python import ResultReader
 
         result = {"value": value, "uncertainty": uncertainty, "failed": failed, "lost": lost}
-        ask_tell.tell(self.store, self.name, by_hand.read_result(number, result))
+        ask_tell.tell(self.store, self.name, [ResultReader("Study.tell()", self.figures_of_merit).read(number, result)])
         self._read_again()
 
     def add_trial(self, parameters: Mapping[str, Value], value: Figures, uncertainty: Figures | None = None) -> int:
         """Adds a complete trial that was run elsewhere. It is one of the study's trials; the strategy learns from it.
+
+        If `add_trial`, or `tell`, has already recorded this result for this point, no trial is added: a script that
+        adds its known points can run again. A point with another value is another trial.
 
         Args:
             parameters: The active hyperparameters.
@@ -250,15 +274,18 @@ class Study:
             uncertainty: The standard deviation of `value`, in the same form.
 
         Returns:
-            The number of the trial.
+            The number of the trial, also if the study had it before.
 
         Raises:
-            UserError: `parameters` is not a point of the space, `value` is invalid, or the strategy learns from its own
-                trials only.
+            SpaceError: `parameters` is not a point of the space: a name is missing or unknown, or a value is outside of
+                its range.
+            ConfigurationError: `value` or `uncertainty` is invalid, as for `tell`; or the strategy learns from its own
+                trials only (``halving``, ``population`` and ``reproducible: true``).
+            StoreError: The store or the study has been removed, or the store cannot be written.
         """
         from mpi_opt.study import by_hand
 
-        number = by_hand.add_trial(self.store, self.name, parameters, value, uncertainty)
+        number = by_hand.add_trial(self.record, self.store, parameters, value, uncertainty)
         self._read_again()
         return number
 
@@ -266,8 +293,14 @@ class Study:
         """Attaches a note to a trial in place of an earlier one; tables and the report show it. "" removes it.
 
         Raises:
+            ConfigurationError: `number` is not a whole number, or `text` is not a text.
             StoreError: There is no such trial.
         """
+        from mpi_opt.study.result_in_python import ResultReader
+
+        number = ResultReader("Study.note()", self.figures_of_merit).whole_number("number", number)
+        if not isinstance(text, str):
+            raise ConfigurationError(f"text: expected a text, found {text!r}", where="Study.note()", cure='write "…"')
         with self._open(read_only=False) as store:
             store.note(self.record.id, number, text)
         self._read_again()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +103,68 @@ def test_trial_of_elsewhere_is_added_and_learnt_from(study: Study) -> None:
     assert study.ask(1)[0].number == 1
 
 
+@pytest.mark.parametrize("told", [1.0, [1.0], {"loss": 1.0, "cost": 2.0}])
+def test_values_that_do_not_fit_several_figures_name_them(url: str, told) -> None:
+    study = Study.create(url, "s", {"x": Real(0, 1)}, figure_of_merit=["loss", "rate"], direction=["minimize"] * 2)
+    study.ask(1)
+    with pytest.raises(
+        UserError, match=r"expected 2 numbers, for loss and rate; found .*\n.*'loss': 0.25, 'rate': 0.25"
+    ):
+        study.tell(0, told)
+    with pytest.raises(UserError, match="value of rate: expected a finite number, found inf"):
+        study.tell(0, {"loss": 1.0, "rate": float("inf")})
+    study.tell(0, {"rate": np.float32(2.0), "loss": 1})
+    assert study.trials[0].figures_of_merit == {"loss": 1.0, "rate": 2.0}
+
+
+OWN_LOOP = """
+from mpi_opt import Real, Study
+study = Study.create("sqlite:///own.db", "own", {"x": Real(-5, 10)}, trials=6, strategy="random")
+study.add_trial({"x": 3}, 1.2)
+study.add_trial({"x": 3}, 1.3)
+study.add_trial({"x": 3}, 1.3, 0.1)
+while asked := study.ask(2):
+    for trial in asked:
+        calls.append(trial.number)
+        if len(calls) == stop_after:
+            raise KeyboardInterrupt
+        study.tell(trial.number, trial.parameters["x"] ** 2)
+"""
+
+
+def test_a_script_with_a_loop_of_its_own_can_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    calls: list[int] = []
+    exec(OWN_LOOP, {"calls": calls, "stop_after": 0})
+    study = Study.open("own.db", "own")
+    exec(OWN_LOOP, {"calls": calls, "stop_after": 0})
+    again = Study.open("own.db", "own")
+    assert (again.trials, again.is_finished) == (study.trials, True)
+    assert calls == [3, 4, 5] and [trial.figure_of_merit for trial in study.trials[:3]] == [1.2, 1.3, 1.3]
+    assert again.add_trial({"x": 3.0}, 1.3) == 1
+
+
+def test_adding_the_result_of_a_trial_that_a_search_has_run_is_a_new_trial(url: str) -> None:
+    options = {"space": {"x": Real(0, 1)}, "strategy": "random", "study": "both", "store": url, "progress": False}
+    study = search(lambda t: t.parameters["x"], trials=1, **options)
+    assert study.add_trial(study.trials[0].parameters, study.trials[0].figure_of_merit) == 1
+
+
+def test_an_interrupted_loop_continues_and_says_which_trial_it_has_left_running(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    calls: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        exec(OWN_LOOP, {"calls": calls, "stop_after": 1})
+    with pytest.warns(UserWarning, match=r"trials 3, 4 are still running; .* study.tell\(3, lost=\"why\"\)"):
+        exec(OWN_LOOP, {"calls": calls, "stop_after": 0})
+    study = Study.open("own.db", "own")
+    for number in (3, 4):
+        study.tell(number, lost="interrupted")
+    with warnings.catch_warnings(action="error"):
+        exec(OWN_LOOP, {"calls": calls, "stop_after": 0})
+    assert Study.open("own.db", "own").is_finished and calls == [3, 5, 3, 4]
+
+
 @pytest.mark.parametrize("strategy", ["bayesian", "evolutionary", "sobol", "constructive"])
 def test_strategies_continue_after_a_trial_of_elsewhere(url: str, strategy: str) -> None:
     study = Study.create(url, "s", {"x": Real(0, 1)}, trials=6, strategy=strategy)
@@ -136,15 +199,28 @@ GOOD = {"x": 0.5, "optimizer": "adam", "units": 8}
         (lambda s: s.add_trial(GOOD, None), "exactly one of"),
         (lambda s: s.add_trial(GOOD, [1.0, 2.0]), "expected one number"),
         (lambda s: s.tell(7, 1.0), "there is no trial 7"),
-        (lambda s: s.tell(True, 1.0), "number"),
-        (lambda s: s.tell(0), "exactly one of"),
+        (lambda s: s.add_trial(3, 1.0), "parameters: expected a mapping from names to values, found 3"),
+        (lambda s: s.add_trial(GOOD, -1.0, "large"), r"uncertainty: expected one number, found 'large'"),
+        (lambda s: s.tell(True, 1.0), "number: expected a whole number of 0 or more, found True"),
+        (lambda s: s.tell(0), r'found none of them\n.*study.tell\(0, 0.25\), study.tell\(0, failed="why"\)'),
+        (lambda s: s.tell(0, 1.0, failed="x"), "found value and failed"),
+        (lambda s: s.tell(0, 1.0, -0.5), "uncertainty: expected a finite number of 0 or more, found -0.5"),
+        (lambda s: s.tell(0, np.nan), r'value: expected a finite number, found nan\n.*failed="the loss is nan"'),
+        (lambda s: s.tell(0, "0.5"), "value: expected one number, found '0.5'"),
+        (lambda s: s.tell(0, 1j), "value: expected one number, found 1j"),
+        (lambda s: s.tell(0, failed=3), "failed: expected the reason as a text, found 3"),
+        (lambda s: s.tell(0, failed="x", uncertainty=1.0), "a trial without a value has none"),
+        (lambda s: s.tell("0", 1.0), "number: expected a whole number of 0 or more, found '0'"),
+        (lambda s: s.ask(1.5), "count: expected a whole number of 0 or more, found 1.5"),
+        (lambda s: s.note(0, 3), "text: expected a text, found 3"),
         (lambda s: s.note(7, "?"), "there is no trial 7"),
     ],
 )
 def test_invalid_call_is_refused_and_changes_nothing(study: Study, url: str, wrong, message: str) -> None:
     study.ask(1)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=message) as caught:
         wrong(study)
+    assert "JSON" not in str(caught.value) and "section of keys" not in str(caught.value) and ": 5`" not in str(caught)
     assert [trial.state for trial in Study.open(url, "hand").trials] == ["running"]
 
 
