@@ -46,6 +46,10 @@ class LearningRate:
         has_schedule = self.schedule.name != "constant" or self.schedule.warmup_epochs
         self.fixed_by = also_fixed_by or ("optimizer.schedule determines it" if has_schedule else "")
 
+    def choose(self, rate: float | None) -> None:
+        """Sets the rate for all further steps, on all ranks alike; None returns to the configured one."""
+        self.chosen = rate
+
     def per_step(
         self, base: float, schedule: Schedule, steps_per_epoch: float, *, is_settable: bool
     ) -> Callable[[int], float]:

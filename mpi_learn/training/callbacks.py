@@ -102,7 +102,7 @@ class Callbacks:
 
         stops, rate, state = result_of_rank(self.comm, call_here, self.first)
         if rate is not None:
-            self.rate.chosen = rate
+            self.rate.choose(rate)
         if state is not None:
             self.model.state.set_floats(state)
         return stops

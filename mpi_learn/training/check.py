@@ -20,9 +20,10 @@ from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES, compares_samples
 from mpi_learn.models.model import UNSAVED_RANDOM, Model
 from mpi_learn.mpi.communicators import Communicator, private
 from mpi_learn.training.configuration import TrainingConfiguration
+from mpi_learn.training.context import TrainingContext, open_context
 from mpi_learn.training.loop import Training
 from mpi_learn.training.result import why_unsavable
-from mpi_learn.training.setup import build_model, make_training_batches, open_dataset
+from mpi_learn.training.setup import build_model, make_training_batches
 from mpi_learn.training.tracing import resident_bytes
 
 
@@ -45,12 +46,12 @@ def check(configuration: TrainingConfiguration, comm: Communicator, *, data: Dat
     alone = {"algorithm": AllReduce(), "checkpoint": None, "trace": None}
     configuration = configuration.model_copy(update=alone)
     with (
-        open_dataset(configuration, comm, data) as dataset,
-        closing(build_model(configuration, comm, dataset)) as model,
+        open_context(configuration, comm, data) as context,
+        closing(build_model(context)) as model,
     ):
-        with Training(configuration, comm, dataset, model):
+        with Training(context, model):
             pass
-        return "\n".join(f"{name:<12} {text}" for name, text in _lines(configuration, dataset, model))
+        return "\n".join(f"{name:<12} {text}" for name, text in _lines(context, model))
 
 
 def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset) -> None:
@@ -64,15 +65,16 @@ def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: 
     configuration = configuration.model_copy(update={"trace": None})
     with (
         private(comm) as own,
-        open_dataset(configuration, own, data) as dataset,
-        closing(build_model(configuration, own, dataset)) as model,
-        Training(configuration, own, dataset, model),
+        open_context(configuration, own, data) as context,
+        closing(build_model(context)) as model,
+        Training(context, model),
     ):
         pass
 
 
-def _lines(configuration: TrainingConfiguration, dataset: Dataset, model: Model) -> list[tuple[str, str]]:
-    size, batches = configuration.batch_size, make_training_batches(configuration, dataset, n_workers=1, worker=0)
+def _lines(context: TrainingContext, model: Model) -> list[tuple[str, str]]:
+    configuration, dataset = context.configuration, context.dataset
+    size, batches = configuration.batch_size, make_training_batches(context)
     with closing(batches):
         batch = next(iter(batches.epoch(0)))
     names, parts = dataset.training.take(slice(0, 1)).format, [part for _, part in model.layout.by_model()]

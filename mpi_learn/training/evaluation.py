@@ -7,14 +7,11 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import numpy as np
 
-from mpi_learn.algorithms.rank_layout import RankLayout
-from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.make_batches import validation_batches
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import sum_in_place
-from mpi_learn.mpi.communicators import Communicator
-from mpi_learn.training.configuration import TrainingConfiguration
+from mpi_learn.training.context import TrainingContext
 
 BATCH_SIZE_FACTOR = 4
 """Size of a validation batch in training batches: validation needs no memory for gradients."""
@@ -30,21 +27,14 @@ class Validator:
         copy: A second model of the same kind for the thread; None without a thread, and on masters.
     """
 
-    def __init__(
-        self,
-        configuration: TrainingConfiguration,
-        comm: Communicator,
-        dataset: Dataset,
-        layout: RankLayout,
-        model: Model,
-        copy: Model | None,
-    ) -> None:
-        self.comm, self.dataset, self.model, self.copy = comm, dataset, model, copy
+    def __init__(self, context: TrainingContext, model: Model, copy: Model | None) -> None:
+        configuration = context.configuration
+        self.comm, self.dataset, self.model, self.copy = context.comm, context.dataset, model, copy
         self.batch_size = configuration.validation.batch_size or BATCH_SIZE_FACTOR * configuration.batch_size
         self.is_threaded = configuration.validates_in_thread
-        workers = layout.workers if configuration.validation.mode != "master" else layout.workers[:1]
-        self.n_workers = len(workers)
-        self.worker = workers.index(comm.rank) if comm.rank in workers else None
+        self.n_workers = context.n_workers if configuration.validation.mode != "master" else 1
+        # None on a rank without a share: on a master, and with `mode: master` on all workers but the first
+        self.worker = context.worker if (context.worker or 0) < self.n_workers else None
         self._running: Future[np.ndarray] | None = None
         self._thread = ThreadPoolExecutor(1, "validation") if self.is_threaded and copy is not None else None
 

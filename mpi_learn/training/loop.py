@@ -13,21 +13,18 @@ import numpy as np
 from mpi_learn.algorithms.algorithm import AlgorithmSetup, Deal
 from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
 from mpi_learn.algorithms.make_algorithm import make_algorithm
-from mpi_learn.algorithms.rank_layout import rank_layout_of
 from mpi_learn.data.samples.batches import Dealer
-from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import MPILearnError
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import sum_in_place
-from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.training.callbacks import Callbacks
 from mpi_learn.training.checkpoints.resume import Checkpointing
-from mpi_learn.training.configuration import TrainingConfiguration
+from mpi_learn.training.context import TrainingContext
 from mpi_learn.training.result import Result, validation_of
 from mpi_learn.training.same_model import agreed_statistics
 from mpi_learn.training.setup import (
@@ -49,29 +46,23 @@ class Training:
     """One training. A context manager, which at the end frees everything except the model. Collective.
 
     Args:
-        comm: All ranks of the training; no other program uses it.
         model: The same weights on every rank.
     """
 
-    def __init__(
-        self, configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset, model: Model
-    ) -> None:
-        self.configuration, self.comm, self.dataset, self.model = configuration, comm, dataset, model
-        self.layout = rank_layout_of(configuration.algorithm, comm.size)
-        workers = self.layout.workers
-        self.worker = workers.index(comm.rank) if comm.rank in workers else None
-        self.timeline = open_timeline(configuration, comm, self.layout)
+    def __init__(self, context: TrainingContext, model: Model) -> None:
+        configuration, comm = context.configuration, context.comm
+        self.context, self.configuration, self.comm, self.model = context, configuration, comm, model
+        self.timeline = open_timeline(context)
         with ExitStack() as opened:  # they are closed if the training cannot begin
-            self.validator = opened.enter_context(closing(make_validator(configuration, comm, dataset, model)))
+            self.validator = opened.enter_context(closing(make_validator(context, model)))
             with agreed_errors(comm):
-                batches = make_training_batches(configuration, dataset, len(workers), self.worker or 0)
-                self.batches = opened.enter_context(closing(batches))
+                self.batches = opened.enter_context(closing(make_training_batches(context)))
                 check_settings(configuration, model, self.batches)
                 self.state = state = State(Stopping(configuration.early_stopping, configuration.target))
                 self.rate = LearningRate(
                     configuration.optimizer,
                     configuration.epochs,
-                    n_workers=len(self.layout.groups),
+                    n_workers=len(context.layout.groups),
                     history=lambda: state.history.columns,  # no reference to `self`, which could not be freed then
                     # the same for any `checkpoint.every`, which may change when a training continues
                     delay=1 if configuration.validation.mode == "thread" else 0,
@@ -80,7 +71,7 @@ class Training:
                 )
                 setup = self._algorithm_setup()
             self.callbacks = Callbacks(
-                configuration.callbacks, comm, workers[0], model, configuration.epochs, self.rate
+                configuration.callbacks, comm, context.first_worker, model, configuration.epochs, self.rate
             )
             with agreed_errors(comm):
                 self.algorithm = make_algorithm(configuration.algorithm, setup)
@@ -90,7 +81,7 @@ class Training:
             except MPILearnError:
                 self.algorithm.close()
                 raise
-            self.checkpointing = Checkpointing(configuration, comm, model, self.algorithm, self.state, self.rate)
+            self.checkpointing = Checkpointing(context, model, self.algorithm, self.state, self.rate)
             self.stopped_by = "epochs"
             self.monitor = Monitor(model.framework) if configuration.monitor else None
             self._n_samples = 0  # of this rank in the current epoch
@@ -134,9 +125,7 @@ class Training:
             unfinished, last_reason = None, self._finish_epoch(epoch, on_epoch, progress)
             reason = reason or last_reason
             if reason or self.checkpointing.is_due(number):
-                self.state.ended_by = reason
-                self.state.seconds = time.perf_counter() - started_s
-                self.state.callbacks = self.callbacks.state()
+                self.state.pause(reason, time.perf_counter() - started_s, self.callbacks.state())
                 self.checkpointing.save()
         self.stopped_by = reason or "epochs"
         self._restore_best()
@@ -145,11 +134,11 @@ class Training:
             if self.state.stopping.best_weights is None:  # as in `fit`, which restores them after it has finalized
                 self.algorithm.finalize()
         self.callbacks.end(self.state.epoch)
-        self.state.seconds = time.perf_counter() - started_s
+        self.state.end(time.perf_counter() - started_s)
 
     def result(self) -> Result:
         """The result of `train`."""
-        state, stopping, dataset = self.state, self.state.stopping, self.dataset
+        state, stopping, dataset = self.state, self.state.stopping, self.context.dataset
         return Result(
             history=state.history.columns,
             parameters=self.configuration.parameters,
@@ -170,7 +159,7 @@ class Training:
         configuration, model = self.configuration, self.model
         return AlgorithmSetup(
             comm=self.comm,
-            rank_layout=self.layout,
+            rank_layout=self.context.layout,
             weights=model.weights,
             weights_layout=model.layout,
             n_sums=model.n_sums,
@@ -188,7 +177,7 @@ class Training:
 
     def _make_deal(self) -> Deal:
         """Begins to deal out the samples of an epoch."""
-        batch_size, n_workers = self.configuration.batch_size, len(self.layout.groups)
+        batch_size, n_workers = self.configuration.batch_size, len(self.context.layout.groups)
         return Dealer(self.batches.n_samples, batch_size=batch_size, n_workers=n_workers).deal
 
     def _epoch(self, number: int) -> Epoch:
@@ -199,7 +188,7 @@ class Training:
         started_s = time.perf_counter()
         timeline, sums, self._n_samples = self.timeline, np.zeros(self.model.n_sums), 0
         with agreed_errors(self.comm):
-            with timeline.span("serve", IDLE) if self.worker is None else nullcontext():
+            with timeline.span("serve", IDLE) if self.context.worker is None else nullcontext():
                 self.algorithm.run(self._steps(number, sums))
             weighted = weighted_statistics(self.model.state, float(self._n_samples))
         with timeline.span("synchronize", COMMUNICATION):
@@ -223,8 +212,7 @@ class Training:
             statistics = self.model.state.floats()
         if self.monitor is not None:
             metrics |= combined(self.comm.allgather(usage))
-        self.state.steps_s += steps_s
-        self.state.n_samples += self.batches.n_samples
+        self.state.count_steps(steps_s, self.batches.n_samples)
         seconds = time.perf_counter() - started_s
         return Epoch(number, metrics, steps_s, seconds, finish_validation, weights, statistics)
 
@@ -245,7 +233,7 @@ class Training:
 
     def _batches(self, epoch: int) -> Iterator[Samples]:
         """This rank's batches of an epoch: its fixed share, or those that are dealt to it; none on a master."""
-        if self.worker is None:
+        if self.context.worker is None:
             return
         if self.algorithm.dealing is None:
             yield from self.batches.epoch(epoch)
@@ -254,7 +242,7 @@ class Training:
 
     def _is_validated(self, number: int) -> bool:
         every, is_last = self.configuration.validation.every, number + 1 == self.configuration.epochs
-        return self.dataset.n_validation > 0 and (is_last or (number + 1) % every == 0)
+        return self.context.dataset.n_validation > 0 and (is_last or (number + 1) % every == 0)
 
     def _may_validate_later(self, number: int) -> bool:
         """Whether the validation of an epoch may still run during the next epoch."""
@@ -266,13 +254,9 @@ class Training:
         started_s = time.perf_counter()
         with self.timeline.span("validation", COMPUTE):
             metrics = epoch.metrics | epoch.finish_validation()
-        metrics = self.comm.bcast(metrics, root=self.layout.workers[0])  # so that all ranks decide alike
+        metrics = self.comm.bcast(metrics, root=self.context.first_worker)  # so that all ranks decide alike
         with agreed_errors(self.comm):
-            state = self.state
-            state.epoch = epoch.number + 1
-            state.history.append(metrics)
-            state.stopping.remember(epoch.number, metrics, epoch.weights, epoch.statistics)
-            reason = state.stopping.reason(metrics)
+            reason = self.state.finish_epoch(epoch, metrics)
         if self.callbacks.after_epoch(epoch, metrics):
             reason = reason or "callback"
         with agreed_errors(self.comm):
@@ -289,11 +273,11 @@ class Training:
         """Validates the final weights if their epoch had no validation: the training ended early. Collective."""
         stopping = self.state.stopping
         epoch = stopping.best_epoch if stopping.best_weights is not None else self.state.epoch - 1
-        if self.dataset.n_validation > 0 and not self._is_validated(epoch):
+        if self.context.dataset.n_validation > 0 and not self._is_validated(epoch):
             with agreed_errors(self.comm):
                 finish_validation = self.validator.begin()
-            metrics = self.comm.bcast(finish_validation(), root=self.layout.workers[0])
-            self.state.history.replace(epoch, metrics)
+            metrics = self.comm.bcast(finish_validation(), root=self.context.first_worker)
+            self.state.add_validation(epoch, metrics)
 
     def _restore_best(self) -> None:
         stopping = self.state.stopping

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 
 from mpi_learn.algorithms.configuration import AllReduce
-from mpi_learn.algorithms.rank_layout import RankLayout, rank_layout_of
-from mpi_learn.data.loading import load
 from mpi_learn.data.samples.batches import Batches, BatchOptions, completed
-from mpi_learn.data.samples.class_weights import make_class_weights
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
-from mpi_learn.data.samples.latent_noise import Noise
 from mpi_learn.data.samples.make_batches import make_batches
 from mpi_learn.data.samples.streamed import StreamedSamples
 from mpi_learn.data.samples.streamed_batches import StreamedBatches
@@ -28,7 +21,7 @@ from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
 from mpi_learn.models.model import Model
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
-from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
+from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import broadcast_in_place
 from mpi_learn.mpi.communicators import Communicator, host_name
 from mpi_learn.optimizers.configuration import AnyOptimizer, FrameworkOptimizer, NotFused
@@ -38,6 +31,7 @@ from mpi_learn.optimizers.optimizer import Optimizer, RuleOptimizer
 from mpi_learn.optimizers.separate_optimizers import SeparateOptimizers
 from mpi_learn.settings.paths import make_folder
 from mpi_learn.training.configuration import TrainingConfiguration
+from mpi_learn.training.context import TrainingContext
 from mpi_learn.training.evaluation import Validator
 from mpi_learn.training.same_model import Mark, agree_on_arrays, agree_on_outputs
 from mpi_learn.training.tracing import RecordedTimeline, Timeline, clear_traces
@@ -46,45 +40,42 @@ N_IN_EXAMPLE = 8
 """Number of samples with which a model is built and tested before the first step."""
 
 
-def build_model(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Model:
-    """The model with the same initial weights on every rank, after all checks that need no step.
-
-    Collective over `comm`.
+def build_model(context: TrainingContext) -> Model:
+    """The model with the same initial weights on every rank, after all checks that need no step. Collective.
 
     Raises:
         UserError: Model and data do not fit together.
     """
-    layout = rank_layout_of(configuration.algorithm, comm.size)
-    first, rank, n_workers = layout.workers[0], comm.rank, len(layout.workers)
+    comm, dataset, first = context.comm, context.dataset, context.first_worker
     model, marks = None, list[Mark]()
     with agreed_errors(comm, waits_long=True):
         if dataset.n_training == 0:
             raise ConfigurationError("there is no sample to train on", where="data.train")
         example = _example(dataset)
-        if rank in layout.workers:
-            model = _one_model(configuration, rank, example, n_workers, dataset)
-        if rank == first and model is not None:
+        if context.worker is not None:
+            model = _one_model(context, example)
+        if comm.rank == first and model is not None:
             _check_labels(model, dataset)
-            if model.divides_by_weights and n_workers > 1:
+            if model.divides_by_weights and context.n_workers > 1:
                 check_signs(dataset)
     if comm.size > 1:
         agree_on_arrays(comm, model, example)
 
     def build() -> Model:
         """The model, on a master."""
-        made = _one_model(configuration, rank, example, n_workers, dataset)
+        made = _one_model(context, example)
         for mark in marks:
             mark.check(made, example)
         return made
 
     worker = model
-    if layout.masters:
+    if context.layout.masters:
         sizes = comm.bcast(ModelSizes.of(model) if model is not None else None, root=first)
         model = model or WeightsOnly(sizes, build)
     assert model is not None
     _broadcast(comm, model, first)
     if comm.size > 1:
-        marks.append(agree_on_outputs(comm, worker, example, first, configuration.precision))
+        marks.append(agree_on_outputs(comm, worker, example, first, context.configuration.precision))
     return model
 
 
@@ -128,20 +119,18 @@ def _all_samples(dataset: Dataset) -> list[Samples | StreamedSamples]:
     return [dataset.training] if is_same else [dataset.training, dataset.validation]
 
 
-def make_training_batches(
-    configuration: TrainingConfiguration, dataset: Dataset, n_workers: int, worker: int
-) -> Batches | StreamedBatches:
-    """The batches of one of `n_workers` workers."""
-    section = configuration.data
+def make_training_batches(context: TrainingContext) -> Batches | StreamedBatches:
+    """The batches of this rank; on a master those of the first worker, of which it needs only the number."""
+    configuration, section = context.configuration, context.configuration.data
     options = BatchOptions(
         batch_size=configuration.batch_size,
-        n_workers=n_workers,
-        worker=worker,
+        n_workers=context.n_workers,
+        worker=context.worker or 0,
         seed=configuration.seed,
         shuffle=section is None or section.shuffle,
         drop_last=section is not None and section.drop_last,
     )
-    return make_batches(dataset, options)
+    return make_batches(context.dataset, options)
 
 
 def check_settings(configuration: TrainingConfiguration, model: Model, batches: Batches | StreamedBatches) -> None:
@@ -203,15 +192,12 @@ def _check_batch_sizes(configuration: TrainingConfiguration, model: Model, batch
         )
 
 
-def make_validator(
-    configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset, model: Model
-) -> Validator:
-    """The validator of `model`. A validation in a thread has its own model. Collective over `comm`."""
-    layout = rank_layout_of(configuration.algorithm, comm.size)
-    needs_copy = configuration.validates_in_thread and comm.rank in layout.workers
-    with agreed_errors(comm):
-        copy = _second_model(configuration, comm.rank, dataset, len(layout.workers), model) if needs_copy else None
-    return Validator(configuration, comm, dataset, layout, model, copy)
+def make_validator(context: TrainingContext, model: Model) -> Validator:
+    """The validator of `model`. A validation in a thread has its own model. Collective."""
+    needs_copy = context.configuration.validates_in_thread and context.worker is not None
+    with agreed_errors(context.comm):
+        copy = _second_model(context, model) if needs_copy else None
+    return Validator(context, model, copy)
 
 
 def _example(dataset: Dataset) -> Example:
@@ -222,22 +208,19 @@ def _example(dataset: Dataset) -> Example:
     return Example(batch.x, batch.y, batch.weights, names.x_names, names.y_names, names.weight_names)
 
 
-def _second_model(
-    configuration: TrainingConfiguration, rank: int, dataset: Dataset, n_workers: int, model: Model
-) -> Model:
+def _second_model(context: TrainingContext, model: Model) -> Model:
     """Another model like `model`, with the same weights."""
-    example = _example(dataset)
-    made = _one_model(configuration, rank, example, n_workers, dataset)
+    example = _example(context.dataset)
+    made = _one_model(context, example)
     made.weights[:] = model.weights
     made.state.set_floats(model.state.floats())
     made.state.set_integers(model.state.integers())
-    Mark.of(model, example, configuration.precision).check(made, example)
+    Mark.of(model, example, context.configuration.precision).check(made, example)
     return made
 
 
-def _one_model(
-    configuration: TrainingConfiguration, rank: int, example: Example, n_workers: int, dataset: Dataset
-) -> Model:
+def _one_model(context: TrainingContext, example: Example) -> Model:
+    configuration = context.configuration
     settings = ModelSettings(
         model=configuration.model,
         parameters=configuration.parameters,
@@ -250,10 +233,10 @@ def _one_model(
         precision=configuration.precision,
         gradient_checkpointing=configuration.gradient_checkpointing,
         seed=configuration.seed,
-        stream=rank,
-        n_workers=n_workers,
+        stream=context.comm.rank,
+        n_workers=context.n_workers,
         has_optimizer="optimizer" in configuration.model_fields_set,
-        is_validated=dataset.n_validation > 0,
+        is_validated=context.dataset.n_validation > 0,
         has_checkpoint=configuration.checkpoint is not None,
     )
     if configuration.validates_in_thread:
@@ -264,42 +247,6 @@ def _one_model(
             "only the step of a single Keras model can be compiled by XLA", where="xla", cure="leave it out"
         )
     return made
-
-
-@contextmanager
-def open_dataset(
-    configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset | None
-) -> Iterator[Dataset]:
-    """The samples of a training, with class weights and noise for a generator if these are configured.
-
-    Collective over `comm`. At the end of the context, the files of ``configuration.data`` are closed.
-
-    Args:
-        dataset: The samples; None loads those of ``configuration.data``.
-
-    Raises:
-        UserError: There are no samples, or they cannot be read.
-    """
-    if dataset is not None:
-        yield _completed(configuration, comm, dataset)
-        return
-    if configuration.data is None:
-        raise ConfigurationError("this section is required", where="data", cure="say which files to train on")
-    with closing(load(configuration.data, comm, configuration.seed)) as own:
-        yield _completed(configuration, comm, own)
-
-
-def _completed(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Dataset:
-    """The samples with class weights and noise. Collective over `comm`."""
-    section, gan = configuration.data, configuration.gan
-    if gan is not None:
-        noise = Noise(configuration.seed, gan.latent, gan.turns_per_batch, is_normal=gan.noise == "normal")
-        dataset = replace(dataset, noise=noise)
-    if section is None or section.class_weight is None:
-        return dataset
-    wanted = section.class_weight
-    weights = result_of_rank(comm, lambda: make_class_weights(wanted, dataset.training_labels()))
-    return replace(dataset, class_weights=weights)
 
 
 def make_training_optimizer(
@@ -349,16 +296,17 @@ def make_training_optimizer(
     return SeparateOptimizers(model.layout, optimizers)
 
 
-def open_timeline(configuration: TrainingConfiguration, comm: Communicator, layout: RankLayout) -> Timeline:
-    """This rank's timeline. Collective over `comm`."""
-    if configuration.trace is None:
+def open_timeline(context: TrainingContext) -> Timeline:
+    """This rank's timeline. Collective."""
+    comm, folder = context.comm, context.configuration.trace
+    if folder is None:
         return Timeline()
     with agreed_errors(comm):
         if comm.rank == 0:
-            make_folder(configuration.trace, "trace")
-            clear_traces(configuration.trace)
-    role = "master" if comm.rank in layout.masters else "worker"
+            make_folder(folder, "trace")
+            clear_traces(folder)
+    role = "master" if context.worker is None else "worker"
     with agreed_errors(comm):
-        if not configuration.trace.is_dir():  # on a host with another file system
-            make_folder(configuration.trace, "trace")
-        return RecordedTimeline(configuration.trace, comm.rank, host_name(), role)
+        if not folder.is_dir():  # on a host with another file system
+            make_folder(folder, "trace")
+        return RecordedTimeline(folder, comm.rank, host_name(), role)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from mpi_learn.training.sections import EarlyStopping, Target
+
+LASTING_ENDS = ("early_stopping", "target")
+"""Sections of the configuration that end a training for good: the same command trains no further epoch."""
+BEST = ("best_weights", "best_batch_statistics")
+"""Names of the arrays of the best epoch in a checkpoint."""
 
 
 class Stopping:
@@ -145,12 +150,12 @@ class Epoch:
     statistics: np.ndarray
 
 
-@dataclass
 class State:
-    """The progress of a training.
+    """The progress of a training. Others read its attributes; only its own methods change them.
 
     Attributes:
         stopping: Early stopping and target, with the weights of the best epoch.
+        history: The metrics of all finished epochs.
         epoch: Number of finished epochs.
         epochs_before: Number of epochs of the checkpoint with which this run began.
         seconds: Wall time of the training loop so far, with that of earlier runs.
@@ -161,12 +166,73 @@ class State:
             ``callback``, after which a later run continues.
     """
 
-    stopping: Stopping
-    history: History = field(default_factory=History)
-    epoch: int = 0
-    epochs_before: int = 0
-    seconds: float = 0.0
-    steps_s: float = 0.0
-    n_samples: int = 0
-    callbacks: list[dict[str, float]] = field(default_factory=list)
-    ended_by: str | None = None
+    def __init__(self, stopping: Stopping) -> None:
+        self.stopping, self.history = stopping, History()
+        self.epoch = self.epochs_before = self.n_samples = 0
+        self.seconds = self.steps_s = 0.0
+        self.callbacks: list[dict[str, float]] = []
+        self.ended_by: str | None = None
+
+    def count_steps(self, seconds: float, n_samples: int) -> None:
+        """Takes the steps of an epoch into account, whose validation may still be running."""
+        self.steps_s += seconds
+        self.n_samples += n_samples
+
+    def finish_epoch(self, epoch: Epoch, metrics: dict[str, float]) -> str | None:
+        """Adds an epoch with the metrics of training and validation; returns the reason to stop, if any."""
+        self.epoch = epoch.number + 1
+        self.history.append(metrics)
+        self.stopping.remember(epoch.number, metrics, epoch.weights, epoch.statistics)
+        return self.stopping.reason(metrics)
+
+    def add_validation(self, epoch: int, metrics: dict[str, float]) -> None:
+        """Adds the metrics of a validation that an earlier epoch did not have."""
+        self.history.replace(epoch, metrics)
+
+    def pause(self, ended_by: str | None, seconds: float, callbacks: list[dict[str, float]]) -> None:
+        """Takes down what is known only between two epochs, before `snapshot`."""
+        self.ended_by, self.seconds, self.callbacks = ended_by, seconds, callbacks
+
+    def end(self, seconds: float) -> None:
+        """Ends this run."""
+        self.seconds = seconds
+
+    def snapshot(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """The values and the arrays that a checkpoint holds."""
+        names = ("epoch", "seconds", "steps_s", "n_samples", "callbacks", "ended_by")
+        values = {name: getattr(self, name) for name in names}
+        best = self.stopping.best_weights, self.stopping.best_statistics
+        return (
+            values | {"history": self.history.columns, "stopping": self.stopping.state()},
+            {name: array for name, array in zip(BEST, best, strict=True) if array is not None},
+        )
+
+    def restore(self, values: Mapping[str, Any]) -> None:
+        """Continues after the epochs of a `snapshot` of any training of the same model."""
+        self.epoch = self.epochs_before = int(values["epoch"])
+        self.history.columns = dict(values["history"])
+        self.seconds, self.steps_s = values.get("seconds", 0.0), values.get("steps_s", 0.0)
+        self.n_samples = values.get("n_samples", 0)
+
+    def restore_same(
+        self,
+        values: Mapping[str, Any],
+        arrays: Mapping[str, np.ndarray],
+        then: Mapping[str, Any],
+        now: Mapping[str, Any],
+    ) -> None:
+        """Restores what holds only for the same training; after `restore`.
+
+        Args:
+            values, arrays: See `snapshot`.
+            then, now: The configuration of the snapshot and the present one; a few keys may differ.
+        """
+        if then.get("callbacks") == now["callbacks"]:
+            self.callbacks = values.get("callbacks", [])
+        if self.stopping.is_continued(then.get("early_stopping")):
+            self.stopping.restore(values["stopping"], *map(arrays.get, BEST))
+        # a new target or patience may be met already: then no further epoch is trained
+        self.ended_by = self.stopping.reason({name: column[-1] for name, column in self.history.columns.items()})
+        ended_by = values.get("ended_by")
+        if ended_by in LASTING_ENDS and then.get(ended_by) == now[ended_by]:
+            self.ended_by = ended_by  # with validation in a thread, by an epoch before the last one

@@ -13,10 +13,11 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
 from mpi_learn.mpi.communicators import Communicator, private
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
+from mpi_learn.training.context import open_context
 from mpi_learn.training.loop import OnBegin, OnEpoch, Progress, Training
 from mpi_learn.training.result import OnUnsavable, Result, check_saving
 from mpi_learn.training.same_code import same_code
-from mpi_learn.training.setup import build_model, open_dataset
+from mpi_learn.training.setup import build_model
 from mpi_learn.training.xla_choice import choose_compiler
 
 
@@ -73,16 +74,16 @@ def train(
                 )
         with (
             same_code(configuration, own),
-            open_dataset(configuration, own, data) as dataset,
-            closing(build_model(configuration, own, dataset)) as model,
+            open_context(configuration, own, data) as context,
+            closing(build_model(context)) as model,
         ):
-            choose_compiler(configuration, own, dataset, model)
-            with Training(configuration, own, dataset, model) as training:
+            choose_compiler(context, model)
+            with Training(context, model) as training:
                 if on_note is not None:
-                    notes = result_of_rank(own, lambda: tuple(model.notes), training.layout.workers[0])
+                    notes = result_of_rank(own, lambda: tuple(model.notes), context.first_worker)
                     for note in notes if own.rank == 0 else ():
                         on_note(note)
                 if on_unsavable is not None:
-                    check_saving(own, model, training.layout.workers[0], on_unsavable, output)
+                    check_saving(own, model, context.first_worker, on_unsavable, output)
                 training.run(on_epoch, progress, on_begin)
             return training.result()

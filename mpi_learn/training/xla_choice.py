@@ -7,15 +7,12 @@ from statistics import median
 
 import numpy as np
 
-from mpi_learn.algorithms.rank_layout import rank_layout_of
 from mpi_learn.data.samples.batches import completed
-from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import sum_in_place
-from mpi_learn.mpi.communicators import Communicator
-from mpi_learn.training.configuration import TrainingConfiguration
+from mpi_learn.training.context import TrainingContext
 
 WORTH_S = 60.0
 """Shorter trainings are not timed: compiling and timing would take too large a part of them."""
@@ -28,19 +25,19 @@ TIMING_S = 2.0
 """Steps without and with XLA are timed in turn for this many seconds, each at least once."""
 
 
-def choose_compiler(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset, model: Model) -> None:
+def choose_compiler(context: TrainingContext, model: Model) -> None:
     """Lets XLA compile the model's step if the configuration says so, or with ``auto`` if it is faster.
 
     All workers make the same choice. XLA is faster if it takes less than the fraction `GAIN` of the time, summed over
-    all workers. Weights and state do not change. Collective over `comm`.
+    all workers. Weights and state do not change. Collective.
     """
-    workers = rank_layout_of(configuration.algorithm, comm.size).workers
-    is_worker = comm.rank in workers and model.can_use_xla
+    configuration, comm, dataset = context.configuration, context.comm, context.dataset
+    is_worker = context.worker is not None and model.can_use_xla
     if configuration.xla != "auto":
         if configuration.xla and is_worker:
             model.compile_step(by_xla=True)
         return
-    steps = dataset.n_training * configuration.epochs / (configuration.batch_size * len(workers))
+    steps = dataset.n_training * configuration.epochs / (configuration.batch_size * context.n_workers)
     if steps < WORTH_STEPS:
         return
     seconds = np.zeros(2)
@@ -49,7 +46,7 @@ def choose_compiler(configuration: TrainingConfiguration, comm: Communicator, da
         batch = next(completed(samples, dataset, 0, 0))
         seconds[0] = step_seconds(model, batch) if is_worker else 0.0
     sum_in_place(comm, seconds)
-    if seconds[0] / len(workers) * steps < WORTH_S:
+    if seconds[0] / context.n_workers * steps < WORTH_S:
         return
     with agreed_errors(comm):
         seconds[:] = both_seconds(model, batch) if is_worker else 0.0

@@ -114,12 +114,14 @@ def test_xla_is_chosen_only_if_it_is_faster(untrained, monkeypatch, wish, worth_
     from mpi4py import MPI
 
     from mpi_learn.training.configuration import TrainingConfiguration
+    from mpi_learn.training.context import open_context
 
     configuration = TrainingConfiguration(model="unused", loss=LOSS, xla=wish)
     monkeypatch.setattr(xla_choice, "WORTH_STEPS", 1)
     monkeypatch.setattr(xla_choice, "WORTH_S", worth_s)
     monkeypatch.setattr(xla_choice, "both_seconds", lambda *arguments: seconds)
-    xla_choice.choose_compiler(configuration, MPI.COMM_SELF, digits(), untrained)
+    with open_context(configuration, MPI.COMM_SELF, digits()) as context:
+        xla_choice.choose_compiler(context, untrained)
     assert untrained.uses_xla == expected
 
 
@@ -127,9 +129,12 @@ def test_a_training_of_few_steps_is_not_held_up_by_timing_any(untrained, monkeyp
     from mpi4py import MPI
 
     from mpi_learn.training.configuration import TrainingConfiguration
+    from mpi_learn.training.context import open_context
 
     monkeypatch.setattr(untrained, "gradient", lambda *batch: pytest.fail("a step was timed"))
-    xla_choice.choose_compiler(TrainingConfiguration(model="unused", loss=LOSS), MPI.COMM_SELF, digits(), untrained)
+    configuration = TrainingConfiguration(model="unused", loss=LOSS)
+    with open_context(configuration, MPI.COMM_SELF, digits()) as context:
+        xla_choice.choose_compiler(context, untrained)
     assert not untrained.uses_xla
 
 

@@ -72,7 +72,7 @@ def settable(**options):
 def test_the_rate_that_a_callback_sets_is_used_also_if_it_is_zero(chosen):
     rate, per_step = settable()
     assert (per_step(0), rate.at_start_of(0)) == (0.5, 0.5)
-    rate.chosen = chosen
+    rate.choose(chosen)
     assert (per_step(3), per_step(99), rate.at_start_of(4)) == (chosen, chosen, chosen)
 
 

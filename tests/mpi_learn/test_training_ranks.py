@@ -11,7 +11,6 @@ from mpi4py import MPI
 
 import mpi_learn.training.train
 from mpi_learn import read_configuration, train
-from mpi_learn.algorithms.rank_layout import rank_layout_of
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ConfigurationError, TrainingError
@@ -138,10 +137,9 @@ def build(monkeypatch):
     """Makes `train` use a given function of the rank in place of the model that a configuration names."""
 
     def patch(make):
-        def build_model(configuration, comm, data):
-            layout = rank_layout_of(configuration.algorithm, comm.size)
-            if comm.rank not in layout.masters:
-                return make(comm.rank)
+        def build_model(context):
+            if context.worker is not None:
+                return make(context.comm.rank)
             model = WeightsOnly(SIZES, None)
             model.weights[:] = 0
             return model
@@ -243,7 +241,7 @@ def test_a_model_that_raises_at_any_call_ends_the_training_on_all_ranks(
 
         build(make)
         monkeypatch.setattr(
-            "mpi_learn.training.setup._one_model", lambda _, one, *more, make=make: make(one)
+            "mpi_learn.training.setup._one_model", lambda context, _, make=make: make(context.comm.rank)
         )  # a thread's
         checkpoint = {"path": str(tmp_path / f"{call}"), "every": 2 if name == "threads" else 1}
         configuration = configured(checkpoint=checkpoint, **TRAININGS[name])

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from mpi_learn.algorithms.algorithm import Algorithm
-from mpi_learn.algorithms.rank_layout import rank_layout_of
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import ArrayKind
@@ -29,6 +28,7 @@ from mpi_learn.training.checkpoints.checkpoint_file import (
     save_checkpoint,
 )
 from mpi_learn.training.configuration import TrainingConfiguration
+from mpi_learn.training.context import TrainingContext
 from mpi_learn.training.sections import Checkpoint
 from mpi_learn.training.state import State
 
@@ -37,8 +37,6 @@ MAY_DIFFER = (
     *("framework", "gradient_checkpointing"),
 )
 """Keys of the configuration that may change between an interruption and its continuation."""
-LASTING_ENDS = ("early_stopping", "target")
-"""Sections of the configuration that end a training for good: the same command trains no further epoch."""
 ARRAYS = {"weights", "batch_statistics", "counters"}
 METADATA = {"epoch", "history", "shapes", "stopping", "training"}
 """The parts that every checkpoint has."""
@@ -52,17 +50,10 @@ class Checkpointing:
     """The checkpoints of one training: they hold its model, algorithm, state and learning rate."""
 
     def __init__(
-        self,
-        configuration: TrainingConfiguration,
-        comm: Communicator,
-        model: Model,
-        algorithm: Algorithm,
-        state: State,
-        rate: LearningRate,
+        self, context: TrainingContext, model: Model, algorithm: Algorithm, state: State, rate: LearningRate
     ) -> None:
-        self.configuration, self.comm = configuration, comm
+        self.configuration, self.comm, self.first_worker = context.configuration, context.comm, context.first_worker
         self.model, self.algorithm, self.state, self.rate = model, algorithm, state, rate
-        self.first_worker = rank_layout_of(configuration.algorithm, comm.size).workers[0]
 
     def is_due(self, epoch: int) -> bool:
         """Whether a checkpoint is written after an epoch, counted from 0."""
@@ -116,20 +107,11 @@ class Checkpointing:
             integers: (ranks, n) int64, the integers of every rank's `Model.state`.
             uses_xla: `Model.uses_xla` of the workers.
         """
-        model, stopping = self.model, self.state.stopping
-        arrays = {"weights": model.weights, "batch_statistics": model.state.floats(), "counters": integers}
+        model = self.model
+        progress, arrays = self.state.snapshot()
+        arrays |= {"weights": model.weights, "batch_statistics": model.state.floats(), "counters": integers}
         arrays |= {f"algorithm.{name}": array for name, array in self.algorithm.state().items()}
-        if stopping.best_weights is not None and stopping.best_statistics is not None:
-            arrays |= {"best_weights": stopping.best_weights, "best_batch_statistics": stopping.best_statistics}
-        metadata = {
-            "epoch": self.state.epoch,
-            "history": self.state.history.columns,
-            "seconds": self.state.seconds,
-            "steps_s": self.state.steps_s,
-            "n_samples": self.state.n_samples,
-            "callbacks": self.state.callbacks,
-            "stopping": stopping.state(),
-            "ended_by": self.state.ended_by,
+        metadata = progress | {
             "learning_rate": self.rate.chosen,
             "shapes": model.layout.shapes,
             "arrays": model.arrays(),
@@ -160,11 +142,7 @@ class Checkpointing:
             saved = arrays.get(f"algorithm.{name}")
             if saved is not None and (saved.shape, saved.dtype) == (array.shape, array.dtype):
                 array[...] = saved
-        self.state.epoch = self.state.epochs_before = int(checkpoint.metadata["epoch"])
-        self.state.seconds = checkpoint.metadata.get("seconds", 0.0)
-        self.state.steps_s = checkpoint.metadata.get("steps_s", 0.0)
-        self.state.n_samples = checkpoint.metadata.get("n_samples", 0)
-        self.state.history.columns = dict(checkpoint.metadata["history"])
+        self.state.restore(checkpoint.metadata)
 
     def _check_order(self, saved: list[str], where: str) -> None:
         """Raises ConfigurationError if the model has the arrays of the checkpoint in another order."""
@@ -204,18 +182,10 @@ class Checkpointing:
                 array[...] = rank_arrays[name]
         if self.model.can_use_xla and self.configuration.xla == "auto":  # another timing might choose differently
             self.model.compile_step(bool(checkpoint.metadata.get("uses_xla")))
-        state, arrays, metadata = self.state, checkpoint.arrays, checkpoint.metadata
-        then, now = metadata["training"], self.configuration.model_dump(mode="json")
-        self.rate.chosen = metadata.get("learning_rate")
-        if then.get("callbacks") == now["callbacks"]:
-            state.callbacks = metadata.get("callbacks", [])
-        if state.stopping.is_continued(then.get("early_stopping")):
-            best = arrays.get("best_weights"), arrays.get("best_batch_statistics")
-            state.stopping.restore(metadata["stopping"], *best)
-        state.ended_by = state.stopping.reason({name: column[-1] for name, column in state.history.columns.items()})
-        ended_by = metadata.get("ended_by")
-        if ended_by in LASTING_ENDS and then.get(ended_by) == now[ended_by]:
-            state.ended_by = ended_by  # with validation in a thread, by an epoch before the last one
+        metadata = checkpoint.metadata
+        self.rate.choose(metadata.get("learning_rate"))
+        now = self.configuration.model_dump(mode="json")
+        self.state.restore_same(metadata, checkpoint.arrays, metadata["training"], now)
 
 
 def _load(section: Checkpoint) -> tuple[SavedTraining | None, bool]:

@@ -14,8 +14,8 @@ from mpi_learn.data.files.data_plan import count_samples
 from mpi_learn.errors import DataError
 from mpi_learn.mpi.library import MPI
 from mpi_learn.training.configuration import read_configuration
+from mpi_learn.training.context import open_context
 from mpi_learn.training.result import validation_of
-from mpi_learn.training.setup import open_dataset
 
 N = 40
 X = np.random.default_rng(0).normal(size=(N, 8)).astype(np.float32)
@@ -142,16 +142,16 @@ def test_files_are_closed_after_a_training_and_after_an_error(tmp_path, memory):
         file["X"], file["y"], file["short"] = X, X[:, 0], X[:30, 0]
     section = {"train": [f"{tmp_path}/data.h5"], "validation_fraction": 0.5, "features": "X", "memory": memory}
     whole = read_configuration({"model": "m.py:f", "data": section | {"labels": "y"}})
-    with open_dataset(whole, MPI.COMM_SELF, None) as dataset:
-        expected = dataset.take_validation(slice(None)).x[0]
+    with open_context(whole, MPI.COMM_SELF, None) as context:
+        expected = context.dataset.take_validation(slice(None)).x[0]
     assert is_closed(tmp_path / "data.h5")
-    np.testing.assert_array_equal(validation_of(dataset)[0], expected)
+    np.testing.assert_array_equal(validation_of(context.dataset)[0], expected)
     assert is_closed(tmp_path / "data.h5"), "reading the validation data after the training opens the file again"
-    with pytest.raises(ZeroDivisionError) as in_training, open_dataset(whole, MPI.COMM_SELF, None) as failed:
-        failed.take_training(slice(None))
+    with pytest.raises(ZeroDivisionError) as in_training, open_context(whole, MPI.COMM_SELF, None) as failed:
+        failed.dataset.take_training(slice(None))
         raise ZeroDivisionError
     assert is_closed(tmp_path / "data.h5"), in_training
     broken = read_configuration({"model": "m.py:f", "data": section | {"labels": "short"}})
-    with pytest.raises(DataError) as in_loading, open_dataset(broken, MPI.COMM_SELF, None):
+    with pytest.raises(DataError) as in_loading, open_context(broken, MPI.COMM_SELF, None):
         pass
     assert is_closed(tmp_path / "data.h5"), in_loading

@@ -1,0 +1,84 @@
+"""What all parts of one training share: configuration, communicator, roles of the ranks, and samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+
+from mpi_learn.algorithms.rank_layout import RankLayout, rank_layout_of
+from mpi_learn.data.loading import load
+from mpi_learn.data.samples.class_weights import make_class_weights
+from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.latent_noise import Noise
+from mpi_learn.errors import ConfigurationError
+from mpi_learn.mpi.agreement import result_of_rank
+from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.training.configuration import TrainingConfiguration
+
+
+@dataclass(frozen=True)
+class TrainingContext:
+    """What all parts of one training share.
+
+    Attributes:
+        comm: All ranks of the training; no other program uses it.
+        layout: The roles of these ranks.
+        dataset: The samples, complete with class weights and noise.
+    """
+
+    configuration: TrainingConfiguration
+    comm: Communicator
+    layout: RankLayout
+    dataset: Dataset
+
+    @property
+    def first_worker(self) -> int:
+        """The rank with the model that stands for all: rank 0 may be a master, which computes nothing."""
+        return self.layout.workers[0]
+
+    @property
+    def n_workers(self) -> int:
+        """Number of ranks that compute gradients."""
+        return len(self.layout.workers)
+
+    @property
+    def worker(self) -> int | None:
+        """The index of this rank among the workers; None on a master."""
+        workers = self.layout.workers
+        return workers.index(self.comm.rank) if self.comm.rank in workers else None
+
+
+@contextmanager
+def open_context(
+    configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset | None
+) -> Iterator[TrainingContext]:
+    """The context of a training. At its end, the files of ``configuration.data`` are closed. Collective over `comm`.
+
+    Args:
+        dataset: The samples; None loads those of ``configuration.data``.
+
+    Raises:
+        UserError: There are too few ranks, no samples, or they cannot be read.
+    """
+    layout = rank_layout_of(configuration.algorithm, comm.size)
+    if dataset is not None:
+        yield TrainingContext(configuration, comm, layout, _completed(configuration, comm, dataset))
+        return
+    if configuration.data is None:
+        raise ConfigurationError("this section is required", where="data", cure="say which files to train on")
+    with closing(load(configuration.data, comm, configuration.seed)) as own:
+        yield TrainingContext(configuration, comm, layout, _completed(configuration, comm, own))
+
+
+def _completed(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Dataset:
+    """The samples with class weights and noise. Collective over `comm`."""
+    section, gan = configuration.data, configuration.gan
+    if gan is not None:
+        noise = Noise(configuration.seed, gan.latent, gan.turns_per_batch, is_normal=gan.noise == "normal")
+        dataset = replace(dataset, noise=noise)
+    if section is None or section.class_weight is None:
+        return dataset
+    wanted = section.class_weight
+    weights = result_of_rank(comm, lambda: make_class_weights(wanted, dataset.training_labels()))
+    return replace(dataset, class_weights=weights)
