@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpi_learn.job.exit_status import INTERRUPTED
 from mpi_learn.job.launchers import check_world, is_launched
-from mpi_learn.job.script_errors import report_user_errors
+from mpi_learn.job.script_errors import report_errors
 from mpi_learn.job.stop_request import StopRequest, ignored_requests
 from mpi_learn.job.typed_command import typed_command
 from mpi_learn.mpi import communicators, lost_ranks
@@ -121,13 +121,14 @@ def search(
     Raises:
         UserError: An argument, the space, the store or the preparation of the objective is invalid, the study was made
             with another objective, or another search runs it. Raised on every rank. A script that does not catch it
-            ends with its message and exit status 2.
+            ends with its message, without a traceback, and exit status 2.
         SearchFailed: The first trials or all trials of the study have failed, no block of ranks could be formed, or all
-            ranks that run trials were lost (`RanksLost`). Raised on every rank.
+            ranks that run trials were lost (`RanksLost`). Raised on every rank. A script that does not catch it ends
+            with its message, and the exit status of ``mpi-opt search``: 1, or 75 if the same command continues.
         KeyboardInterrupt, SystemExit: In one process, after Ctrl-C or SIGTERM, when the search has ended in order: the
             request is for the whole program. `Study.open` reads the study; the same call continues it.
     """
-    report_user_errors()
+    report_errors()
     if not (callable(objective) or isinstance(objective, str)):
         raise ConfigurationError(
             f"expected a function, found {objective!r}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar, cast
@@ -13,6 +12,7 @@ from mpi_learn.mpi import host_fault
 from mpi_learn.mpi.communicators import Communicator, host_name
 from mpi_learn.mpi.library import MPI
 from mpi_learn.mpi.messaging import await_all
+from mpi_learn.settings.user_traceback import user_traceback
 
 Found = TypeVar("Found")
 
@@ -79,7 +79,7 @@ def as_training_error(error: BaseException, rank: int) -> TrainingError:
 
     This is where the exceptions of user code become text, which is limited here for all messages, stores and terminals.
     """
-    text = shortened("".join(traceback.format_exception(error)), LONGEST_TEXT - 2 * LONGEST_REASON)
+    text = shortened(user_traceback(error), LONGEST_TEXT - 2 * LONGEST_REASON)
     try:
         message = str(error)
     except Exception:  # noqa: BLE001 - the __str__ of a user's exception may raise anything

@@ -152,7 +152,7 @@ class Coordinator:
         elif self.state.ended and not self.state.n_usable:
             raise SearchFailed(
                 f"all {len(self.state.ended)} trials of the study have failed, and they are not run again"
-                "\n  → correct the cause, and start a new study (--study NAME)"
+                "\n  → correct the cause, and start a new study, with another name"
             )
         elif self.unfinished.has_begun_all:
             self.store.event(STUDY_FINISHED, "all trials have ended")

@@ -129,7 +129,7 @@ class Block:
 
     def _run_fold(self, trial: Trial, part: PartOutcome, trial_started: float) -> bool:
         """Runs one fold and adds it to `part`; returns whether the next fold may run."""
-        started = time.perf_counter()
+        started, has_returned = time.perf_counter(), False
         try:
             try:
                 self.watchdog.guard(trial.comm, self.settings.timeout_s, started - trial_started)
@@ -138,11 +138,14 @@ class Block:
             finally:
                 self.watchdog.stop_guarding()
             self.watchdog.raise_late()
+            has_returned = True
             figures = self.settings.figures_of_merit.read(value) if trial.comm.rank == 0 else ()
         except BaseException as raised:  # noqa: BLE001 - any exception of user code is the outcome of the trial
             self.watchdog.stop_guarding()  # again: an interruption may have been raised in the `finally` clause
             error = self.watchdog.cause(raised)
             failure = agreement.as_training_error(error, self.comm.rank)
+            if has_returned and error is raised:  # the return value is wrong: no line of the user raised the error
+                failure.traceback = ""
             part.error, part.host_fault = str(failure), failure.host_fault
             # without protection the loss of a rank ends the job, and an error of MPI is that of user code
             part.is_consequence = lost_ranks.is_protected() and lost_ranks.is_consequence(error)

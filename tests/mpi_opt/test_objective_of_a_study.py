@@ -117,6 +117,36 @@ def test_script_that_is_refused_ends_with_status_2_and_without_a_traceback(folde
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [
+        ('float("nan")', ["ValueError: the objective must return a finite number, not nan"]),
+        (
+            "1 / 0",
+            [
+                "ZeroDivisionError: division by zero",
+                "Traceback (most recent call last):",
+                '  File "{script}", line 5, in objective',
+                "    return 1 / 0",
+                "           ~~^~~",
+                "ZeroDivisionError: division by zero",
+            ],
+        ),
+    ],
+)
+def test_script_whose_trials_all_fail_ends_with_the_users_lines_alone(folder, result, shown):
+    script = folder / "failing.py"
+    options = 'space={"x": Real(0, 1)}, trials=3, study="f", store="sqlite:///f.db", progress=False'
+    head = "from mpi_opt import Real, search\n\n\ndef objective(trial):\n"
+    script.write_text(f"{head}    return {result}\n\n\nsearch(objective, {options})\n")
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 1, done.stderr
+    first, second, *rest = done.stderr.splitlines()
+    assert first == "mpi-opt: the first 3 trials all failed; the last one:"
+    assert [second.partition(": ")[2], *rest] == [line.format(script=script) for line in shown]
+
+
 def test_edited_script_continues_its_study_and_says_that_it_has_changed(folder, capsys):
     run(write(folder / "valley.py", shift=2))
     script = write(folder / "valley.py", shift=3)
