@@ -19,7 +19,7 @@ def timed(self):
 
     self._handle = first
     run(self)
-    print(f"trials/s {self.unfinished.n_begun / (time.perf_counter() - began):.0f}", flush=True)
+    print(f"trials/s {self.queue.n_begun / (time.perf_counter() - began):.0f}", flush=True)
 
 
 Coordinator.run = timed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -11,11 +12,8 @@ from mpi_learn.mpi.host_fault import FULL_DISK
 from mpi_learn.settings.source_code import SourceCode
 from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.host_faults import CURE
-from mpi_opt.coordinator.intermediate_values import IntermediateValues
-from mpi_opt.coordinator.search_settings import SearchSettings
-from mpi_opt.coordinator.unfinished_trials import RunningTrial
+from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.block_layout import fold_groups
-from mpi_opt.core.trial import Proposal
 from mpi_opt.errors import HostFailed
 from mpi_opt.messages.link import CoordinatorLink
 from mpi_opt.messages.messages import (
@@ -29,7 +27,6 @@ from mpi_opt.messages.messages import (
     Ready,
     ToCoordinator,
 )
-from mpi_opt.store.records import Start
 
 TICK_S = 0.1
 """The longest wait for messages between two rounds of the search loop, in seconds."""
@@ -78,7 +75,7 @@ class BlockPool:
     """The blocks and the spare ranks: all ranks except the coordinator's.
 
     Attributes:
-        idle: Blocks without a trial; the one that has waited longest comes first.
+        idle: Blocks without a trial; the one that has waited longest comes first. Only this class changes it.
     """
 
     def __init__(self, link: CoordinatorLink, membership: BlockMembership) -> None:
@@ -127,26 +124,16 @@ class BlockPool:
         ranks = self.ranks(block)
         return [ranks[group[0]] for group in fold_groups(len(ranks), n_folds)]
 
-    def hosts(self, block: int) -> str:
-        """The hosts of a block, separated by commas."""
-        return self._hosts.get(block, "")
-
-    def new_running_trial(self, proposal: Proposal, attempt: int, block: int, settings: SearchSettings) -> RunningTrial:
-        """The state of a trial that starts on `block` now."""
-        n_groups, limits = len(fold_groups(len(self.ranks(block)), settings.n_folds)), settings.limits
-        due_s = self.now_s + (limits.timeout_s or float("inf")) + TIMEOUT_SLACK_S
-        values = IntermediateValues(n_groups, limits.figures_of_merit)
-        return RunningTrial(proposal, block, attempt, values, self.now_s, due_s)
-
     def describe(self, rank: int) -> str:
         """The role of a rank as text."""
         block = self.membership.block_of(rank)
-        return "a spare rank" if block is None else f"of block {block} on {self.hosts(block) or 'its host'}"
+        return "a spare rank" if block is None else f"of block {block} on {self._hosts.get(block) or 'its host'}"
 
-    def start_of(self, running: RunningTrial, code: int | None) -> Start:
-        """The record of a trial that starts on its block with the code of this number, for the store."""
-        ranks = ",".join(map(str, self.ranks(running.block)))
-        return Start(running.proposal, running.attempt, running.block, ranks, self.hosts(running.block), code)
+    def assign(self, attempt: Attempt, timeout_s: float | None) -> None:
+        """Takes the idle block that has waited longest for a trial, which starts now."""
+        block, now_s = self.idle.pop(0), self.now_s
+        attempt.block, attempt.ranks, attempt.hosts = block, ",".join(map(str, self.ranks(block))), self._hosts[block]
+        attempt.started_at_s, attempt.due_s = now_s, now_s + (timeout_s or math.inf) + TIMEOUT_SLACK_S
 
     def assemble(self, code: SourceCode | None = None) -> None:
         """Forms the first blocks of the search, whose ranks run the user's files in `code`."""
@@ -175,7 +162,7 @@ class BlockPool:
         self.idle.append(ready.block)
         return True
 
-    def rest(self, block: int, pause_s: float) -> None:
+    def rest(self, block: int, pause_s: float = 0.0) -> None:
         """Makes a block idle, after a pause in seconds."""
         if pause_s > 0:
             self._resting[block] = self.now_s + pause_s

@@ -22,7 +22,8 @@ from mpi_opt.coordinator.host_faults import CURE, HostFaults
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.study_state import StudyState
-from mpi_opt.coordinator.unfinished_trials import RunningTrial
+from mpi_opt.coordinator.trial_queue import TrialQueue
+from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import HostFailed, RanksLost, SearchFailed, StoreError
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, LeftBlock, Lost, Ready, Report, Stop, ToCoordinator
@@ -65,20 +66,19 @@ class Coordinator:
         self.pool, self.link = pool, pool.link
         self.settings, self.limits = settings, settings.limits
         self.progress, self.stop_condition = settings.progress, settings.stop_condition
-        self.store = RetryingStore(
+        retrying = RetryingStore(
             store, study_id, self.progress, self.stop_condition.is_due, check_lease=settings.check_lease
         )
-        self.state = StudyState(self.store, strategy, settings)
-        self.unfinished = self.state.unfinished
+        self.queue = TrialQueue(settings.limits.n_trials, settings.code_number)
+        self.state = StudyState(retrying, strategy, self.queue, settings)
         self._end: SearchEnd | None = None
         self._leave_running_at_s = math.inf
-        self._outcomes: list[tuple[RunningTrial, Outcome]] = []
         self._n_lost_attempts: Counter[int] = Counter()  # trial number -> lost attempts in this search
         self._health = BlockHealth()
         self._faults = HostFaults()
         self._is_hesitation_noted = self._is_repetition_noted = False
         self._watch = CodeWatch(settings.code)
-        self._suspects: list[RunningTrial] = []  # requeued as trials that may have killed the search
+        self._suspects: list[Attempt] = []  # requeued as trials that may have killed the search
 
     def run(self) -> None:
         """Runs the search loop until the search is over, then dismisses every rank.
@@ -103,9 +103,8 @@ class Coordinator:
                 self._stop_if_due()
                 self._stop_without_ranks()
                 self.settings.check_lease()
-                self._record()
                 self._clear_suspects()
-                self._dispatch()
+                self._advance()
                 self._report_problems()
                 self.progress.tick()
             self._report_problems()
@@ -114,12 +113,12 @@ class Coordinator:
                 self.stop_condition.await_copy()
                 self._clear_suspects()
         except Exception as error:  # also of the user's strategy
-            self.state.save_after(error, self._outcomes)
+            self.state.save_after(error)
             if isinstance(error, StoreError):  # not invalid input, as it would be at the start
                 error.exit_status = UNFINISHED if isinstance(error, StudyOwnedError) else FAILED
             raise
         finally:
-            self.pool.dismiss({running.block for running in self.unfinished.running.values()})
+            self.pool.dismiss({running.block for running in self.queue.running.values()})
 
     def _resume(self) -> None:
         """Continues from the trials of the study in the store."""
@@ -142,34 +141,34 @@ class Coordinator:
             SearchFailed: All trials have ended, and none has a figure of merit.
         """
         end = self._end or SearchEnd("no trials left", "all trials have ended")
-        no_trials_left = self.unfinished.has_begun_all or self.state.is_exhausted or end.kind == "no trials left"
+        no_trials_left = self.queue.has_begun_all or self.state.is_exhausted or end.kind == "no trials left"
         if end.kind == "target":
-            self.store.event(STUDY_FINISHED, end.why)
-        elif self.unfinished.running or not no_trials_left:
-            self.store.event(SEARCH_STOPPED, end.why)
+            self.state.event(STUDY_FINISHED, end.why)
+        elif self.queue.running or not no_trials_left:
+            self.state.event(SEARCH_STOPPED, end.why)
         elif self.state.external:
-            self.store.event(SEARCH_FINISHED, f"a workload system still runs {len(self.state.external)} of the trials")
+            self.state.event(SEARCH_FINISHED, f"a workload system still runs {len(self.state.external)} of the trials")
         elif self.state.ended and not self.state.n_usable:
             raise SearchFailed(
                 f"all {len(self.state.ended)} trials of the study have failed, and they are not run again"
                 "\n  → correct the cause, and start a new study, with another name"
             )
-        elif self.unfinished.has_begun_all:
-            self.store.event(STUDY_FINISHED, "all trials have ended")
+        elif self.queue.has_begun_all:
+            self.state.event(STUDY_FINISHED, "all trials have ended")
         else:
-            n, n_trials = self.unfinished.n_begun, self.limits.n_trials
+            n, n_trials = self.queue.n_begun, self.limits.n_trials
             why = f"the strategy has no more points: {n} of {n_trials} trials have run"
             self.progress.note(why)
-            self.store.event(STUDY_FINISHED, why)
+            self.state.event(STUDY_FINISHED, why)
         if n_repeated := self.state.n_repeated:
             self.progress.note(
                 f"{n_repeated} of {len(self.state.ended)} trials have repeated the point of an earlier one"
             )
 
     def _is_over(self) -> bool:
-        if self.unfinished.running and self.pool.now_s < self._leave_running_at_s:
+        if self.queue.ended or (self.queue.running and self.pool.now_s < self._leave_running_at_s):
             return False
-        return self._end is not None or self.unfinished.has_begun_all or self.state.is_exhausted
+        return self._end is not None or self.queue.has_begun_all or self.state.is_exhausted
 
     def _handle(self, rank: int, message: ToCoordinator) -> None:
         match message:
@@ -183,14 +182,14 @@ class Coordinator:
             case LeftBlock():
                 self.pool.mark_left(rank)
             case Abandoned():
-                self.unfinished.abandon(message.block, message.number, message.error, self.pool.now_s)
+                self.queue.abandon(message.block, message.number, message.error, self.pool.now_s)
             case Broken():
                 self._handle_broken(message)
             case Lost():
                 self._handle_losses(message.ranks)
 
     def _handle_outcome(self, rank: int, outcome: Outcome) -> None:
-        running = self.unfinished.running.get(outcome.number)
+        running = self.queue.running.get(outcome.number)
         if running is None or rank != self.pool.ranks(running.block)[0]:
             return  # the block was given up; the trial runs again or has failed
         if outcome.state != "complete" and (why := self.stop_condition.reason):  # the stop may have caused the failure
@@ -199,13 +198,12 @@ class Coordinator:
         if outcome.host_fault:
             self._handle_host_fault(running, outcome)
             return
-        del self.unfinished.running[outcome.number]
-        self._outcomes.append((running, outcome))
+        self.queue.end(running, outcome)
         if outcome.state != "failed":
             self._faults.clear()
             self._judge_held()
 
-    def _handle_host_fault(self, running: RunningTrial, outcome: Outcome) -> None:
+    def _handle_host_fault(self, running: Attempt, outcome: Outcome) -> None:
         """Queues a trial again that has failed because of its host, or holds it while this is uncertain.
 
         Raises:
@@ -216,37 +214,38 @@ class Coordinator:
         first_line, _, _ = (outcome.error or "").partition("\n")
         reason = f"{outcome.host_fault}: {first_line}"
         self.state.requeue([running], reason)
-        self.unfinished.hold(running, outcome)
+        self.queue.hold(running, outcome)
         self.progress.requeued(block)
         self._release(block, outcome, faults.pause_s(block))
         if not faults.are_certain:
             return
-        self.unfinished.put_held_back()
+        self.queue.put_held_back()
         if faults.is_new(block):
             self._event("host_fault", f"block {block} waits, and its trial runs again, because of {reason}")
         if faults.must_end(self.pool.membership.blocks, self.pool.now_s):
             why = f"no trial has succeeded for {self.pool.now_s - faults.since_s:.0f} s because of {reason}"
-            self.store.event(SEARCH_STOPPED, why)
+            self.state.event(SEARCH_STOPPED, why)
             raise HostFailed(f"{why}\n  → {CURE}")
 
     def _judge_held(self) -> None:
         """Ends the held trials, whose hosts work: they fail, or run again if the fault may have been a short one."""
-        for running, outcome in self.unfinished.take_held():
+        for running in self.queue.release_held():
             self._n_lost_attempts[running.number] += 1
             may_run_again = self._n_lost_attempts[running.number] <= self.limits.retries
-            if may_run_again and outcome.host_fault != MEMORY:  # it would probably need as much memory again
-                self.unfinished.put_back(running.proposal, running.attempt)
+            if may_run_again and running.result.host_fault != MEMORY:  # it would probably need as much memory again
+                self.queue.put_back(running)
             else:
-                self._outcomes.append((running, outcome))
+                self.queue.end(running, running.result)
 
     def _handle_report(self, rank: int, report: Report) -> None:
         """Passes an intermediate value to the strategy, and stops the trial if the strategy prunes it."""
-        running = self.unfinished.running.get(report.number)
-        if running is None or rank not in self.pool.fold_leaders(running.block, self.settings.n_folds):
+        running = self.queue.running.get(report.number)
+        leaders = [] if running is None else self.pool.fold_leaders(running.block, self.settings.n_folds)
+        if running is None or rank not in leaders:
             return  # the block was given up; the trial runs again or has failed
-        if self.state.prunes(running, report):
+        if self.state.prunes(running, report, len(leaders)):
             self._stop_trial(running)
-        if running.values.has_repeated_step and not self._is_repetition_noted:
+        if self.state.has_repeated_step and not self._is_repetition_noted:
             self._is_repetition_noted = True
             what = f"trial {running.number} has reported step {report.step} several times, and the first value counts"
             self.progress.note(f"{what}: call trial.report(step, value) with another step each time")
@@ -263,25 +262,50 @@ class Coordinator:
         for block in self.pool.lose(ranks):
             self._give_up(block, "a rank of its block was lost")
 
-    def _record(self) -> None:
-        """Commits the outcomes; only then passes them to the strategy and makes the blocks idle."""
-        outcomes, self._outcomes = self.state.finish(self._outcomes), []
-        if not outcomes:
-            return
-        for running, outcome in outcomes:
-            self._tell(running.proposal, outcome)
-            block = EXTERNAL_BLOCK if running.is_held else running.block  # its block has another trial
-            self._release(block, outcome)
-            self.progress.finished(block, outcome, running.proposal.parameters)
-        if self.settings.kept_models is not None:
-            self.settings.kept_models.take((running.proposal, outcome) for running, outcome in outcomes)
-        if obsolete := self.state.obsolete():
-            self.settings.discard(self.settings.study, obsolete)
-        if self.state.is_hopeless:
-            (_, last), failures, n_ended = outcomes[-1], self.state.failures, len(self.state.ended)
+    def _advance(self) -> None:
+        """Passes the outcomes to the strategy, and starts trials on the idle blocks. One transaction records both.
+
+        The trials are sent to their blocks after the commit. A strategy therefore learns outcomes that are not
+        committed yet; if this process is killed before the commit, nothing depends on them.
+        """
+        self.pool.wake()
+        to_record = ended = list(self.queue.ended)
+        if any(one.is_requeued for one in ended):  # only the commit shows whether a workload system has taken one
+            to_record, ended = [], self.state.record_first()
+        for attempt in ended:
+            self._learn(attempt)
+        is_hopeless = bool(ended) and self.state.is_hopeless
+        started = [] if is_hopeless else self._chosen()
+        known = self.state.ended  # after a conflict, `record` assigns a new set to this attribute
+        is_started = self.state.record(to_record, started) if to_record or started else True
+        self._show(ended)
+        if is_started:
+            self._send(started)
+        else:
+            self._handle_conflict(started, known)
+        if is_hopeless:
+            failures, n_ended = self.state.failures, len(self.state.ended)
             has_more = n_ended > failures.n  # of earlier searches
             which = f"none of the {n_ended} trials of the study succeeded" if has_more else str(failures)
-            raise SearchFailed(f"{which}{'; the last one' if n_ended > 1 else ''}:\n{last.error}")
+            raise SearchFailed(f"{which}{'; the last one' if n_ended > 1 else ''}:\n{ended[-1].result.error}")
+
+    def _learn(self, attempt: Attempt) -> None:
+        """Passes an outcome to the strategy, and makes the block of the trial idle."""
+        self._tell(attempt.proposal, attempt.result)
+        if not attempt.is_held:  # otherwise its block has another trial
+            self._release(attempt.block, attempt.result)
+
+    def _show(self, ended: list[Attempt]) -> None:
+        """Shows trials whose outcomes are committed, and removes the models and checkpoints that are not needed."""
+        if not ended:
+            return
+        for attempt in ended:
+            block = EXTERNAL_BLOCK if attempt.is_held else attempt.block
+            self.progress.finished(block, attempt.result, attempt.proposal.parameters)
+        if self.settings.kept_models is not None:
+            self.settings.kept_models.take((attempt.proposal, attempt.result) for attempt in ended)
+        if obsolete := self.state.obsolete():
+            self.settings.discard(self.settings.study, obsolete)
 
     def _tell(self, proposal: Proposal, outcome: Outcome) -> None:
         self.state.tell(proposal, outcome)
@@ -303,48 +327,45 @@ class Coordinator:
         else:
             self.pool.rest(block, pause_s)
 
-    def _dispatch(self) -> None:
-        """Assigns a trial to every idle block, as far as there are trials."""
-        self.pool.wake()
+    def _chosen(self) -> list[Attempt]:
+        """The trials to start, as many as there are idle blocks, each with its block."""
         if self._end is not None or not self.pool.idle:
-            return
+            return []
         if not self.stop_condition.has_time_for_one():
             self._start_no_more(SearchEnd("stopped", "another trial would likely end after the time limit"))
         elif not self.state.may_start_another(self.pool.now_s):
             if not self._is_hesitation_noted:
-                n, n_running = self.state.failures.n, len(self.unfinished.running)
+                n, n_running = self.state.failures.n, len(self.queue.running)
                 self.progress.note(
                     f"{n} trials have failed and none has succeeded: {n_running} running ones are awaited"
                 )
             self._is_hesitation_noted = True
-        elif trials := self.state.ask(len(self.pool.idle)):
-            self._start(trials)
-        elif self.unfinished.held and not self.unfinished.running:  # no other trial will tell whose fault it is
+        elif chosen := self.state.ask(len(self.pool.idle)):
+            for attempt in chosen:
+                self.pool.assign(attempt, self.limits.timeout_s)
+            return chosen
+        elif self.queue.held and not self.queue.running:  # no other trial will tell whose fault it is
             self._judge_held()
-            self._record()
         elif not self.state.is_waiting_for_results:  # no result can change what the strategy proposes
             self._end = SearchEnd("no trials left", "all trials have ended")
+        return []
 
-    def _start(self, trials: list[tuple[Proposal, int]]) -> None:
-        """Starts trials, each with the number of its attempt, on the idle blocks that have waited longest."""
-        started = [
-            self.pool.new_running_trial(proposal, attempt, block, self.settings)
-            for (proposal, attempt), block in zip(trials, self.pool.idle, strict=False)
-        ]
-        known = self.state.ended  # after a conflict, `start` assigns a new set to this attribute
-        if not self.state.start([self.pool.start_of(running, self.settings.code_number) for running in started]):
-            for record in self.state.past.ended:
-                if record.number not in known:  # a workload system has ended it since the store was last asked
-                    self.progress.finished(EXTERNAL_BLOCK, record.outcome, record.parameters)
-            self._stop_if_reached(self.state.past, "a trial of a workload system reached the target")
-            return
-        del self.pool.idle[: len(started)]
-        for running in started:
-            self.unfinished.running[running.number] = running
-            reference, study, seed = self.state.reference(running.proposal), self.settings.study, self.settings.seed
-            assignment = Assignment(running.proposal, study, reference, seed)
-            self.link.send(self.pool.ranks(running.block)[0], assignment)
-            self.progress.started(running.block, running.number)
+    def _send(self, started: list[Attempt]) -> None:
+        """Sends trials, which the store has as running, to their blocks."""
+        for attempt in started:
+            reference, study, seed = self.state.reference(attempt.proposal), self.settings.study, self.settings.seed
+            assignment = Assignment(attempt.proposal, study, reference, seed)
+            self.link.send(self.pool.ranks(attempt.block)[0], assignment)
+            self.progress.started(attempt.block, attempt.number)
+
+    def _handle_conflict(self, started: list[Attempt], known: set[int]) -> None:
+        """Handles trials of a workload system that have kept others from starting; `known` are those of before."""
+        for attempt in started:
+            self.pool.rest(attempt.block)
+        for record in self.state.past.ended:
+            if record.number not in known:  # a workload system has ended it since the store was last asked
+                self.progress.finished(EXTERNAL_BLOCK, record.outcome, record.parameters)
+        self._stop_if_reached(self.state.past, "a trial of a workload system reached the target")
 
     def _give_up(self, block: int, why: str) -> None:
         """Disbands a block.
@@ -353,7 +374,7 @@ class Coordinator:
         """
         self.pool.disband(block)
         self.progress.given_up(block)
-        running = self.unfinished.running_on(block)
+        running = self.queue.running_on(block)
         if running is None:
             return
         error = running.failure(self.pool.now_s, self.limits, why)
@@ -367,12 +388,11 @@ class Coordinator:
             attempts = f"attempt {running.attempt} was the last (trial.retries: {self.limits.retries})"
             self._fail(running, f"{why}; {attempts}")
 
-    def _fail(self, running: RunningTrial, error: str) -> None:
+    def _fail(self, running: Attempt, error: str) -> None:
         duration_s = self.pool.now_s - running.started_at_s
-        del self.unfinished.running[running.number]
-        self._outcomes.append((running, Outcome(running.number, "failed", duration_s=duration_s, error=error)))
+        self.queue.end(running, Outcome(running.number, "failed", duration_s=duration_s, error=error))
 
-    def _requeue(self, running: RunningTrial, why: str) -> None:
+    def _requeue(self, running: Attempt, why: str) -> None:
         """Puts a trial back.
 
         Its attempt counts as one that killed the search if no rank is left, unless the job is being cancelled.
@@ -380,12 +400,12 @@ class Coordinator:
         if not running.is_requeued:
             is_suspect = self.pool.is_empty and not self.stop_condition.wait_for_cancellation()
             self.state.requeue([running], why, "killed" if is_suspect else "lost")
-        self.unfinished.put_back(running.proposal, running.attempt)
+        self.queue.put_back(running)
 
     def _handle_external(self, record: TrialRecord) -> None:
         """Handles a trial of a workload system that has ended, or was given back and must run again."""
         if record.state == "queued":
-            self.unfinished.put_back(record.proposal, record.attempts)
+            self.queue.put_back(Attempt(record.proposal, record.attempts))
             return
         self._tell(record.proposal, record.outcome)
         self.progress.finished(EXTERNAL_BLOCK, record.outcome, record.parameters)
@@ -394,7 +414,7 @@ class Coordinator:
         """Gives up ranks that do not leave their block and blocks that do not answer."""
         for rank in sorted(self.pool.give_up_unresponsive()):
             self._event("rank_lost", f"rank {rank} did not leave its block")
-        for running in [one for one in self.unfinished.running.values() if one.due_s < self.pool.now_s]:
+        for running in [one for one in self.queue.running.values() if one.due_s < self.pool.now_s]:
             when = f"in trial {running.number}" if running.error is None else f"after trial {running.number} failed"
             self._event("block_lost", f"block {running.block} does not answer {when}")
             self._give_up(running.block, "its block does not answer")
@@ -411,7 +431,7 @@ class Coordinator:
         why = self.pool.why_empty
         if not self.pool.has_been_ready:
             raise SearchFailed(why)
-        self.store.event(SEARCH_STOPPED, why)
+        self.state.event(SEARCH_STOPPED, why)
         raise RanksLost(f"{why}; the same command continues the study")
 
     def _is_interrupted(self) -> bool:
@@ -439,11 +459,11 @@ class Coordinator:
         is_suspect = not self.link.is_protected and self.stop_condition.may_be_death_of_a_rank()
         why = f"the search ended: {self._end.why if self._end else why}"
         failed = []
-        for running in list(self.unfinished.running.values()):
+        for running in list(self.queue.running.values()):
             if (error := running.failure(self.pool.now_s, self.limits, why)) is not None:
                 self._fail(running, error)
                 failed.append(running)
-        requeued = list(self.unfinished.running.values())
+        requeued = list(self.queue.running.values())
         self.state.requeue(requeued, why, "killed" if is_suspect else "lost")
         self._suspects = requeued if is_suspect else []
         for running in failed:  # the ranks of its block may hang and never receive their dismissal
@@ -457,7 +477,7 @@ class Coordinator:
         """Corrects the record of trials that may have killed the search, once it is clear that the job is cancelled."""
         if self._must_clear_suspects():
             with suppress(StoreNotReadyError):  # not worth an error: the next call tries again
-                self.store.mark_lost([(running.number, running.attempt) for running in self._suspects])
+                self.state.mark_lost(self._suspects)
                 self._suspects = []
 
     def _start_no_more(self, end: SearchEnd) -> None:
@@ -469,10 +489,10 @@ class Coordinator:
 
     def _stop_running(self) -> None:
         """Asks the running trials to end at the next opportunity."""
-        for running in self.unfinished.running.values():
+        for running in self.queue.running.values():
             self._stop_trial(running)
 
-    def _stop_trial(self, running: RunningTrial) -> None:
+    def _stop_trial(self, running: Attempt) -> None:
         """Asks the first rank of each fold group, which decides whether its fold continues, to stop a trial."""
         for rank in self.pool.fold_leaders(running.block, self.settings.n_folds):
             self.link.send(rank, Stop(running.number))
@@ -491,4 +511,4 @@ class Coordinator:
     def _event(self, kind: str, detail: str) -> None:
         first_line, _, _ = detail.partition("\n")
         self.progress.note(f"{kind.replace('_', ' ')}: {first_line}")
-        self.store.event(kind, detail)
+        self.state.event(kind, detail)

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from mpi_opt.core.attempt import Attempt
 from mpi_opt.store.errors import StoreNotReadyError
-from mpi_opt.store.records import Finish, GivenUp, Start
+from mpi_opt.store.records import GivenUp
 from mpi_opt.store.store import Store
 from mpi_opt.study.progress import Progress
 
@@ -39,13 +40,9 @@ class RetryingStore:
         self.store, self.study_id, self.progress = store, study_id, progress
         self._must_end, self._check_lease = must_end, check_lease
 
-    def start(self, starts: Sequence[Start]) -> None:
-        """Records trials as running."""
-        self._write(lambda: self.store.start(self.study_id, starts))
-
-    def finish(self, finished: Sequence[Finish]) -> None:
-        """Records the outcomes of trials."""
-        self._write(lambda: self.store.finish(self.study_id, finished))
+    def record(self, ended: Sequence[Attempt], started: Sequence[Attempt] = ()) -> None:
+        """Records outcomes, and trials as running, in one transaction."""
+        self._write(lambda: self.store.record(self.study_id, ended, started))
 
     def requeue(self, numbers: Sequence[int], why: str, outcome: GivenUp = "lost") -> None:
         """Puts running trials back into the queue."""

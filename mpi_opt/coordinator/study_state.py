@@ -1,4 +1,4 @@
-"""The state of a study: its strategy, its unfinished trials, and the trials that a workload system runs."""
+"""The state of a study: its store, its strategy, and the trials that a workload system runs."""
 
 from __future__ import annotations
 
@@ -8,36 +8,41 @@ from contextlib import suppress
 
 from mpi_opt.coordinator.external_trials import ExternalTrials
 from mpi_opt.coordinator.first_failures import FirstFailures
+from mpi_opt.coordinator.intermediate_values import IntermediateValues
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
-from mpi_opt.coordinator.unfinished_trials import RunningTrial, UnfinishedTrials
+from mpi_opt.coordinator.trial_queue import TrialQueue
+from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.limits import MAX_CRASHES
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import MPILearnError, StoreError
 from mpi_opt.messages.messages import Report
 from mpi_opt.store.errors import StoreConflictError, StoreDamagedError, StoreMovedError
-from mpi_opt.store.records import Finish, GivenUp, Start
+from mpi_opt.store.records import GivenUp
 from mpi_opt.strategies.strategy import Decision, Strategy
 from mpi_opt.study.past_trials import PastTrials
 
 
 class StudyState:
-    """The state of a study in this search, which follows the store.
+    """The state of a study in this search, which follows the store: its strategy and what is known of its trials.
+
+    Only this class uses the store and the strategy.
 
     Attributes:
-        unfinished: The trials that wait and run.
         past: The trials of the study when it was last read from the store.
         ended: The numbers of the trials that have ended, as far as the search knows.
         n_usable: Number of trials with a figure of merit, including earlier searches.
         failures: The trials that have failed in this search.
+        has_repeated_step: Whether a fold of a trial has reported several values for one step.
     """
 
-    def __init__(self, store: RetryingStore, strategy: Strategy, settings: SearchSettings) -> None:
-        self.unfinished = UnfinishedTrials(settings.limits.n_trials)
+    def __init__(self, store: RetryingStore, strategy: Strategy, queue: TrialQueue, settings: SearchSettings) -> None:
         self.ended: set[int] = set()
         self.n_usable, self.failures = 0, FirstFailures()
-        self._strategy, self._external, self._store = strategy, ExternalTrials(store), store
+        self.has_repeated_step = False
+        self._queue, self._strategy, self._external, self._store = queue, strategy, ExternalTrials(store), store
+        self._values: dict[tuple[int, int], IntermediateValues] = {}  # (trial, attempt) -> what it has reported
         self._points: Counter[str] = Counter()  # that trials have ended at, without those that continue a training
         self._limits, self._n_folds, self._new_strategy = settings.limits, settings.n_folds, settings.new_strategy
         self._complete_trials = settings.complete_trials
@@ -51,62 +56,69 @@ class StudyState:
         if running := self._left_running(past):
             self._store.requeue(running, "the search ended before the trial did", "killed")
         if fatal := self._fatal(past):
-            self._store.finish(fatal)
+            self._store.record(fatal)
             past = self._read()
         if past:
             self._replay(past)
         return past
 
-    def ask(self, count: int) -> list[tuple[Proposal, int]]:
-        """At most `count` trials to start, each with the number of its attempt.
+    def ask(self, count: int) -> list[Attempt]:
+        """At most `count` trials to start.
 
         Raises:
             ConfigurationError: The user's strategy makes an invalid proposal.
         """
-        return self.unfinished.next(count, self._strategy.ask)
+        return self._queue.take(count, self._strategy.ask)
 
-    def start(self, starts: list[Start]) -> bool:
-        """Records trials as running.
+    def record(self, ended: list[Attempt], started: list[Attempt]) -> bool:
+        """Commits the outcomes of trials, and records others as running, in one transaction.
 
         Returns:
-            False if a workload system has started one of them. Then none is recorded, the study is read again into
-            `past`, and a new strategy continues it.
+            False if a workload system has started one of `started`. Then only the outcomes are recorded, the study is
+            read again into `past`, and a new strategy continues it.
 
         Raises:
-            StoreConflictError: Another search has started one of them.
+            StoreConflictError: Another search has ended or started one of the trials.
         """
         try:
-            self._store.start(starts)
+            self._store.record(ended, started)
         except StoreConflictError:
+            if not started:
+                raise
+            if ended:
+                self.record(ended, [])
             past = self._read()
             if self._new_strategy is None or self._left_running(past):
                 raise
             self._strategy = self._new_strategy()
             self._replay(past)
             return False
+        self._queue.release(ended)
+        self._queue.assign(started)
         return True
 
-    def finish(self, outcomes: list[tuple[RunningTrial, Outcome]]) -> list[tuple[RunningTrial, Outcome]]:
-        """Commits outcomes and returns them, without those of trials that a workload system has received meanwhile.
+    def record_first(self) -> list[Attempt]:
+        """Commits the outcomes, and returns the trials without those that a workload system has received meanwhile.
 
         It can receive trials that the search has requeued because it ends.
 
         Raises:
             StoreConflictError: Another search has ended one of the trials or started it again.
         """
-        if not outcomes:
-            return []
+        ended = self._queue.ended
         try:
-            self._store.finish([Finish(outcome, running.attempt, running.block) for running, outcome in outcomes])
+            self._store.record(ended)
         except StoreConflictError:
-            kept = [(running, outcome) for running, outcome in outcomes if not self._is_taken(running)]
-            if len(kept) == len(outcomes):
+            taken = [one for one in ended if self._is_taken(one)]
+            if not taken:
                 raise
-            return self.finish(kept)
-        return outcomes
+            self._queue.release(taken)
+            return self.record_first()
+        self._queue.release(ended)
+        return ended
 
-    def save_after(self, error: Exception, outcomes: list[tuple[RunningTrial, Outcome]]) -> None:
-        """Commits `outcomes` and requeues the running trials after an error that ends the search.
+    def save_after(self, error: Exception) -> None:
+        """Commits the outcomes and requeues the running trials after an error that ends the search.
 
         Otherwise, the next search would count these trials as killed. If the file of the store was deleted, replaced or
         damaged, they are written to a copy beside it, which the message of `error` then names. After another error of
@@ -117,21 +129,29 @@ class StudyState:
             return
         text = str(error) if isinstance(error, MPILearnError) else f"{type(error).__name__}: {error}"
         first_line, _, _ = text.partition("\n")
-        running = [one for one in self.unfinished.running.values() if not one.is_requeued]
+        running = [one for one in self._queue.running.values() if not one.is_requeued]
         with suppress(StoreError):  # the first error is reported
-            self.finish(outcomes)
+            if self._queue.ended:
+                self.record_first()
             self.requeue(running, f"the search ended with an error: {first_line}")
             if isinstance(error, StoreError):
                 url = self._store.store.url
                 error.cure = f"the results are in a new file, with which the search continues: --store {url}"
                 self._store.store.close()
 
-    def requeue(self, running: list[RunningTrial], why: str, outcome: GivenUp = "lost") -> None:
+    def requeue(self, running: list[Attempt], why: str, outcome: GivenUp = "lost") -> None:
         """Puts running trials back into the queue of the store; their attempts end with `outcome`."""
         if running:
             self._store.requeue([one.number for one in running], why, outcome)
-        for one in running:
-            one.is_requeued = True
+            self._queue.mark_requeued(running)
+
+    def mark_lost(self, killed: list[Attempt]) -> None:
+        """Records attempts as lost instead of killed."""
+        self._store.mark_lost([(one.number, one.attempt) for one in killed])
+
+    def event(self, kind: str, detail: str) -> None:
+        """Records an event of the search."""
+        self._store.event(kind, detail)
 
     def tell(self, proposal: Proposal, outcome: Outcome) -> None:
         """Passes the outcome of a trial to the strategy."""
@@ -146,9 +166,16 @@ class StudyState:
             folds = {fold.fold: fold.figure_of_merit for fold in outcome.folds}
             self._complete_trials.add(proposal, outcome.figure_of_merit, folds)
 
-    def prunes(self, running: RunningTrial, report: Report) -> bool:
-        """Records an intermediate value of a trial; returns whether the strategy prunes the trial."""
-        value = running.values.add(report.fold, report.step, report.value)
+    def prunes(self, running: Attempt, report: Report, n_groups: int) -> bool:
+        """Records an intermediate value of a trial; returns whether the strategy prunes the trial.
+
+        `n_groups` is the number of folds that the trial runs in parallel.
+        """
+        key = running.number, running.attempt
+        if (values := self._values.get(key)) is None:
+            values = self._values[key] = IntermediateValues(n_groups, self._limits.figures_of_merit)
+        value = values.add(report.fold, report.step, report.value)
+        self.has_repeated_step |= values.has_repeated_step
         if value is None:
             return False
         decision = self._strategy.report(running.proposal, report.step, self._limits.figures_of_merit.sign * value)
@@ -178,7 +205,7 @@ class StudyState:
     @property
     def is_exhausted(self) -> bool:
         """Whether no trial waits and the strategy has no more proposals."""
-        return self._strategy.finished and not (self.unfinished.waiting or self.unfinished.held)
+        return self._strategy.finished and not (self._queue.waiting or self._queue.held)
 
     @property
     def is_hopeless(self) -> bool:
@@ -186,14 +213,14 @@ class StudyState:
 
         False while a trial runs on a block: it may succeed.
         """
-        if self.n_usable or not self.failures.n or self.unfinished.running:
+        if self.n_usable or not self.failures.n or self._queue.running:
             return False
         is_all = self.is_exhausted and not self.is_waiting_for_results
         return self.failures.are_enough or self.failures.n >= self._limits.n_trials or is_all
 
     def may_start_another(self, now_s: float) -> bool:
         """Whether another trial may start at `now_s` by the clock of the pool. If not, running trials are awaited."""
-        running = self.unfinished.running.values()
+        running = self._queue.running.values()
         if self.n_usable or not running:
             return True
         return self.failures.allow_another(now_s - one.started_at_s for one in running)
@@ -206,13 +233,13 @@ class StudyState:
     @property
     def is_waiting_for_results(self) -> bool:
         """Whether trials run, on a block or in a workload system."""
-        return bool(self.unfinished.running or self._external.running)
+        return bool(self._queue.running or self._external.running)
 
     def _count_point(self, proposal: Proposal) -> None:
         if proposal.resume_from is None:
             self._points[repr(proposal.parameters)] += 1
 
-    def _is_taken(self, running: RunningTrial) -> bool:
+    def _is_taken(self, running: Attempt) -> bool:
         """Whether a workload system has received a trial that the search had requeued."""
         if not running.is_requeued:
             return False
@@ -227,28 +254,29 @@ class StudyState:
 
     def _left_running(self, past: PastTrials) -> list[int]:
         """The trials that are running in the store, but neither on a block nor in a workload system."""
-        known = past.external | set(self.unfinished.running)
+        known = past.external | set(self._queue.running)
         return [record.number for record in past.unfinished if record.state == "running" and record.number not in known]
 
-    def _fatal(self, past: PastTrials) -> list[Finish]:
+    def _fatal(self, past: PastTrials) -> list[Attempt]:
         """The outcomes of trials that probably kill every search that runs them."""
         suspects = [record.number for record in past.unfinished if record.attempts >= MAX_CRASHES]
         numbers = [number for number in suspects if number not in past.external]
         attempts = self._store.read(lambda store, study_id: store.attempts(study_id, numbers)) if numbers else []
         latest = {attempt.number: attempt for attempt in attempts}
         n_ends = Counter(attempt.number for attempt in attempts if attempt.outcome == "killed")
+        proposals = {record.number: record.proposal for record in past.unfinished}
         error = f"the search was killed each of the {MAX_CRASHES} times that this trial ran, probably because of it"
         return [
-            Finish(Outcome(attempt.number, "failed", error=error), attempt.attempt, attempt.block)
-            for attempt in latest.values()
-            if n_ends[attempt.number] >= MAX_CRASHES
+            Attempt(proposals[number], one.attempt, one.block, outcome=Outcome(number, "failed", error=error))
+            for number, one in latest.items()
+            if n_ends[number] >= MAX_CRASHES
         ]
 
     def _replay(self, past: PastTrials) -> None:
         past.replay(self._strategy)
         if self._complete_trials.n_folds > 1:
             past.add_complete(self._complete_trials, self._store.read(lambda store, study_id: store.folds(study_id)))
-        self.unfinished.resume(past)
+        self._queue.resume(past)
         self._external.resume(past)
         self.ended = {record.number for record in past.ended}
         self._points.clear()

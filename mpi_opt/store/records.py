@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Parameters, Space
-from mpi_opt.core.trial import FINISHED, Outcome, Proposal, State, TrialRecord
+from mpi_opt.core.trial import FINISHED, Outcome, State, TrialRecord
 
 GivenUp = Literal["lost", "killed"]
 """The outcome of an attempt without a result.
@@ -21,37 +21,16 @@ GivenUp = Literal["lost", "killed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """A trial that starts on a block.
-
-    Attributes:
-        proposal: The proposal of the strategy.
-        attempt: The attempt to run it, 1-based.
-        block: The index of the block.
-        ranks: The world ranks of the block, e.g. ``"1,2,3"``.
-        hosts: The hosts of these ranks without duplicates, separated by commas.
-        code: The number of the code that runs it, as in `CodeRecord`; None if unknown.
-    """
-
-    proposal: Proposal
-    attempt: int
-    block: int
-    ranks: str
-    hosts: str
-    code: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Finish:
     """A trial that has ended on a block.
 
     Attributes:
-        outcome: The outcome that the block reported.
+        result: The outcome that the block reported.
         attempt: The attempt to run the trial, 1-based.
         block: The index of the block.
     """
 
-    outcome: Outcome
+    result: Outcome
     attempt: int
     block: int
 

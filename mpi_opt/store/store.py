@@ -13,6 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from sqlalchemy import URL, Connection
 
 from mpi_learn.settings.suggestions import suggestion
+from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import TrialRecord
@@ -21,7 +22,7 @@ from mpi_opt.store import connecting, reading, writing
 from mpi_opt.store.database import Database
 from mpi_opt.store.errors import InvalidQueryError
 from mpi_opt.store.leases import Leases
-from mpi_opt.store.records import CodeRecord, EarlierTrial, Finish, GivenBack, GivenUp, Start, StudyRecord
+from mpi_opt.store.records import CodeRecord, EarlierTrial, Finish, GivenBack, GivenUp, StudyRecord
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -145,32 +146,39 @@ class Store:
         assert created is not None, "it was committed"
         return created
 
-    def start(self, study_id: int, starts: Sequence[Start]) -> None:
-        """Records trials as running, with an attempt each.
+    def record(
+        self,
+        study_id: int,
+        ended: Sequence[Attempt | Finish],
+        started: Sequence[Attempt] = (),
+        given_back: Sequence[GivenBack] = (),
+    ) -> None:
+        """Records trials that have ended, that start, and that must run again, in one transaction.
 
-        The rows survive the end of this process, but not a power failure, after which the trials are not recorded.
-
-        Raises:
-            StoreConflictError: Another process has started one of the trials.
-        """
-        with self._database.writing(durably=False) as connection:
-            writing.start(connection, study_id, starts)
-
-    def finish(self, study_id: int, finished: Sequence[Finish], given_back: Sequence[GivenBack] = ()) -> None:
-        """Records the outcomes of trials: the trials, their folds, metrics and attempts.
+        Outcomes are on the disk when this method returns. Without outcomes, the rows survive the end of this process,
+        but not a power failure, after which the trials are not recorded.
 
         Args:
             study_id: The study.
-            finished: Each with the number of the latest attempt of its trial.
-            given_back: Trials that must run again; they are queued in the same transaction.
+            ended: The latest attempts of trials, with their outcomes: the trials, their folds, metrics and attempts.
+            started: Trials that are running now, with an attempt each.
+            given_back: Trials that are queued again.
 
         Raises:
             StoreConflictError: Another process has ended one of these trials or started it again.
         """
-        figures = self._figures_of(study_id)
-        with self._database.writing() as connection:
-            writing.finish(connection, study_id, finished, figures)
+        figures = self._figures_of(study_id) if ended else FiguresOfMerit()
+        with self._database.writing(durably=bool(ended or given_back)) as connection:
+            writing.record(connection, study_id, ended, started, figures)
             writing.give_back(connection, study_id, given_back)
+
+    def start(self, study_id: int, started: Sequence[Attempt]) -> None:
+        """Records trials as running, see `record`."""
+        self.record(study_id, (), started)
+
+    def finish(self, study_id: int, ended: Sequence[Attempt | Finish], given_back: Sequence[GivenBack] = ()) -> None:
+        """Records the outcomes of trials, see `record`."""
+        self.record(study_id, ended, (), given_back)
 
     def requeue(self, study_id: int, numbers: Sequence[int], error: str, outcome: GivenUp = "lost") -> None:
         """Puts running trials back into the queue; their attempts end with `outcome` and `error`.

@@ -28,13 +28,14 @@ from sqlalchemy import (
     update,
 )
 
+from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import TRIALS_PER_STUDY, UNFINISHED, Outcome
 from mpi_opt.errors import shortened, without_passwords
 from mpi_opt.store import pareto_flags, schema, study_view
 from mpi_opt.store.errors import conflict
-from mpi_opt.store.records import CodeRecord, EarlierTrial, Finish, GivenBack, GivenUp, Start, StudyRecord, now
+from mpi_opt.store.records import CodeRecord, EarlierTrial, Finish, GivenBack, GivenUp, StudyRecord, now
 from mpi_opt.store.schema import (
     attempts,
     codes,
@@ -53,6 +54,8 @@ Row = dict[str, Any]
 
 MAX_COMMANDS = 20
 """The largest number of commands that are kept of a study."""
+
+_json = json.JSONEncoder(ensure_ascii=False).encode
 
 KEY: BindParameter[int] = bindparam("key")
 ATTEMPT: BindParameter[int] = bindparam("key_attempt")
@@ -115,35 +118,72 @@ def create_study(
     _run(connection, INSERT_TRANSFERRED, rows)
 
 
-def start(connection: Connection, study_id: int, starts: Sequence[Start]) -> None:
-    """Records trials as running: inserts those that start for the first time, and an attempt of each."""
+def record(
+    connection: Connection,
+    study_id: int,
+    ended: Sequence[Attempt | Finish],
+    started: Sequence[Attempt],
+    figures: FiguresOfMerit,
+) -> None:
+    """Records the outcomes of trials, and trials as running."""
     at = now()
+    if ended:
+        _finish(connection, study_id, ended, figures, at)
+    if started:
+        _start(connection, study_id, started, at)
+
+
+def _start(connection: Connection, study_id: int, started: Sequence[Attempt], at: str) -> None:
+    """Records trials as running: inserts those that start for the first time, and an attempt of each."""
     first, again, begun = [], [], []
-    for trial in starts:
-        proposal, key = trial.proposal, trial_id(study_id, trial.proposal.number)
-        changed = {"state": "running", "started_at": at, "attempts": trial.attempt}
-        if trial.attempt > 1:
-            again.append({"key": key, "key_attempt": trial.attempt - 1} | changed)
+    for trial in started:
+        proposal, attempt = trial.proposal, trial.attempt
+        key = trial_id(study_id, proposal.number)
+        if attempt > 1:
+            again.append(
+                {"key": key, "key_attempt": attempt - 1, "state": "running", "started_at": at, "attempts": attempt}
+            )
         else:
-            parameters = json.dumps(proposal.parameters, ensure_ascii=False)
-            new = {"id": key, "study_id": study_id, "number": proposal.number, "parameters": parameters}
-            first.append(new | {"budget": proposal.budget, "resume_from": proposal.resume_from} | changed)
-        where = {"block": trial.block, "ranks": trial.ranks, "hosts": trial.hosts, "code": trial.code}
-        begun.append({"trial_id": key, "attempt": trial.attempt, "started_at": at} | where)
+            first.append(
+                {
+                    "id": key,
+                    "study_id": study_id,
+                    "number": proposal.number,
+                    "parameters": _json(proposal.parameters),
+                    "budget": proposal.budget,
+                    "resume_from": proposal.resume_from,
+                    "state": "running",
+                    "started_at": at,
+                    "attempts": attempt,
+                }
+            )
+        begun.append(
+            {
+                "trial_id": key,
+                "attempt": attempt,
+                "started_at": at,
+                "block": trial.block,
+                "ranks": trial.ranks,
+                "hosts": trial.hosts,
+                "code": trial.code,
+            }
+        )
     _run(connection, INSERT_TRIAL, first)
     _run_on_all(connection, RESTART_TRIAL, again)
     _run(connection, INSERT_ATTEMPT, begun)
 
 
-def finish(connection: Connection, study_id: int, finished: Sequence[Finish], figures: FiguresOfMerit) -> None:
+def _finish(
+    connection: Connection, study_id: int, finished: Sequence[Attempt | Finish], figures: FiguresOfMerit, at: str
+) -> None:
     """Records the outcomes of trials: the trials, their folds, metrics and attempts, and the Pareto front."""
-    at, first = now(), _count_ended(connection, study_id, len(finished))
-    ended = {trial_id(study_id, record.outcome.number): record for record in finished}
+    first = _count_ended(connection, study_id, len(finished))
+    ended = {trial_id(study_id, one.result.number): one for one in finished}
     _run_on_all(connection, END_TRIAL, [_trial_row(*pair, at, first + i) for i, pair in enumerate(ended.items())])
     _run(connection, END_ATTEMPT, [_attempt_row(*pair, at) for pair in ended.items()])
     _insert_folds(connection, ended)
     if figures.are_several:
-        outcomes = {key: record.outcome for key, record in ended.items()}
+        outcomes = {key: one.result for key, one in ended.items()}
         on_front = pareto_flags.changes(connection, study_id, outcomes, figures)
         _run(connection, INSERT_FIGURE, _figure_rows(outcomes))
         _run(connection, CHANGE_TRIAL, [{"key": key, "pareto": pareto} for key, pareto in on_front.items()])
@@ -280,9 +320,9 @@ def _count_ended(connection: Connection, study_id: int, count: int) -> int:
     return int(n_ended) - count
 
 
-def _insert_folds(connection: Connection, ended: Mapping[int, Finish]) -> None:
+def _insert_folds(connection: Connection, ended: Mapping[int, Attempt | Finish]) -> None:
     """Inserts the folds, their metrics and figures of merit. Earlier attempts of these trials have no such rows."""
-    new = [({"trial_id": key, "fold": fold.fold}, fold) for key, trial in ended.items() for fold in trial.outcome.folds]
+    new = [({"trial_id": key, "fold": fold.fold}, fold) for key, trial in ended.items() for fold in trial.result.folds]
     rows = [
         this_fold | {"figure_of_merit": _number(fold.figure_of_merit), "duration_s": fold.duration_s}
         for this_fold, fold in new
@@ -303,9 +343,9 @@ def _insert_folds(connection: Connection, ended: Mapping[int, Finish]) -> None:
     _run(connection, INSERT_FOLD_FIGURE, figures)
 
 
-def _trial_row(key: int, finish: Finish, at: str, ended: int) -> Row:
+def _trial_row(key: int, finish: Attempt | Finish, at: str, ended: int) -> Row:
     """The columns that change when a trial ends as number `ended` of its study (0-based)."""
-    outcome = finish.outcome
+    outcome = finish.result
     return {
         "key": key,
         "key_attempt": finish.attempt,
@@ -319,15 +359,15 @@ def _trial_row(key: int, finish: Finish, at: str, ended: int) -> Row:
     }
 
 
-def _attempt_row(key: int, finish: Finish, at: str) -> Row:
+def _attempt_row(key: int, finish: Attempt | Finish, at: str) -> Row:
     """The columns that change when an attempt ends. The whole error is in the row of the trial, here its first line."""
-    reason = next(iter((finish.outcome.error or "").splitlines()), None)
+    reason = next(iter((finish.result.error or "").splitlines()), None)
     return {
         "key": key,
         "key_attempt": finish.attempt,
         "block": finish.block,
         "finished_at": at,
-        "outcome": finish.outcome.state,
+        "outcome": finish.result.state,
         "error": clean(reason),
     }
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 
 from mpi_opt.configuration.plan import Plan
+from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.trial import FINISHED, FoldOutcome, Outcome, Proposal, TrialRecord, trial_seed
@@ -20,7 +21,7 @@ from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.errors import StoreConflictError, StoreNotReadyError, StudyOwnedError, no_such_trial
-from mpi_opt.store.records import AttemptRecord, Finish, GivenBack, Start, StudyRecord
+from mpi_opt.store.records import AttemptRecord, Finish, GivenBack, StudyRecord
 from mpi_opt.study.code import changes, code_record, use_code
 from mpi_opt.study.external_results import ExternalResult
 from mpi_opt.study.lease import owner_as_text
@@ -108,7 +109,7 @@ def _give_out(plan: Plan, count: int, note: Callable[[str], None]) -> list[dict[
             study.store.add_command(study.record, plan.command)
             code = _use_code(plan, study)
             starts = [
-                Start(proposal, attempt, EXTERNAL_BLOCK, EXTERNAL_RANKS, hosts="", code=code)
+                Attempt(proposal, attempt, EXTERNAL_BLOCK, EXTERNAL_RANKS, hosts="", code=code)
                 for proposal, attempt in trials
             ]
             study.store.start(study.record.id, starts)

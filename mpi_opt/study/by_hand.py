@@ -10,13 +10,14 @@ from mpi_learn.job.typed_command import typed_command
 from mpi_learn.settings.validation import validated
 from mpi_opt.configuration.configuration import EXTERNAL, SETS_EPOCHS, StudyConfiguration, check_combinations
 from mpi_opt.configuration.plan import Plan
+from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.counted import listed, plural
 from mpi_opt.core.dimension import python_value
 from mpi_opt.core.space import Dimension, Parameters, Space, Value
 from mpi_opt.core.trial import Proposal, TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
-from mpi_opt.store.records import Start, StudyRecord
+from mpi_opt.store.records import StudyRecord
 from mpi_opt.study import ask_tell
 from mpi_opt.study.external_results import ExternalResult
 from mpi_opt.study.open_study import open_study
@@ -83,13 +84,13 @@ def _start(url: str, name: str, parameters: Mapping[str, Value], result: Externa
         if (known := _same_trial(store, study, exact, result)) is not None:  # a script that runs again
             return known, False
         proposal = Proposal(study.n_trials, exact)
-        store.start(study.id, [Start(proposal, 1, EXTERNAL_BLOCK, EXTERNAL_RANKS, hosts="")])
+        store.start(study.id, [Attempt(proposal, 1, EXTERNAL_BLOCK, EXTERNAL_RANKS, hosts="")])
         return proposal.number, True
 
 
 def _same_trial(store: Store, study: StudyRecord, point: Parameters, result: ExternalResult) -> int | None:
     """The number of a complete trial that no search has run, with this point and result; None if there is none."""
-    expected = ask_tell.finish(TrialRecord(0, "running", point), result, study.figures_of_merit, 1).outcome
+    expected = ask_tell.finish(TrialRecord(0, "running", point), result, study.figures_of_merit, 1).result
     same = [
         trial.number
         for trial in store.trials(study.id, ("complete",))

@@ -42,10 +42,10 @@ def test_a_search_runs_under_mpich(space_file, query, tmp_path):
 SCRIPT = """
 import os
 import mpi_opt
-from mpi_opt.coordinator import unfinished_trials
+from mpi_opt.coordinator import trial_queue
 from mpi_opt.errors import MPILearnError
 
-unfinished_trials.STRANDED_S = 3.0  # the rank that hangs takes a core meanwhile
+trial_queue.STRANDED_S = 3.0  # the rank that hangs takes a core meanwhile
 
 def objective(trial):
     if trial.number == 1 and trial.comm.rank == 1:

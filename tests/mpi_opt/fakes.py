@@ -74,6 +74,12 @@ class ListedStore:
     def finish(self, study_id: int, finished) -> None:
         self.finished += finished
 
+    def record(self, study_id: int, ended, started=()) -> None:
+        if started:  # first, because a conflict must leave the outcomes out
+            self.start(study_id, started)
+        if ended:
+            self.finish(study_id, ended)
+
     def requeue(self, study_id: int, numbers, error: str, outcome: str = "lost") -> None:
         self.requeued += numbers
 

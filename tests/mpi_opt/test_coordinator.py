@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from mpi_opt.coordinator.block_pool import BlockPool
 from mpi_opt.coordinator.coordinator import Coordinator
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stop_condition import StopCondition
+from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.folds.fold_stopping import CompleteTrials
@@ -22,7 +24,7 @@ from mpi_opt.errors import MPILearnError, RanksLost, SearchFailed, UserError
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Disband, Join, Lost, Ready, Report, Stop
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreConflictError, StoreFullError, StudyOwnedError
-from mpi_opt.store.records import AttemptRecord, Start
+from mpi_opt.store.records import AttemptRecord
 from mpi_opt.strategies.strategy import Decision
 from mpi_opt.study.past_trials import EXTERNAL_BLOCK, EXTERNAL_RANKS
 from mpi_opt.study.progress import Progress
@@ -31,6 +33,10 @@ from tests.mpi_opt.fakes import ListedStore, ListedStrategy, ScriptedLink
 
 def squares(assignment) -> Outcome:
     return Outcome(assignment.number, "complete", float(assignment.proposal.parameters["x"]) ** 2, None, 1.0)
+
+
+def squares_of(assignment, power) -> Outcome:
+    return Outcome(assignment.number, "complete", float(assignment.proposal.parameters["x"]) ** power, None, 1.0)
 
 
 def failing(assignment) -> Outcome:
@@ -73,17 +79,64 @@ def test_a_result_is_committed_before_its_block_gets_the_next_trial():
     assert link.log == [f"{what} {n}" for n in range(3) for what in ("start", "end", "commit")]
 
 
-def test_a_result_is_committed_before_the_strategy_learns_it():
-    log = []
+def test_one_transaction_records_an_outcome_and_the_start_of_the_next_trial():
+    recorded = []
 
-    class Logging(ListedStrategy):
-        def tell(self, proposal, outcome):
-            log.append(f"tell {proposal.number}")
+    class Recording(ListedStore):
+        def record(self, study_id, ended, started=()):
+            recorded.append(([one.number for one in ended], [one.number for one in started]))
+            super().record(study_id, ended, started)
 
-    store = ListedStore()
-    store.finish = lambda study, finished: log.extend(f"commit {f.outcome.number}" for f in finished)
-    search(ScriptedLink(squares), trials=3, store=store, strategy=Logging())
-    assert log == [f"{what} {n}" for n in range(3) for what in ("commit", "tell")]
+    search(ScriptedLink(squares), trials=3, store=Recording())
+    assert recorded == [([], [0]), ([0], [1]), ([1], [2]), ([2], [])]
+
+
+def test_the_next_trial_depends_on_the_outcome_that_is_recorded_with_its_start():
+    class Doubling(ListedStrategy):
+        def ask(self, count):
+            (proposal,) = super().ask(count)
+            return [replace(proposal, parameters={"x": 2 * self.told[-1][1] if self.told else 1})]
+
+    _, store = search(ScriptedLink(lambda one: squares_of(one, 1)), trials=4, strategy=Doubling())
+    assert [start.proposal.parameters["x"] for start in store.started] == [1, 2, 4, 8]
+
+
+class Killed(BaseException):
+    """Nothing that the coordinator does afterwards reaches the store, as if its process had been killed."""
+
+
+@pytest.mark.parametrize(("moment", "states"), [("before", ["running"]), ("after", ["complete", "running"])])
+def test_a_search_that_is_killed_around_a_commit_loses_no_committed_outcome(moment, states, tmp_path):
+    """Before the commit, the trial runs again. After it, the next trial has not been sent, and runs again as well."""
+    link = ScriptedLink(squares)
+
+    def record(*arguments, record=Store.record):
+        if moment == "before" and link.log == ["start 0", "end 0"]:
+            raise Killed
+        record(store, *arguments)
+
+    def send(rank, message, send=link.send):
+        if moment == "after" and isinstance(message, Assignment) and message.number == 1:
+            raise Killed
+        send(rank, message)
+
+    with Store.open(str(tmp_path / "killed.db")) as store:
+        space = Space({"x": Real(0, 9)})
+        study = store.create_study("killed", strategy="random", seed=1, configuration={}, space=space)
+        store.record, link.send = record, send
+        pool = BlockPool(link, BlockMembership.of(BlockLayout(2, 1)))
+        with pytest.raises(Killed):
+            Coordinator(pool, ListedStrategy(), store, study.id, SearchSettings(SearchLimits(3))).run()
+        assert link.log == ["start 0", "end 0"]
+        assert [trial.state for trial in store.trials(study.id)] == states
+        del store.record
+        pool = BlockPool(ScriptedLink(squares), BlockMembership.of(BlockLayout(2, 1)))
+        Coordinator(pool, ListedStrategy(), store, study.id, SearchSettings(SearchLimits(3))).run()
+        trials = store.trials(study.id)
+        assert [(trial.state, trial.figure_of_merit) for trial in trials] == [("complete", n * n) for n in range(3)]
+        assert [trial.attempts for trial in trials] == [2 - (state == "complete") for state in states] + [1] * (
+            3 - len(states)
+        )
 
 
 def test_maximising_passes_negated_values_to_the_strategy_and_stores_the_users():
@@ -884,7 +937,7 @@ def test_a_trial_that_failed_with_its_block_is_recorded_with_the_time_since_its_
 
 
 def test_a_trial_that_raised_has_failed_also_if_nothing_frees_the_others_of_its_block(monkeypatch):
-    monkeypatch.setattr("mpi_opt.coordinator.unfinished_trials.STRANDED_S", 0.05)
+    monkeypatch.setattr("mpi_opt.coordinator.trial_queue.STRANDED_S", 0.05)
     link = Deaf(squares, 2)
 
     def send(rank, message, send=link.send):
@@ -966,7 +1019,7 @@ def test_a_trial_that_a_workload_system_takes_while_the_search_ends_is_left_to_i
                 request.ask("SIGTERM")
                 return []
             ((number, (rank, assignment)),) = link.assigned.items()
-            store.start(study.id, [Start(assignment.proposal, 2, 0, EXTERNAL_RANKS, "")])
+            store.start(study.id, [Attempt(assignment.proposal, 2, 0, EXTERNAL_RANKS, "")])
             link.assigned.clear()
             return [(rank, Outcome(number, state, 1.0 if state == "complete" else None, None, 1.0))]
 
@@ -993,7 +1046,7 @@ def test_of_two_trials_that_end_with_the_search_the_one_that_no_workload_system_
                 request.ask("SIGTERM")
                 return []
             taken = link.assigned[1][1].proposal
-            store.start(study.id, [Start(taken, 2, 0, EXTERNAL_RANKS, "")])
+            store.start(study.id, [Attempt(taken, 2, 0, EXTERNAL_RANKS, "")])
             ended = [(rank, squares(assignment)) for rank, assignment in link.assigned.values()]
             link.assigned.clear()
             return ended

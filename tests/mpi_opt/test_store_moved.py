@@ -83,12 +83,10 @@ def test_a_damaged_store_ends_the_search_with_the_status_of_a_failure(tmp_path):
 
 
 def test_a_search_that_was_taken_over_is_unfinished(tmp_path, monkeypatch):
-    def finish(state, outcomes):
-        if outcomes:
-            raise StudyOwnedError("another search has taken the study over", cure="wait")
-        return []
+    def record(state, ended, started):
+        raise StudyOwnedError("another search has taken the study over", cure="wait")
 
-    monkeypatch.setattr(StudyState, "finish", finish)
+    monkeypatch.setattr(StudyState, "record", record)
     with pytest.raises(StudyOwnedError) as raised:
         mpi_opt.search(lambda trial: 1.0, store=str(tmp_path / "results.db"), **SETTINGS)
     assert raised.value.exit_status == 75

@@ -7,10 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.store import Store
-from mpi_opt.store.records import CodeRecord, Finish, Start, StudyRecord
+from mpi_opt.store.records import CodeRecord, Finish, StudyRecord
 from tests.optional_packages import needs
 
 SEVERAL_SESSIONS = pytest.mark.parametrize(
@@ -51,9 +52,9 @@ CONFIGURATION = {
 CODE = CodeRecord({"digits.py": "0" * 64}, {"Python": "3.11.4", "numpy": "2.0.1"}, number=1)
 
 
-def start(number: int, parameters: dict | None = None, *, attempt: int = 1, block: int = 0) -> Start:
+def start(number: int, parameters: dict | None = None, *, attempt: int = 1, block: int = 0) -> Attempt:
     """A trial that begins on ranks 1 to 3 of block `block`."""
-    return Start(
+    return Attempt(
         Proposal(number, parameters or {"x": 0.5}), attempt, block, f"{3 * block + 1}-{3 * block + 3}", "node1"
     )
 

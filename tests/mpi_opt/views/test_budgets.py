@@ -9,11 +9,12 @@ import pytest
 
 from mpi_learn.settings.yaml_file import parsed
 from mpi_opt.configuration.model_folder import ModelFolder
+from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Real, Space
 from mpi_opt.core.trial import Outcome, Proposal, trial_seed
 from mpi_opt.store import Store
-from mpi_opt.store.records import Finish, Start
+from mpi_opt.store.records import Finish
 from mpi_opt.study.study import Study
 from mpi_opt.views.page.report import report
 from mpi_opt.views.text.search_summary import search_summary
@@ -38,7 +39,7 @@ def made(
         )  # fmt: skip
         for number, (budget, value) in enumerate(zip(budgets, VALUES, strict=True)):
             proposal = Proposal(number, {"budget": 0.5}, budget, 1 if number == 3 else None)
-            store.start(study.id, [Start(proposal, 1, 0, 1, "host")])
+            store.start(study.id, [Attempt(proposal, 1, 0, 1, "host")])
             outcome = Outcome(number, "complete", -value if maximize else value, duration_s=1.0)
             store.finish(study.id, [Finish(outcome, 1, 0)])
     return Study.open(url, "s")

@@ -10,12 +10,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Real, Space
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal, TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
-from mpi_opt.store.records import AttemptRecord, CurveRecord, Finish, Start
+from mpi_opt.store.records import AttemptRecord, CurveRecord, Finish
 from mpi_opt.study.study import Study
 from mpi_opt.views import series
 from mpi_opt.views.figures.importance import Forest, _without_outliers
@@ -137,7 +138,7 @@ def test_figure_with_a_panel_per_hyperparameter_shows_the_most_important_ones(tm
         rng = np.random.default_rng(0)
         for number in range(40):
             values = dict(zip(space, rng.random(70).tolist(), strict=True))
-            store.start(study.id, [Start(Proposal(number, values), 1, 0, "0", "")])
+            store.start(study.id, [Attempt(Proposal(number, values), 1, 0, "0", "")])
             store.finish(study.id, [Finish(Outcome(number, "complete", values["x7"]), 1, 0)])
         wide = Study.read(store, "a")
     from mpi_opt.views.figures import plots

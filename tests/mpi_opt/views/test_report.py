@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Real, Space
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.store import Store
-from mpi_opt.store.records import Finish, GivenBack, Start
+from mpi_opt.store.records import Finish, GivenBack
 from mpi_opt.study.study import Study
 from mpi_opt.views.page.report import report, save_report
 from mpi_opt.views.page.report_data import as_script, short
@@ -54,7 +55,7 @@ def test_figures_of_merit_of_a_report_have_all_digits(tmp_path: Path) -> None:
     with Store.open(str(tmp_path / "a.db")) as store:
         study = store.create_study("large offset", **options, space=Space({"x": Real(0, 1)}))
         for number, value in enumerate(values):
-            store.start(study.id, [Start(Proposal(number, {"x": number / 12}), 1, 0, "1", "node1")])
+            store.start(study.id, [Attempt(Proposal(number, {"x": number / 12}), 1, 0, "1", "node1")])
             folds = [FoldOutcome(fold, value + fold - 0.5, 1.0, {"loss": [value]}) for fold in range(2)]
             both = {"loss": value, "seconds": 1e6 + value}
             store.finish(study.id, [Finish(Outcome(number, "complete", value, 0.5, 1.0, folds, None, both), 1, 0)])
@@ -75,7 +76,7 @@ def test_report_leaves_out_trials_that_began_after_the_study_was_read(tmp_path: 
         study = Study.read(store, "digits")
         number = study.record.n_trials
         parameters, folds = study.trials[0].parameters, [FoldOutcome(0, 0.1, 1.0, {"val_loss": [0.3, 0.1]})]
-        store.start(study.record.id, [Start(Proposal(number, parameters), 1, 9, "1-3", "node1")])
+        store.start(study.record.id, [Attempt(Proposal(number, parameters), 1, 9, "1-3", "node1")])
         store.finish(study.record.id, [Finish(Outcome(number, "complete", 0.1, None, 1.0, folds), 1, 9)])
     data = data_of(report(study))
     assert data["trials"]["number"] == list(range(20))
@@ -118,7 +119,7 @@ def test_report_of_a_workload_system_says_how_to_continue(tmp_path: Path) -> Non
         study = store.create_study(
             "my study", strategy="random", seed=1, configuration=configuration, space=Space({"x": Real(0, 1)})
         )
-        store.start(study.id, [Start(Proposal(number, {"x": 0.5}), 1, -1, "external", "") for number in range(2)])
+        store.start(study.id, [Attempt(Proposal(number, {"x": 0.5}), 1, -1, "external", "") for number in range(2)])
         page = report(Study.read(store, "my study"))
     assert "<dd>mpi-opt ask SPACE.yaml (the command was not recorded)</dd>" in page
     assert "mpi-opt search" not in page  # a search of such a study is refused
@@ -131,7 +132,7 @@ def test_external_trials_of_a_report_are_on_no_block(tmp_path: Path) -> None:
     with Store.open(str(tmp_path / "a.db")) as store:
         study = store.create_study("both", strategy="random", seed=1, configuration={}, space=space)
         places = [(-1, "external"), (-1, "external"), (0, "1")]
-        store.start(study.id, [Start(Proposal(n, {"x": 0.5}), 1, *place, "") for n, place in enumerate(places)])
+        store.start(study.id, [Attempt(Proposal(n, {"x": 0.5}), 1, *place, "") for n, place in enumerate(places)])
         store.finish(study.id, [], [GivenBack(0, 1, "the job was cancelled")])
         store.requeue(study.id, [2], "rank 1 was lost")
         page = report(Study.read(store, "both"))
@@ -203,7 +204,7 @@ def test_text_of_a_study_is_escaped(tmp_path: Path, browser) -> None:
         study = store.create_study(EVIL, **options, space=space)
         for number in range(15):
             point = {EVIL: number / 20, "kind": EVIL}
-            store.start(study.id, [Start(Proposal(number, point), 1, 0, "1", EVIL)])
+            store.start(study.id, [Attempt(Proposal(number, point), 1, 0, "1", EVIL)])
             folds = [FoldOutcome(fold, 0.1 * number, 1.0, {EVIL: [0.5, 0.1 * number]}) for fold in range(2)]
             failed = Outcome(number, "failed", None, None, 1.0, [], EVIL)
             outcome = Outcome(number, "complete", 0.1 * number, 0.01, 1.0, folds)
@@ -266,7 +267,7 @@ def test_data_cannot_end_its_element() -> None:
 def test_one_trial_and_one_event_are_not_several(tmp_path: Path) -> None:
     with Store.open(str(tmp_path / "a.db")) as store:
         study = store.create_study("a", strategy="random", seed=1, configuration={}, space=Space({"x": Real(0, 1)}))
-        store.start(study.id, [Start(Proposal(13, {"x": 0.5}), 1, 0, "1", "node1")])
+        store.start(study.id, [Attempt(Proposal(13, {"x": 0.5}), 1, 0, "1", "node1")])
         store.finish(study.id, [Finish(Outcome(13, "failed", None, None, 1.0, error="no data"), 1, 0)])
         store.event(study.id, "study_finished", "")
         page = report(Study.read(store, "a"))

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Real, Space
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal, TrialRecord
 from mpi_opt.store import Store
-from mpi_opt.store.records import Finish, Start
+from mpi_opt.store.records import Finish
 from mpi_opt.study.study import Study
 from mpi_opt.views.page.report import report
 
@@ -186,7 +187,7 @@ def test_axes_of_200_000_trials_are_drawn(tmp_path: Path, shown: Shown) -> None:
         options = {"strategy": "random", "seed": 1, "configuration": {}, "figures_of_merit": figures}
         study = store.create_study("two", **options, space=Space({"x": Real(0, 1)}))
         for number in range(2):
-            store.start(study.id, [Start(Proposal(number, {"x": 0.5 * number}), 1, 0, "1", "node1")])
+            store.start(study.id, [Attempt(Proposal(number, {"x": 0.5 * number}), 1, 0, "1", "node1")])
             both = {"loss": 1.0 + number, "seconds": 2.0 - number}
             outcome = Outcome(number, "complete", 1.0 + number, None, 1.0, [FoldOutcome(0, 1.0, 1.0)], None, both)
             store.finish(study.id, [Finish(outcome, 1, 0)])

@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpi_learn.cli.terminal import sparkline
+from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal, TrialRecord
 from mpi_opt.store import Store
-from mpi_opt.store.records import AttemptRecord, Finish, Start
+from mpi_opt.store.records import AttemptRecord, Finish
 from mpi_opt.study.study import Study
 from mpi_opt.views import series
 from mpi_opt.views.figures.importance import Forest
@@ -52,7 +53,7 @@ def study_of(path: Path, figure: Callable[[int, dict], float | None], n: int = 2
             value = figure(number, point)
             folds = [] if value is None else [FoldOutcome(0, value, 1.0, {"loss": [value, -value]})]
             state = "failed" if value is None else "complete"
-            store.start(study.id, [Start(Proposal(number, point), 1, 0, "1", "node1")])
+            store.start(study.id, [Attempt(Proposal(number, point), 1, 0, "1", "node1")])
             store.finish(study.id, [Finish(Outcome(number, state, value, None, 1.0, folds), 1, 0)])
         return Study.read(store, "a")
 

@@ -12,12 +12,13 @@ from collections.abc import Callable
 
 import pytest
 
+from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Parameters, Real, Space
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal, TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
-from mpi_opt.store.records import Finish, Start
+from mpi_opt.store.records import Finish
 from mpi_opt.study import trial_table
 from mpi_opt.study.study import Study
 from mpi_opt.views.series import main_figure_name
@@ -117,7 +118,7 @@ def test_attempts_in_a_workload_system_are_on_no_block() -> None:
         study = store.create_study("s", **options, space=Space({"x": Real(0, 1)}))
         store.start(study.id, [start(0, block=7)])
         store.requeue(study.id, [0], "rank 1 was lost")
-        store.start(study.id, [Start(Proposal(0, {"x": 0.5}), 2, -1, "external", "")])
+        store.start(study.id, [Attempt(Proposal(0, {"x": 0.5}), 2, -1, "external", "")])
         attempts, read = store.attempts(study.id), Study.read(store, "s")
         page = tables.trial_page(read.record, read.trials[0], [], [], attempts)
     heading, first, second = page.split("attempts\n")[1].split("\n\n")[0].splitlines()

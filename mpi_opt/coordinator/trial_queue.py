@@ -1,0 +1,115 @@
+"""The trials of a study that wait, run or have just ended, and the number of those that have begun."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from mpi_opt.core.attempt import Attempt
+from mpi_opt.core.trial import Outcome, Proposal
+from mpi_opt.study.past_trials import PastTrials
+
+STRANDED_S = 10.0
+"""Seconds in which a block must answer after a rank of it has failed. Its other ranks may be waiting for that one."""
+
+
+@dataclass
+class TrialQueue:
+    """The trials of a study on their way through this search. Only its methods change them; others read them.
+
+    Attributes:
+        n_trials: Number of trials of the study.
+        code: The number of the code that runs the trials, as in `Attempt`.
+        waiting: Trials to run before the strategy is asked for others.
+        running: Trial number -> the trial on its block.
+        held: Trials that have failed, perhaps because of their hosts. The store has them queued.
+        ended: Trials whose outcomes are not committed yet.
+        n_begun: Number of trials that run or have ended.
+    """
+
+    n_trials: int
+    code: int | None = None
+    waiting: list[Attempt] = field(default_factory=list)
+    running: dict[int, Attempt] = field(default_factory=dict)
+    held: list[Attempt] = field(default_factory=list)
+    ended: list[Attempt] = field(default_factory=list)
+    n_begun: int = 0
+
+    @property
+    def has_begun_all(self) -> bool:
+        """Whether all trials of the study run or have ended."""
+        return self.n_begun >= self.n_trials and not (self.waiting or self.held)
+
+    def running_on(self, block: int) -> Attempt | None:
+        """The trial that runs on a block; None if there is none."""
+        return next((one for one in self.running.values() if one.block == block), None)
+
+    def resume(self, past: PastTrials) -> None:
+        """Queues the unfinished trials of the study, except those that run on a block or in a workload system."""
+        running = past.external | set(self.running)
+        self.waiting = [
+            self._new(record.proposal, record.attempts + 1)
+            for record in past.unfinished
+            if record.number not in running
+        ]
+        self.held.clear()  # they are queued in the store
+        self.n_begun = len(past.ended) + len(running)
+
+    def take(self, count: int, ask: Callable[[int], list[Proposal]]) -> list[Attempt]:
+        """At most `count` trials to start: waiting ones first, then new ones from `ask`. They count as begun."""
+        first, self.waiting = self.waiting[:count], self.waiting[count:]
+        wanted = min(count - len(first), self.n_trials - self.n_begun - len(first))
+        asked = ask(wanted) if wanted > 0 else []
+        self.n_begun += len(first) + len(asked)
+        return first + [self._new(proposal, 1) for proposal in asked]
+
+    def assign(self, started: Iterable[Attempt]) -> None:
+        """Records that trials run on their blocks."""
+        for attempt in started:
+            self.running[attempt.number] = attempt
+
+    def end(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Takes a trial that has ended off its block."""
+        self.running.pop(attempt.number, None)
+        attempt.outcome = outcome
+        self.ended.append(attempt)
+
+    def release(self, ended: Sequence[Attempt]) -> None:
+        """Removes trials that have ended; to be called once the store has their outcomes."""
+        self.ended = [attempt for attempt in self.ended if attempt not in ended]
+
+    def mark_requeued(self, attempts: Iterable[Attempt]) -> None:
+        """Records that running trials are queued in the store."""
+        for attempt in attempts:
+            attempt.is_requeued = True
+
+    def put_back(self, attempt: Attempt) -> None:
+        """Queues a trial again whose attempt has ended without a result, on a block or in a workload system."""
+        self.running.pop(attempt.number, None)
+        self.waiting.append(self._new(attempt.proposal, attempt.attempt + 1))
+        self.n_begun -= 1
+
+    def hold(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Takes a trial off its block that has failed, perhaps because of its host."""
+        del self.running[attempt.number]
+        attempt.outcome, attempt.is_held = outcome, True
+        self.held.append(attempt)
+
+    def put_held_back(self) -> None:
+        """Queues the held trials again: their hosts have failed."""
+        for attempt in self.release_held():
+            self.put_back(attempt)
+
+    def release_held(self) -> list[Attempt]:
+        """Removes and returns the held trials."""
+        held, self.held = self.held, []
+        return held
+
+    def abandon(self, block: int, number: int, error: str, now_s: float) -> None:
+        """Records that a trial has failed on one rank. The block then has `STRANDED_S` to answer."""
+        running = self.running.get(number)
+        if running is not None and running.block == block:
+            running.error, running.due_s = error, min(running.due_s, now_s + STRANDED_S)
+
+    def _new(self, proposal: Proposal, attempt: int) -> Attempt:
+        return Attempt(proposal, attempt, code=self.code)

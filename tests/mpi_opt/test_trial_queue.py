@@ -1,0 +1,32 @@
+"""Which trials start next."""
+
+from __future__ import annotations
+
+from mpi_opt.coordinator.trial_queue import TrialQueue
+from mpi_opt.core.attempt import Attempt
+from mpi_opt.core.trial import Outcome, Proposal
+from tests.mpi_opt.fakes import ListedStrategy
+
+
+def test_waiting_trials_come_before_new_ones():
+    queue = TrialQueue(9, waiting=[Attempt(Proposal(7, {}), 2)])
+    taken = queue.take(3, ListedStrategy().ask)
+    assert [(one.number, one.attempt) for one in taken] == [(7, 2), (0, 1), (1, 1)]
+    assert not queue.waiting
+
+
+def test_no_more_trials_begin_than_the_study_has():
+    queue = TrialQueue(5, waiting=[Attempt(Proposal(7, {}), 2)], n_begun=2)
+    assert len(queue.take(9, ListedStrategy().ask)) == 3
+    assert queue.has_begun_all
+    assert not queue.take(9, ListedStrategy().ask)
+
+
+def test_a_trial_is_among_those_that_have_ended_until_its_outcome_is_committed():
+    queue = TrialQueue(2)
+    queue.assign(running := queue.take(2, ListedStrategy().ask))
+    for attempt in running:
+        queue.end(attempt, Outcome(attempt.number, "failed"))
+    assert not queue.running
+    queue.release(running[:1])
+    assert queue.ended == running[1:]
