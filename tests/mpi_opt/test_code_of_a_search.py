@@ -15,6 +15,7 @@ from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.coordinator import code_watch
+from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.trial import Outcome, Proposal
 from mpi_opt.store import Store
 from mpi_opt.store.records import Finish
