@@ -31,7 +31,7 @@ def timeline(study: Study) -> Figure:
     Raises:
         ConfigurationError: No trial has started.
     """
-    spans = make_timeline(study.attempts())
+    spans = make_timeline(study.attempts(), study.events())
     if spans is None:
         cure = "start trials with mpi-opt search"
         raise ConfigurationError("no trial has started yet", where=f"study {study.name}", cure=cure)

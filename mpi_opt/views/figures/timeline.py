@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from mpi_opt.store.records import AttemptRecord, readable
+from mpi_opt.store.records import AttemptRecord, EventRecord, readable
 from mpi_opt.study.past_trials import EXTERNAL_BLOCK
+from mpi_opt.study.reading import STUDY_RESUMED
 from mpi_opt.views.series.axes import Axis, linear_axis
 
 
@@ -38,13 +40,16 @@ class Timeline:
         began_at: The start of the first attempt, UTC ISO-8601 text.
         span_s: The seconds from the first start to the last known start or end.
         utilisation: The fraction of the time from the first start to the last end on a block, over all blocks, in which
-            a trial ran; between 0 and 1. None if no block ran an attempt.
+            a trial ran; between 0 and 1. It is that of the searches, without the pauses between them and without blocks
+            that a search did not have. None if no block ran an attempt.
+        pause_s: The seconds between the searches of the study, in which none ran.
     """
 
     bars: list[Bar]
     began_at: str
     span_s: float
     utilisation: float | None
+    pause_s: float = 0.0
 
     @property
     def unit_s(self) -> int:
@@ -69,10 +74,10 @@ class Timeline:
         return [row for row in self.rows if row != EXTERNAL_BLOCK]
 
 
-def make_timeline(attempts: Sequence[AttemptRecord]) -> Timeline | None:
+def make_timeline(attempts: Sequence[AttemptRecord], events: Sequence[EventRecord] = ()) -> Timeline | None:
     """The timeline of the attempts of a study, in any order; None without attempts.
 
-    The bars of running attempts end at the last known time.
+    The bars of running attempts end at the last known time. The events tell when a search has continued the study.
     """
     if not attempts:
         return None
@@ -93,8 +98,12 @@ def make_timeline(attempts: Sequence[AttemptRecord]) -> Timeline | None:
     external = _in_strips([bar for bar in bars if bar.block == EXTERNAL_BLOCK])
     bars = [external.get(id(bar), bar) for bar in bars]
     on_blocks = [bar for bar in bars if bar.block != EXTERNAL_BLOCK]
-    utilisation = _utilisation(on_blocks) if on_blocks else None
-    return Timeline(bars, ordered[0].started_at, (last - origin).total_seconds(), utilisation)
+    resumed = [datetime.fromisoformat(event.at) for event in events if event.kind == STUDY_RESUMED]
+    resumed_s = sorted((at - origin).total_seconds() for at in resumed)
+    utilisation = _utilisation(_by_search(on_blocks, resumed_s)) if on_blocks else None
+    span_s = (last - origin).total_seconds()
+    searched = [(min(bar.begin_s for bar in run), max(bar.end_s for bar in run)) for run in _by_search(bars, resumed_s)]
+    return Timeline(bars, ordered[0].started_at, span_s, utilisation, span_s - _covered(searched))
 
 
 def _in_strips(bars: Sequence[Bar]) -> dict[int, Bar]:
@@ -111,12 +120,33 @@ def _in_strips(bars: Sequence[Bar]) -> dict[int, Bar]:
     return {id(bar): replace(bar, strip=strip, strips=len(ends)) for bar, strip in pairs}
 
 
-def _utilisation(bars: Sequence[Bar]) -> float:
-    spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
+def _by_search(bars: Sequence[Bar], resumed_s: Sequence[float]) -> list[list[Bar]]:
+    """The bars of each search, in order; searches without any are left out.
+
+    The end of an attempt whose search was killed is unknown: the store has the time at which the next search found it.
+    Here it ends with the other attempts of its search.
+    """
+    found: dict[int, list[Bar]] = defaultdict(list)
     for bar in bars:
-        spans[bar.block].append((bar.begin_s, bar.end_s))
-    span = max(bar.end_s for bar in bars) - min(bar.begin_s for bar in bars)
-    return sum(_covered(block) for block in spans.values()) / (span * len(spans)) if span > 0 else 1.0
+        found[bisect_right(resumed_s, bar.begin_s)].append(bar)
+    for index, run in found.items():
+        if index < len(resumed_s):
+            last_s = max(bar.begin_s if bar.outcome == "killed" else min(bar.end_s, resumed_s[index]) for bar in run)
+            found[index] = [
+                replace(bar, end_s=min(bar.end_s, last_s)) if bar.outcome == "killed" else bar for bar in run
+            ]
+    return [found[index] for index in sorted(found)]
+
+
+def _utilisation(searches: Sequence[Sequence[Bar]]) -> float:
+    busy_s = available_s = 0.0
+    for bars in searches:
+        spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        for bar in bars:
+            spans[bar.block].append((bar.begin_s, bar.end_s))
+        busy_s += sum(_covered(block) for block in spans.values())
+        available_s += len(spans) * (max(bar.end_s for bar in bars) - min(bar.begin_s for bar in bars))
+    return busy_s / available_s if available_s > 0 else 1.0
 
 
 def _covered(spans: Sequence[tuple[float, float]]) -> float:

@@ -52,7 +52,7 @@ def report(study: Study) -> str:
     """The complete page of a study as HTML. Reads folds, curves, attempts and events from the store."""
     attempts, events = _of_known_trials(study, study.attempts()), study.events()
     folds, curves = _of_known_trials(study, study.folds()), _of_known_trials(study, series.curves_to_draw(study))
-    timeline = make_timeline(attempts)
+    timeline = make_timeline(attempts, events)
     data = report_data(study, Forest.of(study), timeline, folds, curves)
     nonce = secrets.token_urlsafe(16)
     parts = {
@@ -122,9 +122,11 @@ def _tiles(study: Study, timeline: Timeline | None) -> str:
     others = ", ".join(f"{n} {state}" for state in OTHER_STATES if (n := counts.get(state)))
     tiles = [_best_tile(study), (str(counts.get("complete", 0)), "trials complete" + (f"; {others}" if others else ""))]
     if timeline:
-        pace = 3600 * study.record.n_ended / timeline.span_s if timeline.span_s else 0.0
+        searched_s = timeline.span_s - timeline.pause_s
+        pace = 3600 * study.record.n_ended / searched_s if searched_s > 0 else 0.0
+        without = f", without pauses of {duration(timeline.pause_s)}" if timeline.pause_s > 1 else ""
         tiles += [
-            (duration(timeline.span_s), "from the first start to the last end"),
+            (duration(searched_s), f"from the first start to the last end{without}"),
             (f"{pace:,.0f}" if pace > 100 else f"{pace:.3g}", "trials per hour"),
         ]
     if timeline and timeline.utilisation is not None:

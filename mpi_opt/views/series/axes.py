@@ -22,6 +22,9 @@ LARGEST = sys.float_info.max / 16
 N_TICKS = 6
 """About the number of intervals between the ticks of an axis."""
 
+MIN_LOG_TICKS = 3
+"""The least number of ticks on a logarithmic axis that shows its scale."""
+
 MAX_LISTED = 8
 """The ticks of an integer hyperparameter with at most this many values are its values."""
 
@@ -182,13 +185,22 @@ def nice_ticks(low: float, high: float, n: int = N_TICKS, *, whole: bool = False
 
 
 def log_ticks(low: float, high: float, *, whole: bool = False) -> tuple[Tick, ...]:
-    """Ticks at powers of ten; as `nice_ticks` on less than about a decade."""
+    """Ticks at powers of ten, or at 1, 2 and 5 times them; as `nice_ticks` if these are fewer than `MIN_LOG_TICKS`."""
     begin, end = math.log10(low), math.log10(high)
-    if end - begin <= 0.9:
-        return nice_ticks(low, high, whole=whole)
     every = max(1, math.ceil((end - begin) / N_TICKS))
-    exponents = range(math.ceil(begin - 1e-9), math.floor(end + 1e-9) + 1, every)
-    return tuple((10.0**e, number_text(10.0**e, 4) if -2 <= e <= 4 else f"1e{e}") for e in exponents)
+    exponents = range(math.floor(begin + 1e-9), math.floor(end + 1e-9) + 1)
+    first = math.ceil(begin - 1e-9)
+    for factors, chosen in (((1,), [e for e in exponents if (e - first) % every == 0]), ((1, 2, 5), exponents)):
+        found = [(factor, e) for e in chosen for factor in factors]
+        ticks = [(float(f"{factor}e{e}"), _log_text(factor, e)) for factor, e in found]
+        ticks = [tick for tick in ticks if begin - 1e-9 <= math.log10(tick[0]) <= end + 1e-9]
+        if len(ticks) >= MIN_LOG_TICKS:
+            return tuple(ticks)
+    return nice_ticks(low, high, whole=whole)
+
+
+def _log_text(factor: int, exponent: int) -> str:
+    return number_text(float(f"{factor}e{exponent}"), 4) if -2 <= exponent <= 4 else f"{factor}e{exponent}"
 
 
 def number_text(value: float, digits: int = 4) -> str:

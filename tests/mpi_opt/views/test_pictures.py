@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from mpi_opt.core.space import Categorical, Real, Space
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal, TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
-from mpi_opt.store.records import AttemptRecord, CurveRecord, Finish
+from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, Finish, time_of
 from mpi_opt.study.study import Study
 from mpi_opt.views import series
 from mpi_opt.views.figures.importance import Forest, _without_outliers
@@ -26,8 +27,12 @@ from tests.mpi_opt.store.made_up import finish, make_study, start
 from tests.optional_packages import needs
 
 
+def at(seconds: float) -> str:
+    return time_of(datetime(2026, 1, 1, tzinfo=UTC).timestamp() + seconds)
+
+
 def attempt(block: int, begin: int, end: int | None, outcome: str = "complete") -> AttemptRecord:
-    times = [None if s is None else f"2026-01-01T00:00:{s:02d}.000000+00:00" for s in (begin, end)]
+    times = [None if s is None else at(s) for s in (begin, end)]
     return AttemptRecord(begin, 1, block, "1-3", "node1", times[0], times[1], outcome if end else None, None)
 
 
@@ -172,12 +177,33 @@ def test_trials_of_a_workload_system_are_on_no_block() -> None:
     assert make_timeline(external).utilisation is None
 
 
+def test_pauses_between_the_searches_of_a_study_are_no_idle_time() -> None:
+    """Two blocks for 10 s, of which 15 are busy; a day later one block for 10 s, of which 9 are busy."""
+    first = [attempt(0, 0, 10), attempt(1, 2, 7)]
+    second = [attempt(0, 90_000, 90_004), attempt(0, 90_005, 90_010)]
+    resumed = [EventRecord(at(89_990), "study_resumed", "2 finished"), EventRecord(at(90_010), "study_finished", "")]
+    spans = make_timeline(first + second, resumed)
+    assert spans.utilisation == pytest.approx((10 + 5 + 4 + 5) / (2 * 10 + 10))
+    assert (spans.span_s, spans.pause_s) == (90_010, pytest.approx(90_010 - 20))
+    alone = make_timeline(first + second, [EventRecord(at(0), "code_changed", "")])
+    assert alone.pause_s == 0 and alone.utilisation == pytest.approx(24 / (2 * 90_010))
+
+
+def test_attempt_of_a_killed_search_does_not_fill_the_pause_after_it() -> None:
+    """The next search finds attempt 1 and ends it: its block is busy as long as the search is known to have run."""
+    attempts = [attempt(0, 0, 8), attempt(1, 2, 90_000, "killed"), attempt(0, 90_001, 90_011)]
+    spans = make_timeline(attempts, [EventRecord(at(90_000.5), "study_resumed", "")])
+    assert spans.utilisation == pytest.approx((8 + 6 + 10) / (2 * 8 + 10))
+    assert spans.pause_s == pytest.approx(90_011 - 8 - 10)
+
+
 @needs("matplotlib")
 def test_external_trials_that_overlap_are_drawn_below_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     from mpi_opt.views.figures import plots
 
     attempts = [attempt(-1, 0, 30), attempt(-1, 1, 40), attempt(-1, 30, 35)]
     monkeypatch.setattr(Study, "attempts", lambda study: attempts)
+    monkeypatch.setattr(Study, "events", lambda study: [])
     study = Study(SimpleNamespace(name="s"), [], "")
     assert plots.timeline(study).axes[0].get_title() == "s"
     attempts.append(attempt(0, 10, 12))
@@ -196,6 +222,7 @@ def test_attempts_have_the_colours_of_their_outcomes_in_the_legend(monkeypatch: 
 
     attempts = [attempt(0, 0, 9), attempt(0, 10, 19, "failed"), attempt(1, 0, 29, "lost"), attempt(1, 30, None)]
     monkeypatch.setattr(Study, "attempts", lambda study: attempts)
+    monkeypatch.setattr(Study, "events", lambda study: [])
     figure = plots.timeline(Study(SimpleNamespace(name="s"), [], ""))
     (legend,), bars = figure.legends, figure.axes[0].collections
     entries = zip(legend.get_texts(), legend.get_patches(), strict=True)

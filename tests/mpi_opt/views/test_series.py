@@ -215,6 +215,10 @@ def test_ticks_are_on_the_axis_in_order_and_differ(one: float, other: float, who
         (Real(0, 0.99), (0, 0.99), ["0", "0.2", "0.4", "0.6", "0.8"]),
         (Real(1e-4, 1e-1, prior="log-uniform"), (1e-4, 1e-1), ["1e-4", "1e-3", "0.01", "0.1"]),
         (Real(1e-12, 1e3, prior="log-uniform"), (1e-12, 1e3), ["1e-12", "1e-9", "1e-6", "1e-3", "1", "1000"]),
+        (Real(3e-4, 0.02, prior="log-uniform"), (3e-4, 0.02), ["5e-4", "1e-3", "2e-3", "5e-3", "0.01", "0.02"]),
+        (Real(1e-8, 1, prior="log-uniform"), (1e-8, 1), ["1e-8", "1e-6", "1e-4", "0.01", "1"]),
+        (Integer(16, 512, prior="log-uniform"), (16, 512), ["20", "50", "100", "200", "500"]),
+        (Real(0.01, 0.015, prior="log-uniform"), (0.01, 0.015), [f"0.01{i}".rstrip("0") for i in range(6)]),
         (Real(2, 5, prior="log-uniform"), (2, 5), ["2", "2.5", "3", "3.5", "4", "4.5", "5"]),
         (Categorical(["a", True, None]), (-0.5, 2.5), ["a", "True", "None"]),
     ],
@@ -262,6 +266,7 @@ def test_short_attempts_are_visible_in_a_timeline(monkeypatch: pytest.MonkeyPatc
 
     attempts = [attempt(0, "00:00.000000", "50:00.000000"), attempt(1, "55:00.000000", "55:00.000100")]
     monkeypatch.setattr(Study, "attempts", lambda study: attempts)
+    monkeypatch.setattr(Study, "events", lambda study: [])
     axes = plots.timeline(Study(SimpleNamespace(name="s"), [], "")).axes[0]
     low, high = axes.get_xlim()
     widths = [path.get_extents().width for bars in axes.collections for path in bars.get_paths()]
