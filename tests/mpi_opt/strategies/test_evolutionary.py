@@ -14,7 +14,7 @@ from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.evolution.breeder import NICHE_EVERY, interpolated
 from mpi_opt.strategies.surrogates.observations import Observations
 from mpi_opt.testing.searching import run
-from tests.mpi_opt.strategies.spaces import SPACES
+from mpi_opt.testing.spaces import SPACES
 
 SPACE = Space({"x": Real(0, 1), "y": Real(0, 1), "kind": Categorical(("a", "b", "c"))})
 
