@@ -104,7 +104,7 @@ def search(
         timeout: Time limit of a trial: seconds, or text such as ``30m``.
         time_limit: Time limit of the search: seconds, or text such as ``2h``. No trial starts that would likely end
             later.
-        transfer: The store of an earlier study to learn from, or ``{"store": …, "study": …, "best": …, "learn": …}``.
+        transfer: The store of an earlier study for a warm start, or ``{"store": …, "study": …, "best": …}``.
         spares: Number of ranks that wait to replace lost ones.
         wait: Whether to wait for another search that runs the study, instead of raising `UserError`.
         progress: Whether to show the progress: a panel on a terminal and in a notebook, otherwise a line per second on

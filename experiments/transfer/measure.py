@@ -11,7 +11,6 @@ functions.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import random
@@ -57,8 +56,8 @@ EARLIER: dict[str, Function] = {
     "the opposite": lambda x: -NEW(x),
 }
 WITHOUT = "none, without transfer"
-WAYS = {"best 5": False, "best 5, learn": True}
-"""Name in the table -> whether the search learns from the other trials."""
+N_BEST = 5
+"""Number of the best points of the earlier study that are tried first."""
 
 
 def point_of(parameters: Parameters) -> np.ndarray:
@@ -78,14 +77,14 @@ def regrets(transfer: Transfer | None, seed: int) -> list[float]:
     return [min(values[:n]) for n in AT]
 
 
-def searched(function: Function, seed: int) -> list[tuple[Parameters, float]]:
-    """The trials of an earlier search, best first."""
+def searched(function: Function, seed: int) -> list[Parameters]:
+    """The points of an earlier search, best first."""
     strategy, found = make_strategy("evolutionary", SPACE, seed=seed + 1000), []
     for _ in range(N_EARLIER):
         (proposal,) = strategy.ask(1)
         found.append((proposal.parameters, function(point_of(proposal.parameters))))
         strategy.tell(proposal, found[-1][1])
-    return sorted(found, key=lambda one: one[1])
+    return [point for point, _ in sorted(found, key=lambda one: one[1])]
 
 
 def table(results: dict[str, list[list[float]]]) -> str:
@@ -114,9 +113,7 @@ def draw(results: dict[str, list[list[float]]], file: Path) -> None:
         axes.fill_between(AT, lower, upper, color="0.9", label="without transfer, quartiles")
         axes.plot(AT, middle, "o-", color="0.5", label="without transfer")
         for number, name in enumerate(earlier):
-            for way, style in zip(WAYS, ("o-", "s--"), strict=True):
-                medians = np.median(results[f"{name}, {way}"], axis=0)
-                axes.plot(AT, medians, style, color=f"C{number}", label=f"{name}, {way}")
+            axes.plot(AT, np.median(results[name], axis=0), "o-", color=f"C{number}", label=name)
         axes.set(title=title, xlabel="trials", yscale="log", xticks=AT)
         axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False)
     figure.axes[0].set_ylabel("median of the smallest value")
@@ -132,24 +129,21 @@ def main() -> None:
     given = parser.parse_args()
     earlier = list(EARLIER)
     if given.smoke:
-        print(table(measured(range(1), earlier[:1], list(WAYS)[:1])))
+        print(table(measured(range(1), earlier[:1])))
         return
     file = HERE / "results.json"
-    results = json.loads(file.read_text()) if given.print else measured(range(given.seeds), earlier, list(WAYS))
+    results = json.loads(file.read_text()) if given.print else measured(range(given.seeds), earlier)
     file.write_text(json.dumps(results, indent=1))
     write_end(HERE / "README.md", table(results))
     draw(results, HERE / "transfer.png")
 
 
-def measured(seeds: range, earlier: list[str], ways: list[str]) -> dict[str, list[list[float]]]:
-    """The argument of `table`: a row without transfer, and one for each earlier study and way to use it."""
+def measured(seeds: range, earlier: list[str]) -> dict[str, list[list[float]]]:
+    """The argument of `table`: a row without transfer, and one for each earlier study."""
     results = {WITHOUT: [regrets(None, seed) for seed in seeds]}
-    for name, way in itertools.product(earlier, ways):
-        trials = [searched(EARLIER[name], seed) for seed in seeds]
-        results[f"{name}, {way}"] = [
-            regrets(Transfer(one, 5, WAYS[way]), seed) for one, seed in zip(trials, seeds, strict=True)
-        ]
-        print(f"{name}, {way}", flush=True)
+    for name in earlier:
+        results[name] = [regrets(Transfer(searched(EARLIER[name], seed), N_BEST), seed) for seed in seeds]
+        print(name, flush=True)
     return results
 
 

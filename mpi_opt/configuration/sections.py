@@ -42,10 +42,6 @@ class TransferSection(Section):
     )
     study: str | None = Field(None, description="Its name; by default the only study of the store.")
     best: int = Field(5, ge=0, description="Number of its best points that are tried first.")
-    learn: bool = Field(
-        True,
-        description="`bayesian` also learns from its other trials (at most 300) if they agree with this study.",
-    )
 
 
 def _transfer_section(value: Any) -> Any:

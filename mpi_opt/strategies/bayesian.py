@@ -16,7 +16,7 @@ seconds per proposal with 200 trials or more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, final
 
 import numpy as np
@@ -41,7 +41,6 @@ from mpi_opt.strategies.surrogates.acquisition import (
     LowerConfidenceBound,
     ProbabilityOfImprovement,
 )
-from mpi_opt.strategies.surrogates.earlier_study_model import EarlierStudyModel
 from mpi_opt.strategies.surrogates.observations import ObservationHistory, Observations
 from mpi_opt.strategies.surrogates.prepared_proposals import PreparedProposals
 from mpi_opt.strategies.surrogates.proposer import Proposer
@@ -106,21 +105,12 @@ class Bayesian(Strategy):
         self._bookkeeping = Bookkeeping(space, self._options, remembers_points=True, encoding=self._encoding)
         self._sampler, self._design = Sampler(space, seed), SobolDesign(space, seed)
         self._seed = seed
-        self._earlier: EarlierStudyModel | None = None
         self._proposer = self._new_proposer()
         self._history = ObservationHistory(self._encoding)
         self._prepared: PreparedProposals[Floats] = PreparedProposals()
 
     def expect(self, n_figures: int) -> None:
         self._bookkeeping.n_figures, self._history = n_figures, ObservationHistory(self._encoding, n_figures)
-
-    def learn(self, points: Sequence[tuple[Parameters, float]], known: frozenset[str]) -> None:
-        """Adds the results of an earlier study to the observations, as far as they agree with this study."""
-        rows = self._encoding.rows(point for point, _ in points)
-        values = np.array([value for _, value in points])
-        is_known = np.array([name in known for name in self._space])
-        observed = Observations(rows, values, np.zeros_like(values))
-        self._earlier = EarlierStudyModel(observed, is_known, self._encoding.is_category)
 
     def ask(self, count: int) -> list[Proposal]:
         count = whole_number(count, "ask")
@@ -183,10 +173,7 @@ class Bayesian(Strategy):
         def rows() -> list[Floats]:
             if self._bookkeeping.n_figures > 1:
                 return self._search_front(observed, pending, number, count)
-            if self._earlier is None:
-                return self._proposer.propose(observed, pending, number, count, self._is_allowed)
-            extended = self._earlier.extend(observed)  # these values change with each outcome: a new model
-            return self._new_proposer().propose(extended, pending, number, count, self._is_allowed)
+            return self._proposer.propose(observed, pending, number, count, self._is_allowed)
 
         return rows
 

@@ -85,7 +85,7 @@ def make_strategy(
         )
     if transfer is not None:
         options = transfer.options(space, seed, options)
-    make: Callable[[], Strategy] = partial(_construct, name, space, seed, options, n_figures, transfer)
+    make: Callable[[], Strategy] = partial(_construct, name, space, seed, options, n_figures)
     if guarded:
         is_own = name not in STRATEGIES
         constraints = () if is_own else options.get("constraints", ())
@@ -97,9 +97,7 @@ def make_strategy(
     return Reproducible(make, lag, n_figures)
 
 
-def _construct(
-    name: str, space: Space, seed: int, options: Mapping[str, Any], n_figures: int, transfer: Transfer | None
-) -> Strategy:
+def _construct(name: str, space: Space, seed: int, options: Mapping[str, Any], n_figures: int) -> Strategy:
     made = _class_of(name)(space, seed=seed, options=dict(options))
     if not isinstance(made, Strategy):
         raise ConfigurationError(
@@ -109,8 +107,6 @@ def _construct(
         )
     if n_figures > 1:
         made.expect(n_figures)
-    elif transfer is not None and transfer.learn:
-        made.learn(*transfer.points(space, seed))
     if name in STRATEGIES:
         return made
     from mpi_opt.strategies.points.checked_strategy import CheckedStrategy

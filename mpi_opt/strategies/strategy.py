@@ -1,7 +1,7 @@
 """The interface of every search strategy: ask for proposals, tell their outcomes.
 
 A strategy sees the search space and costs, which are always minimised. It sees neither MPI, nor the store, nor a clock.
-`expect`, `learn` and `resume`, if needed, are called before the first `ask`. Afterwards any number of proposals may be
+`expect` and `resume`, if needed, are called before the first `ask`. Afterwards any number of proposals may be
 pending, outcomes arrive in any order, and trials that the strategy did not propose may be reported as well. Proposals
 are a function of the seed and of the calls so far. A search is therefore resumed by passing the stored trials to a new
 strategy in the order in which they ended.
@@ -10,10 +10,9 @@ strategy in the order in which they ended.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import Enum
 
-from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 
@@ -83,18 +82,6 @@ class Strategy(ABC):
             where="search.strategy",
             cure="use another strategy, for example bayesian; a strategy of your own must override `expect`",
         )
-
-    def learn(  # noqa: B027 - strategies without a model ignore the points
-        self, points: Sequence[tuple[Parameters, float]], known: frozenset[str]
-    ) -> None:
-        """Learns from the trials of an earlier study, which may be misleading. By default they are ignored.
-
-        Must be called before the first `ask`.
-
-        Args:
-            points: Points of this space and their costs in the earlier study.
-            known: The hyperparameters that the earlier study had as well; all others were drawn at random.
-        """
 
     def report(self, proposal: Proposal, step: int, value: float) -> Decision:
         """Reports an intermediate cost of a pending trial. By default the trial continues."""

@@ -11,7 +11,6 @@ from operator import itemgetter
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real, Space, Value
-from mpi_opt.core.thinning import thinned
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
@@ -21,7 +20,7 @@ from mpi_opt.study.ranking import ranked
 from mpi_opt.study.reading import read_record
 
 MAX_TRANSFERRED = 300
-"""The largest number of trials to transfer: one half are the best trials, the other half is spread over the rest."""
+"""The largest number of trials to transfer: the best ones."""
 
 WHERE = "search.transfer"
 
@@ -97,7 +96,7 @@ def mapped(
         raise ConfigurationError(
             f"{earlier.name} has no complete trial to transfer", where=WHERE, cure="remove the key"
         )
-    return list(thinned(list(found.values()), MAX_TRANSFERRED))
+    return list(found.values())[:MAX_TRANSFERRED]
 
 
 def _ranked(

@@ -89,7 +89,7 @@ def _open(plan: Plan, awaits_refit: bool) -> OpenStudy:
             earlier = store.earlier(record.id)
             extension = check_unchanged(plan, record, store, has_earlier=bool(earlier))
             space = record.space if extension is None else extension.space  # in the order in which it was first written
-            section = TransferSection.model_validate(record.configuration["search"]["transfer"]) if earlier else None
+            section = _transfer_of(record) if earlier else None
         new_strategy = partial(build_strategy, plan, earlier, section, awaits_refit=awaits_refit, space=space)
         strategy = new_strategy()
         if store is None:
@@ -100,6 +100,12 @@ def _open(plan: Plan, awaits_refit: bool) -> OpenStudy:
             remember_objective(plan.definition, record.name, store.url)
         opened.pop_all()
         return OpenStudy(store, record, strategy, new_strategy, extension)
+
+
+def _transfer_of(record: StudyRecord) -> TransferSection:
+    """The section with which a study was created; earlier versions had the key ``learn``."""
+    written = record.configuration["search"]["transfer"]
+    return TransferSection.model_validate({key: value for key, value in written.items() if key != "learn"})
 
 
 def build_strategy(
@@ -122,18 +128,17 @@ def build_strategy(
     Raises:
         ConfigurationError: The strategy does not exist, or an option is invalid.
     """
-    wanted, figures = plan.configuration.search, plan.configuration.figures_of_merit()
+    wanted = plan.configuration.search
     options = plan.options | AWAIT_EVERY_REFIT if awaits_refit and wanted.strategy in REFITTING else plan.options
     transfer = None
     if earlier and section is not None:
-        found = [(trial.parameters, figures.sign * trial.figure_of_merit) for trial in earlier]
-        transfer = Transfer(found, section.best, section.learn)
+        transfer = Transfer([trial.parameters for trial in earlier], section.best)
     return make_strategy(
         wanted.strategy,
         space or plan.space,
         seed=wanted.seed,
         options=options,
-        n_figures=len(figures.names),
+        n_figures=len(plan.configuration.figures_of_merit().names),
         transfer=transfer,
         guarded=True,
     )

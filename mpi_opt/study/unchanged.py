@@ -80,7 +80,7 @@ def _check_extension(plan: Plan, record: StudyRecord, store: Store, before: Any,
     Raises:
         ConfigurationError: The space is not to be extended, or cannot be.
     """
-    transfer = f"start a new study that learns from it: --study NAME, search: {{transfer: {{study: {record.name}}}}}"
+    transfer = f"start a new study from its best points: --study NAME, search: {{transfer: {{study: {record.name}}}}}"
     try:
         changed = extended(record.space, plan.space, store.trials(record.id))
     except SpaceError as error:

@@ -1,6 +1,8 @@
-"""Results of an earlier study are mapped to this space, evaluated first, and used as far as they agree."""
+"""The best points of an earlier study are mapped to this space and evaluated first."""
 
-import numpy as np
+import json
+import sqlite3
+
 import pytest
 
 from mpi_opt.configuration.configuration import read_study
@@ -12,8 +14,6 @@ from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.records import Finish
 from mpi_opt.strategies import STRATEGIES, Transfer, make_strategy
-from mpi_opt.strategies.surrogates.earlier_study_model import EarlierStudyModel
-from mpi_opt.strategies.surrogates.observations import Observations
 from mpi_opt.study.earlier_study import mapped
 from mpi_opt.study.open_study import open_study
 from mpi_opt.study.study import Study
@@ -139,7 +139,7 @@ def test_users_own_points_come_before_and_constraints_hold(tmp_path):
 
 
 def test_a_known_point_that_the_earlier_study_tried_does_not_count_as_one_of_its_best():
-    transfer = Transfer([({"x": 0.5}, 1.0), ({"x": 0.25}, 2.0), ({"x": 0.75}, 3.0)], best=1)
+    transfer = Transfer([{"x": 0.5}, {"x": 0.25}, {"x": 0.75}], best=1)
     options = {"initial": [{"x": 0.5}]}
     strategy = make_strategy("random", Space({"x": Real(0, 1)}), seed=1, options=options, transfer=transfer)
     assert [proposal.parameters["x"] for proposal in strategy.ask(2)] == [0.5, 0.25]
@@ -213,62 +213,9 @@ def test_transfer_to_a_study_that_began_without_it_is_refused(tmp_path):
         begun(tmp_path / "b.db", str(tmp_path / "a.db"))
 
 
-def grid(n=6):
-    x = (np.arange(n) + 0.5) / n
-    return np.array([[a, b] for a in x for b in x])
-
-
-def bowl(rows, middle=0.3):
-    return ((rows - middle) ** 2).sum(axis=1)
-
-
-def told(rows, values):
-    return Observations(rows, values, np.zeros(len(rows)))
-
-
-def test_earlier_values_that_agree_come_in_the_units_of_this_study():
-    both, none = np.array([True, True]), np.array([False, False])
-    earlier = EarlierStudyModel(told(grid(), bowl(grid())), both, none)
-    rows = np.random.default_rng(1).random((12, 2))
-    extended = earlier.extend(told(rows, 7.0 + 100.0 * bowl(rows)))
-    n = len(extended.values) - 12
-    assert n == 36
-    error = np.abs(extended.values[12:] - (7.0 + 100.0 * bowl(extended.rows[12:])))
-    assert np.median(error) < 3.0
-    assert (extended.variances[12:] > 0).all()
-
-
-def test_penalties_of_the_earlier_study_are_left_out():
-    """Some of its trials returned 1e6 instead of failing."""
-    both, none = np.array([True, True]), np.array([False, False])
-    values = bowl(grid())
-    values[::6] = 1e6
-    extended = EarlierStudyModel(told(grid(), values), both, none).extend(
-        told(rows := np.random.default_rng(1).random((12, 2)), bowl(rows))
-    )
-    assert len(extended.values) == 12 + 30
-    assert np.median(np.abs(extended.values[12:] - bowl(extended.rows[12:]))) < 0.03
-
-
-@pytest.mark.parametrize("truth", [lambda rows: -bowl(rows), lambda rows: np.random.default_rng(5).random(len(rows))])
-def test_earlier_values_that_do_not_agree_are_left_out(truth):
-    earlier = EarlierStudyModel(told(grid(), bowl(grid())), np.array([True, True]), np.array([False, False]))
-    rows = np.random.default_rng(1).random((20, 2))
-    here = told(rows, truth(rows))
-    assert earlier.extend(here) is here
-
-
-def test_hyperparameters_that_the_earlier_study_had_not_do_not_count():
-    earlier = EarlierStudyModel(told(grid(), grid()[:, 0]), np.array([True, False]), np.array([False, False]))
-    rows = np.random.default_rng(1).random((12, 2))
-    extended = earlier.extend(told(rows, rows[:, 0]))
-    assert np.corrcoef(extended.values[12:], extended.rows[12:, 0])[0, 1] > 0.99
-
-
 def test_bayesian_with_an_earlier_study_proposes_the_same_after_resuming():
     space = Space({"a": Real(0, 1), "b": Real(0, 1)})
-    found = [({"a": float(a), "b": float(b)}, float(bowl(np.array([[a, b]]))[0])) for a, b in grid()]
-    transfer = Transfer(sorted(found, key=lambda one: one[1]))
+    transfer = Transfer([{"a": 0.1 * number, "b": 0.3} for number in range(9)])
 
     def made():
         return make_strategy("bayesian", space, seed=3, options={"initial_points": 6}, transfer=transfer)
@@ -276,7 +223,7 @@ def test_bayesian_with_an_earlier_study_proposes_the_same_after_resuming():
     living, resumed, ended = made(), made(), []
     for _ in range(9):
         proposal = living.ask(1)[0]
-        ended.append((proposal, float(bowl(np.array([list(proposal.parameters.values())]))[0])))
+        ended.append((proposal, sum(value**2 for value in proposal.parameters.values())))
         living.tell(*ended[-1])
     resumed.resume(ended)
     assert resumed.ask(1) == living.ask(1)
@@ -293,15 +240,12 @@ def test_values_of_another_direction_change_their_sign(tmp_path):
     assert [one.figure_of_merit for one in found] == [-1.0, -2.0, -3.0]
 
 
-def test_strategy_of_a_study_that_maximises_learns_costs(tmp_path, monkeypatch):
-    learnt = []
-
-    def making(*arguments, transfer, **options):
-        learnt.extend(cost for _, cost in transfer.found)
-        return make_strategy(*arguments, transfer=transfer, **options)
-
-    monkeypatch.setattr("mpi_opt.study.open_study.make_strategy", making)
-    earlier_study(tmp_path / "a.db", direction="maximize")
-    content = configuration(tmp_path / "b.db", {"store": str(tmp_path / "a.db")}).model_dump(exclude_unset=True)
-    with open_study(Plan(read_study(content | {"direction": "maximize"}), tmp_path)):
-        assert learnt == [-3.0, -2.5, -1.0]
+def test_a_study_that_was_created_with_the_former_key_learn_continues(tmp_path):
+    earlier_study(tmp_path / "a.db")
+    before = begun(tmp_path / "b.db", str(tmp_path / "a.db")).ask(2)
+    with sqlite3.connect(tmp_path / "b.db") as database:
+        (text,) = database.execute("SELECT configuration FROM studies").fetchone()
+        content = json.loads(text)
+        content["search"]["transfer"]["learn"] = True
+        database.execute("UPDATE studies SET configuration = ?", [json.dumps(content)])
+    assert begun(tmp_path / "b.db", None).ask(2) == before

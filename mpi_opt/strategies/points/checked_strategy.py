@@ -6,12 +6,12 @@ The store would accept most wrong proposals, and fail later, when it is read.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, final
 
 from mpi_opt.core.dimension import python_value
-from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.space import Space
 from mpi_opt.core.trial import TRIALS_PER_STUDY, Failed, Proposal
 from mpi_opt.errors import ConfigurationError, SpaceError
 from mpi_opt.strategies.strategy import Cost, Decision, Strategy
@@ -51,9 +51,6 @@ class CheckedStrategy(Strategy):
 
     def expect(self, n_figures: int) -> None:
         self._strategy.expect(n_figures)
-
-    def learn(self, points: Sequence[tuple[Parameters, float]], known: frozenset[str]) -> None:
-        self._strategy.learn(points, known)
 
     def report(self, proposal: Proposal, step: int, value: float) -> Decision:
         return self._strategy.report(proposal, step, value)

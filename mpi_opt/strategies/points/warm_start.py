@@ -1,4 +1,4 @@
-"""Warm start: the results of an earlier study as known points and as data to learn from."""
+"""Warm start: the results of an earlier study as known points."""
 
 from __future__ import annotations
 
@@ -21,14 +21,12 @@ class Transfer:
     """Results of an earlier study.
 
     Attributes:
-        found: For each earlier trial, the hyperparameters that both studies have, and its cost; best first.
+        found: For each earlier trial, the hyperparameters that both studies have; best first.
         best: How many of the best trials are proposed first.
-        learn: Whether the strategy may also learn from all of the trials.
     """
 
-    found: Sequence[tuple[Parameters, float]]
+    found: Sequence[Parameters]
     best: int = 5
-    learn: bool = True
 
     def options(self, space: Space, seed: int, options: Mapping[str, Any]) -> dict[str, Any]:
         """The strategy's options with the best points added after the user's known points.
@@ -39,7 +37,7 @@ class Transfer:
         initial = list(common.initial)
         constraints = [Constraint(text, space) for text in common.constraints]
         remaining = self.best
-        for position, (parameters, _) in enumerate(self.found):
+        for position, parameters in enumerate(self.found):
             if remaining == 0:
                 break
             point = _allowed(space, parameters, constraints, np.random.default_rng([seed, position, 3]))
@@ -47,12 +45,6 @@ class Transfer:
                 initial.append(point)
                 remaining -= 1
         return {**options, "initial": initial}
-
-    def points(self, space: Space, seed: int) -> tuple[list[tuple[Parameters, float]], frozenset[str]]:
-        """All results as points of `space`, and the hyperparameters that were not drawn at random."""
-        rng = np.random.default_rng([seed, 4])
-        known = frozenset(name for parameters, _ in self.found for name in parameters)
-        return [(_completed(space, parameters, rng), cost) for parameters, cost in self.found], known
 
 
 def _allowed(

@@ -242,15 +242,6 @@ def test_resumed_search_proposes_the_same_after_repeated_values_became_penalties
     assert resumed.ask(1) == live.ask(1)
 
 
-def test_earlier_study_without_common_hyperparameters_changes_no_proposal():
-    plain, learning = (make_strategy("bayesian", {"a": Real(0, 1)}, options={"initial_points": 4}) for _ in range(2))
-    learning.learn([({"a": number / 9}, float(number)) for number in range(10)], frozenset())
-    for strategy in (plain, learning):
-        for proposal in strategy.ask(6):
-            strategy.tell(proposal, proposal.parameters["a"] ** 2)
-    assert learning.ask(1) == plain.ask(1)
-
-
 def test_only_the_best_are_kept_of_too_many_observations():
     values = np.random.default_rng(0).permutation(100).astype(float)
     kept = Observations(np.arange(100.0)[:, None], values, np.zeros(100)).thinned(20)

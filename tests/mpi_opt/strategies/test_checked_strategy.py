@@ -60,9 +60,6 @@ class Listed(Strategy):
     def expect(self, n_figures):
         self.calls.append(("expect", n_figures))
 
-    def learn(self, points, known):
-        self.calls.append(("learn", points, known))
-
     def report(self, proposal, step, value):
         return Decision.STOP
 
@@ -142,12 +139,10 @@ def test_a_number_of_low_precision_at_the_end_of_a_range_is_in_the_range(kind):
 def test_all_other_calls_reach_the_strategy():
     strategy = CheckedStrategy(inner := Listed(), SPACE)
     strategy.expect(2)
-    strategy.learn([(POINT, 1.0)], frozenset({"lr"}))
     strategy.resume([(proposal(0), 1.0)], [proposal(1)])
     strategy.tell(proposal(1), 2.0)
     assert inner.calls == [
         ("expect", 2),
-        ("learn", [(POINT, 1.0)], frozenset({"lr"})),
         ("resume", [(proposal(0), 1.0)], [proposal(1)]),
         ("tell", proposal(1), 2.0),
     ]
