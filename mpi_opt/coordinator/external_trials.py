@@ -1,4 +1,8 @@
-"""The trials of a study that a workload system runs, through ``ask`` and ``tell``, at the same time as a search."""
+"""The trials of a study that a workload system runs, through ``ask`` and ``tell``, at the same time as a search.
+
+A job that ``ask`` has started may end hours later, when a search runs the study. Its result must be accepted then,
+and the strategy must receive it; a refusal because of the lease would lose finished work.
+"""
 
 from __future__ import annotations
 
