@@ -10,14 +10,15 @@ JOBS ?= 3
 # Further options of pytest for `make test`, such as OPTIONS="--without pyarrow".
 OPTIONS ?=
 
-.PHONY: demo test slow test-mpich test-gpu test-oldest mutants lint docs clean help
+.PHONY: demo quick test test-all test-mpich test-gpu test-oldest mutants lint docs clean help
 
 help:
 	@echo "make demo   search on the handwritten digits, 5 ranks, about two minutes"
-	@echo "make test   the test suite"
+	@echo "make quick  the tests that need neither mpirun nor Keras or PyTorch"
+	@echo "make test   the tests of everything that users rely on"
+	@echo "make test-all   also tests that repeat these on more cases: documentation that trains, experiments, conformance tables"
 	@echo "make lint   ruff, the import rules, and mypy --strict"
 	@echo "make docs   the documentation as HTML, warnings are errors"
-	@echo "make slow   the tests that take long, too"
 	@echo "make test-mpich   the tests that start mpirun, under MPICH"
 	@echo "make test-gpu     trainings of PyTorch modules on a GPU"
 	@echo "make test-oldest  the tests with the oldest versions of the packages that setup.cfg allows"
@@ -29,24 +30,25 @@ demo: $(VENV)/demo.stamp
 
 # Hundreds of processes start, and each process of pytest collects all tests: the compiled modules must be written, also
 # where the environment says otherwise. Tests of promised times run last, alone.
-test: export PYTHONDONTWRITEBYTECODE :=
-test: $(VENV)/test.stamp
+quick test test-all: export PYTHONDONTWRITEBYTECODE :=
+quick: $(VENV)/test.stamp
+	$(BIN)/python -m pytest $(OPTIONS) -n $(JOBS) --without keras,torch -m "not mpi and not thorough and not timing"
+
+test: AND := and not thorough
+test test-all: $(VENV)/test.stamp
 	status=0; \
-	$(BIN)/python -m pytest $(OPTIONS) -n $(JOBS) --no-loadscope-reorder -m "not slow and not timing" --durations=50 || status=1; \
-	$(BIN)/python -m pytest $(OPTIONS) -m "timing and not slow" || status=1; \
+	$(BIN)/python -m pytest $(OPTIONS) -n $(JOBS) --no-loadscope-reorder -m "not timing $(AND)" --durations=50 || status=1; \
+	$(BIN)/python -m pytest $(OPTIONS) -m "timing $(AND)" || status=1; \
 	exit $$status
 
-slow: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -m "slow or not slow"
-
 test-mpich: $(VENV)/test.stamp
-	PATH="$(CURDIR)/$(VENV)/mpich/bin:$$PATH" $(VENV)/mpich/bin/python -m pytest -m "mpi and not slow and not timing"
+	PATH="$(CURDIR)/$(VENV)/mpich/bin:$$PATH" $(VENV)/mpich/bin/python -m pytest -m "mpi and not thorough and not timing"
 
 test-gpu: $(VENV)/test.stamp
-	CUDA_VISIBLE_DEVICES=0 $(BIN)/python -m pytest -m slow tests/mpi_learn/test_gpu.py
+	CUDA_VISIBLE_DEVICES=0 $(BIN)/python -m pytest -m thorough tests/mpi_learn/test_gpu.py
 
 test-oldest: $(VENV)/oldest.stamp
-	PATH="$(CURDIR)/$(VENV)/oldest/bin:$$PATH" $(VENV)/oldest/bin/python -m pytest -m "not slow and not timing"
+	PATH="$(CURDIR)/$(VENV)/oldest/bin:$$PATH" $(VENV)/oldest/bin/python -m pytest -m "not thorough and not timing"
 
 mutants: $(VENV)/test.stamp
 	$(BIN)/python -m tests.mutants $(if $(DRAW),--draw $(DRAW) --seed $(or $(SEED),0) -j 2) $(ONLY)
@@ -56,6 +58,8 @@ lint: $(VENV)/test.stamp
 	$(BIN)/ruff format --check --line-length 120 .
 	$(BIN)/lint-imports
 	$(BIN)/mypy mpi_learn mpi_opt
+	@# each wrong change of the lists fits the source
+	$(BIN)/python -m tests.mutants --list > /dev/null
 	@# tests are collected without optional packages, or an error is printed
 	out=$$($(BIN)/python -m pytest --collect-only -q --without all) || { echo "$$out" | tail -n 30; exit 1; }
 

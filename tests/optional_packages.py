@@ -5,6 +5,8 @@ if they are installed: neither in its process nor in those that it starts. There
 a mark fails everywhere, and not only where the package is missing.
 
 ``pytest --without pyarrow`` hides a package from all tests, and skips those that need it. ``--without all`` hides each.
+Tests that need Keras have the mark ``needs("keras")``, because ``make quick`` hides it. It is always installed, and
+otherwise shown to all tests.
 """
 
 from __future__ import annotations
@@ -28,6 +30,9 @@ torchmetrics uproot
 OPTIONAL = frozenset(_NAMES.split())
 """Packages of the extras in ``setup.cfg`` that tests may lack; TensorFlow and what it requires are always there."""
 
+TOGETHER = {"keras": ["tensorflow"]}
+"""Package that is always installed, but hidden by ``--without keras`` -> those hidden with it."""
+
 USES = {"pyarrow": ["pandas"], "pandas": ["pyarrow"]}
 """Package -> packages that it uses from then on if it has once found them; they are visible with it."""
 
@@ -37,7 +42,7 @@ _without: set[str] = set()
 
 def needs(*packages: str) -> pytest.MarkDecorator:
     """The mark of a test, a parameter, or a file (``pytestmark``) that uses these optional packages."""
-    if unknown := set(packages) - OPTIONAL:
+    if unknown := set(packages) - OPTIONAL - set(TOGETHER):
         raise ValueError(f"not in OPTIONAL: {', '.join(sorted(unknown))}")
     return pytest.mark.needs(*packages)
 
@@ -106,15 +111,17 @@ def hide_always(packages: str) -> None:
         packages: Their names, separated by commas, or ``all``.
     """
     names = OPTIONAL if packages == "all" else set(packages.split(","))
-    if unknown := names - OPTIONAL:
-        raise pytest.UsageError(f"--without: expected some of {', '.join(sorted(OPTIONAL))}, found {sorted(unknown)}")
+    known = {*OPTIONAL, *TOGETHER}
+    if unknown := names - known:
+        raise pytest.UsageError(f"--without: expected some of {', '.join(sorted(known))}, found {sorted(unknown)}")
     _without.update(one for one, required in requirements().items() if required & names)
+    _without.update(one for name in names & set(TOGETHER) for one in (name, *TOGETHER[name]))
     hide_only(_without)
 
 
 def show_only(packages: set[str]) -> None:
     """Hides the optional packages from now on, except `packages` and what they require."""
-    visible = {one for package in packages for one in (*requirements()[package], *USES.get(package, ()))}
+    visible = {one for package in packages for one in (*requirements().get(package, ()), *USES.get(package, ()))}
     hide_only(OPTIONAL - visible | _without)
 
 

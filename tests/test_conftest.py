@@ -206,7 +206,7 @@ def test_tests_under_mpirun_share_a_process_except_for_searches_and_slurm(tmp_pa
 MARKS = {
     "one": ("import pytest\n@pytest.mark.mpi\ndef test_ranks(): pass\ndef test_plain(): pass\n", ["test_ranks"]),
     "parameters": (
-        "@pytest.mark.slow\n@pytest.mark.parametrize('n', [1, pytest.param(2, marks=pytest.mark.mpi)])\n"
+        "@pytest.mark.thorough\n@pytest.mark.parametrize('n', [1, pytest.param(2, marks=pytest.mark.mpi)])\n"
         "def test_ranks(n): pass\ndef test_plain(): pass\n",
         ["test_ranks"],
     ),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mpirun import patient_s
 from tests.mutants import __main__ as command
 from tests.mutants.drawing import Drawn, defaults, draw, read_argued, source_files, stale_arguments
 from tests.mutants.mutant import ROOT, Mutant, StaleMutant, read_mutants, stale_mutants
@@ -77,6 +78,7 @@ def outcomes(mutants: list[Mutant], project: Path, **options: object) -> list[st
     return [result.outcome for _, result in run_mutants(mutants, results, lambda *_: None, **run)]
 
 
+@pytest.mark.thorough  # `make lint` reads the lists, too
 def test_at_least_150_entries_of_the_lists_match_the_source():
     mutants = read_mutants()
     stale = stale_mutants(mutants)
@@ -87,6 +89,7 @@ def test_at_least_150_entries_of_the_lists_match_the_source():
     assert len({str(one) for one in mutants}) == len(mutants)
 
 
+@pytest.mark.thorough
 def test_no_wrong_change_is_noticed_only_because_it_uses_an_undefined_name(tmp_path):
     for index, one in enumerate(read_mutants()):
         with suppress(StaleMutant):
@@ -98,7 +101,7 @@ def test_no_wrong_change_is_noticed_only_because_it_uses_an_undefined_name(tmp_p
 
 
 def test_changes_are_noticed_unnoticed_or_run_too_long(project, monkeypatch):
-    monkeypatch.setattr("tests.mutants.runner.START_S", 3.0)
+    monkeypatch.setattr("tests.mutants.runner.START_S", patient_s(3.0))
     changes = [mutant("+= value", "-= value"), mutant("result = 0", "result = +0")]
     changes.append(mutant("result += value", "while True: pass"))
     changes.append(mutant("def total", "def sum"))
@@ -299,7 +302,7 @@ def test_the_tests_of_a_change_are_those_that_run_its_function(project, monkeypa
 
 
 def test_a_change_that_ends_pytest_counts_as_noticed_and_a_hanging_test_is_named(project, monkeypatch):
-    monkeypatch.setattr("tests.mutants.runner.START_S", 3.0)
+    monkeypatch.setattr("tests.mutants.runner.START_S", patient_s(3.0))
     changes = [mutant("result = 0", "import os; os._exit(9)"), mutant("result += value", "while True: pass")]
     changes.append(mutant("+= value", "-= value"))
     results = Results(project / "results.jsonl")

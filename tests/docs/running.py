@@ -1,6 +1,6 @@
 """Runs the commands of the documentation in one process, so that the frameworks are loaded once.
 
-Configuration files are run with the numbers of `FEWER`. The slow tests run every page exactly as printed.
+Configuration files are run with the numbers of `FEWER`. The thorough tests run every page exactly as printed.
 """
 
 from __future__ import annotations

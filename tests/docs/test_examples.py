@@ -147,9 +147,11 @@ def test_store_page_names_every_column():
         assert [name for name in shown if f"`{name}`" not in section] == [], table.name
 
 
-TUTORIAL = pytest.param("tutorial.md", marks=needs("matplotlib", "pandas"))
-MODELS = pytest.param("models.md", marks=needs("torch"))
-PAGES = [TUTORIAL, MODELS, "functions.md", "index.md", "workload-systems.md"]
+thorough = pytest.mark.thorough  # pages that train several models
+TUTORIAL = pytest.param("tutorial.md", marks=[needs("matplotlib", "pandas"), thorough])
+MODELS = pytest.param("models.md", marks=[needs("torch"), thorough])
+FUNCTIONS = pytest.param("functions.md", marks=thorough)
+PAGES = [TUTORIAL, MODELS, FUNCTIONS, "index.md", "workload-systems.md"]
 
 
 def runnable(page: str) -> list[Example]:
@@ -167,7 +169,7 @@ def test_page_runs_from_top_to_bottom(page, tmp_path):
         run_here(example, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("page", PAGES)
 def test_page_runs_from_top_to_bottom_as_typed(page, tmp_path):
     write_files(tmp_path, page)
@@ -177,7 +179,7 @@ def test_page_runs_from_top_to_bottom_as_typed(page, tmp_path):
 
 
 @needs_shared
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_higgs_examples_run(tmp_path):
     (tmp_path / "atlas-higgs-challenge-2014-v2.csv.gz").symlink_to(ATLAS)
     for page in ("tutorial.md", "figure-of-merit.md"):

@@ -8,6 +8,7 @@ from mpi_opt.cli.main import main, run
 from mpi_opt.cli.new_command import write_template
 from mpi_opt.configuration.configuration import read_study
 from tests.in_process import in_process
+from tests.optional_packages import needs
 
 KINDS = ("training", "function")
 
@@ -30,6 +31,7 @@ def test_function_template_runs_at_once(tmp_path, monkeypatch, capsys):
     assert "the best trials:" in capsys.readouterr().out
 
 
+@needs("keras")
 def test_training_template_runs_at_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run(["new", "jets"])

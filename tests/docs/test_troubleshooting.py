@@ -225,8 +225,8 @@ def test_every_heading_is_provoked():
         assert any(fragment in heading for heading in HEADINGS), fragment
 
 
-SLOW = ("the search waits for its store",)
-CASES = [pytest.param(one, marks=pytest.mark.slow) if one in SLOW else one for one in PROVOKED]
+THOROUGH = ("the search waits for its store",)
+CASES = [pytest.param(one, marks=pytest.mark.thorough) if one in THOROUGH else one for one in PROVOKED]
 
 
 @pytest.mark.parametrize("fragment", CASES)

@@ -14,7 +14,7 @@ import yaml
 from mpi_learn.errors import UserError
 from mpi_learn.job.exit_status import INVALID
 from mpi_opt.cli.main import _guarded, main, run
-from tests.optional_packages import with_marks
+from tests.optional_packages import needs, with_marks
 from tests.world import in_world
 
 MODEL = """
@@ -526,6 +526,7 @@ CASES = [
 ]
 
 
+@needs("keras")
 def test_check_names_the_file_and_section_of_a_mistake_that_only_a_framework_detects(folder, capsys):
     content = changed("training.data.labels", "far") | {"figure_of_merit": "loss"}
     (folder / "space.yaml").write_text(yaml.safe_dump(content))

@@ -23,7 +23,9 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.slow), 25])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(0, marks=pytest.mark.thorough), pytest.param(1, marks=pytest.mark.thorough), 25]
+)
 def test_a_search_without_its_rank_0_keeps_all_that_a_client_has_seen(seed, tmp_path):
     import resume
 
@@ -42,7 +44,8 @@ FEW_RANKS = (5, 2, 1), [(4, 2, 0.0), (2, 6, 0.0)]
 """Ranks, ranks per block and folds; and kills: one rank of each block."""
 
 
-@pytest.mark.parametrize("seed", [None, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 1, 3))])
+@pytest.mark.thorough  # test_resilience kills ranks, too
+@pytest.mark.parametrize("seed", [None, 0, 1, 3])
 @needs("torch")
 def test_killed_ranks_cost_no_trial_and_change_no_figure_of_merit(seed, tmp_path):
     import storm

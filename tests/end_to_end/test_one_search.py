@@ -88,6 +88,7 @@ def test_second_search_and_results_for_its_trials_do_not_disturb_a_search(progra
     assert query("SELECT * FROM leases") == []
 
 
+@pytest.mark.timing
 def test_search_takes_over_at_once_from_one_that_was_killed(program, space_file, query, tmp_path):
     path = str(space_file("gated", search={"strategy": "random", "trials": 2, "seed": 3}))
     killed = program.start("search", path)

@@ -14,6 +14,7 @@ from mpi_learn.cli.commands import main as mpi_learn
 from mpi_learn.mpi import one_process
 from mpi_opt import __version__
 from mpi_opt.cli.main import main as mpi_opt
+from tests.optional_packages import needs
 
 OBJECTIVE = "def objective(trial):\n    return trial.parameters['x']\n"
 STUDY = {
@@ -86,6 +87,7 @@ assert not [name for name in sys.modules if name.startswith("mpi4py.")]
 """
 
 
+@needs("keras")
 def test_check_builds_model_and_data_without_mpi(folder):
     """As on a laptop where no MPI library is installed."""
     assert status("mpi-opt", "new", "digits") == 0

@@ -161,6 +161,7 @@ def inputs_of(name: str, raw: np.ndarray) -> np.ndarray:
     return function("inputs:images" if name == "conv2d" else "inputs:particles")(raw)
 
 
+@needs("keras")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_take_the_inputs_and_give_probabilities(name, raw):
     model = function(read_yaml(FOLDER / f"train_{name}.yaml")["model"].replace(".py", ""))(classes=5)
@@ -170,6 +171,7 @@ def test_networks_take_the_inputs_and_give_probabilities(name, raw):
     assert found.std(0).min() > 1e-4
 
 
+@needs("keras")
 @pytest.mark.parametrize("name", SETS)
 def test_networks_of_sets_see_neither_order_nor_filling(name, raw):
     model = function(read_yaml(FOLDER / f"train_{name}.yaml")["model"].replace(".py", ""))()
@@ -182,6 +184,7 @@ def test_networks_of_sets_see_neither_order_nor_filling(name, raw):
     np.testing.assert_allclose(probabilities(model, filled), expected, atol=1e-5)
 
 
+@needs("keras")
 @pytest.mark.parametrize("name", SETS)
 def test_the_short_form_of_a_training_gives_figures_of_merit(name, folder, monkeypatch):
     monkeypatch.chdir(folder)

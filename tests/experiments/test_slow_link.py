@@ -70,6 +70,7 @@ def test_two_senders_share_the_cable_of_the_receiver(hosts):
     assert found[1][1] >= LATENCY_S + 2 * 0.01 - 0.002
 
 
+@pytest.mark.timing
 def test_both_directions_of_a_cable_are_free_for_each_other(hosts):
     inner, relay = hosts
     for _ in range(20):

@@ -19,6 +19,7 @@ from tests.mpirun import mpirun
 from tests.optional_packages import needs
 
 ROOT = EXPERIMENTS.parent
+pytestmark = pytest.mark.thorough
 WITH_MPI = {
     "jets/compare.py": r"\| `particle_net` \| [\d,]+ · [\d,]+ \| 0\.\d{4} ± 0\.\d{4} \|",
     "calorimeter_gan/compare.py": r"\| default \| 1 \| \d\.\d{3} \| \d+\.\d{3} \|",
@@ -37,8 +38,8 @@ OPTIONAL = {
     "calorimeter_gan/compare.py": ["matplotlib"],
 }
 """Script -> the optional packages that it needs."""
-SLOW = {"scaling/measure.py"}
-"""Scripts that only `make slow` runs."""
+ONCE = {"scaling/measure.py"}
+"""Scripts that take minutes, and therefore run as typed only."""
 
 
 WITHOUT_MPI = {
@@ -63,7 +64,7 @@ def smoke(script: str) -> str:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("script", marked(script for script in WITH_MPI if script not in SLOW))
+@pytest.mark.parametrize("script", marked(script for script in WITH_MPI if script not in ONCE))
 def test_the_short_form_prints_its_table_and_writes_nothing_beside_it(script, tmp_path):
     check_short_form(script, WITH_MPI[script], tmp_path)
 
@@ -82,7 +83,6 @@ def check_short_form(script: str, expected: str, cwd: Path) -> None:
     assert not list(cwd.iterdir())
 
 
-@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("script", marked(WITH_MPI))

@@ -47,6 +47,7 @@ def test_function_gets_epoch_metrics_and_model_and_stops_the_training():
         assert train(TORCH | {"callbacks": functions}, MPI.COMM_SELF, data=line()).epochs == 2
 
 
+@needs("keras")
 def test_callback_of_keras_sees_the_trained_model_and_stops_the_training(tmp_path):
     recorded = calls("keras_stopping")
     recorded.clear()
@@ -78,6 +79,7 @@ SETTING = {
 }
 
 
+@needs("keras")
 @pytest.mark.parametrize("name", SETTING)
 def test_callback_sets_the_learning_rate_as_in_fit(name):
     import keras
@@ -94,6 +96,7 @@ def test_callback_sets_the_learning_rate_as_in_fit(name):
     np.testing.assert_allclose(found.history["val_loss"], expected["val_loss"], rtol=1e-4)
 
 
+@needs("keras")
 def test_learning_rate_that_a_callback_has_set_is_in_the_checkpoint(tmp_path):
     def run(epochs, checkpoint=None):
         common = KERAS | {"callbacks": f"{FILE}:halved_once", "epochs": epochs, "batch_size": 64}
@@ -105,6 +108,7 @@ def test_learning_rate_that_a_callback_has_set_is_in_the_checkpoint(tmp_path):
     assert run(5, checkpoint=True) == whole
 
 
+@needs("keras")
 def test_plateau_of_keras_continues_after_a_resume(tmp_path):
     plateau = {"name": "ReduceLROnPlateau", "monitor": "val_loss", "patience": 2, "factor": 0.3, "min_delta": 0.5}
     common = KERAS | {"callbacks": [plateau], "optimizer": {"name": "sgd", "learning_rate": 0.1}}
@@ -114,6 +118,7 @@ def test_plateau_of_keras_continues_after_a_resume(tmp_path):
     assert train(checkpointed | {"epochs": 6}, MPI.COMM_SELF, data=line()).history == whole
 
 
+@needs("keras")
 def test_callback_sees_the_model_of_its_epoch_during_validation_by_a_thread():
     recorded, common = calls("sum_of_weights"), KERAS | {"callbacks": f"{FILE}:sum_of_weights"}
     found = []
@@ -156,12 +161,14 @@ REFUSED = {
 }
 
 
+@needs("keras")
 @pytest.mark.parametrize(("common", "name", "said"), by_framework(REFUSED.values()), ids=REFUSED)
 def test_callback_that_is_not_available_is_refused(common, name, said):
     with pytest.raises(ConfigurationError, match=said):
         train(common | {"callbacks": [name]}, MPI.COMM_SELF, data=line())
 
 
+@needs("keras")
 def test_callback_that_raises_before_the_first_epoch_ends_the_training_on_all_ranks():
     def run(comm):
         with pytest.raises(TrainingError, match="boom"):
@@ -171,6 +178,7 @@ def test_callback_that_raises_before_the_first_epoch_ends_the_training_on_all_ra
     run_ranks(2, run)
 
 
+@needs("keras")
 @pytest.mark.parametrize("framework", by_framework(["keras", "torch"]))
 def test_callback_changes_the_weights_on_one_rank(framework):
     """Almost without a learning rate, weights that a callback has set to zero remain zero."""

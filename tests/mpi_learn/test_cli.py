@@ -70,6 +70,7 @@ def start(folder, *arguments):
     return run_process([sys.executable, "-m", "mpi_learn", *arguments], cwd=folder)
 
 
+@needs("keras")
 def test_train_prints_a_line_per_epoch_and_saves_a_model_that_can_be_trained_again(folder):
     (folder / "training.yaml").write_text(f"{TRAINING}validation: {{every: 2}}\n")
     done = start(folder, "train", "training.yaml", "--output", "out")
@@ -102,6 +103,7 @@ CHECKED = [
 ]
 
 
+@needs("keras")
 def test_check_runs_one_batch_in_one_process_and_trains_nothing(folder):
     changes = {"features: X": "features: X, class_weight: balanced", "epochs: 2": "epochs: 2\nalgorithm: downpour"}
     text = TRAINING
@@ -130,6 +132,7 @@ def test_check_prints_the_gradient_of_the_mean_loss_also_with_weights_of_classes
     assert norms[1] == pytest.approx(norms[0], rel=1e-3)
 
 
+@needs("keras")
 def test_check_refuses_a_loss_that_is_not_finite(folder):
     (folder / "models.py").write_text(
         MODELS.read_text() + "\n\ndef bad(labels, outputs):\n    return 0 / (outputs * 0)\n"
@@ -199,6 +202,7 @@ def test_model_that_cannot_be_saved_is_announced_and_its_weights_are_saved(folde
     assert loaded.stdout.strip() == "4", loaded.stderr
 
 
+@needs("keras")
 def test_failure_of_the_save_after_the_training_is_status_1_with_weights_and_history_on_disk(folder):
     (folder / "training.yaml").write_text(TRAINING.replace("epochs: 2", "epochs: 1"))
     (folder / "out" / "model.keras").mkdir(parents=True)  # in the way of the file
@@ -237,6 +241,7 @@ BAD = {
 }
 
 
+@needs("keras")
 @pytest.mark.parametrize(("old", "new", "said"), BAD.values(), ids=BAD)
 def test_bad_input_is_status_2_and_one_message(folder, old, new, said):
     (folder / "training.yaml").write_text(TRAINING.replace(old, new))
@@ -247,6 +252,7 @@ def test_bad_input_is_status_2_and_one_message(folder, old, new, said):
     assert "Traceback" not in done.stderr
 
 
+@needs("keras")
 @pytest.mark.parametrize(
     ("line", "where"),
     [("", "--output"), ("trace: file/traces", "trace"), ("checkpoint: {path: file/checkpoints}", "checkpoint.path")],

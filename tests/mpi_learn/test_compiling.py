@@ -16,8 +16,10 @@ from mpi_learn.models.make_model import make_model
 from mpi_learn.training import xla_choice
 from tests.mpi_learn.configurations_for_tests import KERAS, TORCH
 from tests.mpi_learn.models_for_tests import digits
-from tests.optional_packages import by_framework
+from tests.optional_packages import by_framework, needs
 from tests.world import in_world
+
+pytestmark = needs("keras")
 
 LOSS = "sparse_categorical_crossentropy"
 rng = np.random.default_rng(0)

@@ -33,6 +33,7 @@ def made(framework: tuple[str, str], computing: dict, **parameters):
     return make_model(ModelSettings(specification, parameters, loss, ["accuracy"], seed=1, **computing), Example(X, Y))
 
 
+@needs("keras")
 @FRAMEWORKS
 def test_mixed_precision_computes_in_16_bits_with_weights_and_loss_in_32(framework):
     plain, mixed = made(framework, PLAIN), made(framework, MIXED)
@@ -56,6 +57,7 @@ def test_mixed_precision_computes_in_16_bits_with_weights_and_loss_in_32(framewo
         assert mixed.predict(X)[0].dtype == np.float32
 
 
+@needs("keras")
 @FRAMEWORKS
 def test_training_in_mixed_precision_reaches_the_loss_of_float32(framework):
     specification, loss = framework
@@ -68,6 +70,7 @@ def test_training_in_mixed_precision_reaches_the_loss_of_float32(framework):
     assert mixed.history["val_accuracy"][-1] > 0.8
 
 
+@needs("keras")
 @FRAMEWORKS
 def test_checkpointed_step_is_the_same_with_dropout_and_moving_means(framework):
     parameters = {"norm": True, "dropout": 0.3}
@@ -82,6 +85,7 @@ def test_checkpointed_step_is_the_same_with_dropout_and_moving_means(framework):
     np.testing.assert_array_equal(again.state.integers(), after)
 
 
+@needs("keras")
 def test_frozen_weights_of_a_checkpointed_keras_model_keep_float32():
     """They were stored as the 16-bit numbers with which the layer computes."""
     model = made(KERAS, MIXED | AGAIN, frozen=True)
@@ -91,6 +95,7 @@ def test_frozen_weights_of_a_checkpointed_keras_model_keep_float32():
     np.testing.assert_array_equal(kernel.numpy(), before)
 
 
+@needs("keras")
 def test_tensors_that_checkpointed_keras_layers_receive_by_keyword_have_a_gradient():
     framework = (f"{HERE}/models_for_tests.py:build_with_keywords", "sparse_categorical_crossentropy")
     plain, again = (made(framework, computing) for computing in (PLAIN, AGAIN))
@@ -99,6 +104,7 @@ def test_tensors_that_checkpointed_keras_layers_receive_by_keyword_have_a_gradie
     np.testing.assert_allclose(again.gradient(X, Y), expected, rtol=1e-4, atol=1e-5)
 
 
+@needs("keras")
 def test_keras_computes_the_layers_again():
     counts = []
     for computing in (PLAIN, AGAIN):
@@ -218,6 +224,7 @@ def test_invalid_values_are_refused_with_a_message(tmp_path):
         train(saved | {"precision": "float8"}, MPI.COMM_SELF, data=digits())
 
 
+@needs("keras")
 @pytest.mark.parametrize(
     "file", by_framework(["models_for_tests.py", "torch_models_for_tests.py"]), ids=["keras", "torch"]
 )

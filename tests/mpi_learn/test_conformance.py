@@ -22,19 +22,23 @@ if is_installed("torch"):
     ROWS["torch"] = TORCH
 TRAINED = [(framework, name) for framework, rows in ROWS.items() for name, row in rows.items() if not row.refused]
 REFUSED = [(framework, name) for framework, rows in ROWS.items() for name, row in rows.items() if row.refused]
-FAST = [one for one in TRAINED if one[0] == "torch" or not KERAS[one[1]].is_slow]
-SLOW = [one for one in TRAINED if one not in FAST]
+FEW = [one for one in TRAINED if one[0] == "torch" or KERAS[one[1]].is_representative]
+OTHERS = [one for one in TRAINED if one not in FEW]
 
 
 def marked(chosen: list[tuple[str, str]]) -> list[Any]:
     """Parameters of a test; the rows of PyTorch, which run together, need torchmetrics too."""
-    packages = {"torch": needs("torch", "torchmetrics"), "keras": ()}
-    return [pytest.param(*one, marks=packages[one[0]]) for one in chosen]
+    packages = {"torch": [needs("torch", "torchmetrics")], "keras": []}
+    thorough = {one: [pytest.mark.thorough] for one in OTHERS}
+    return [pytest.param(*one, marks=[*packages[one[0]], *thorough.get(one, [])]) for one in chosen]
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """(framework, number of ranks, names of rows) -> what `run` wrote, each started once."""
+    """(framework, number of ranks, name of a row) -> what `run` wrote.
+
+    It starts once for the rows of ``make test``, and once for the others.
+    """
     folder = tmp_path_factory.mktemp("conformance")
 
     @cache
@@ -43,13 +47,17 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
         assert done.returncode == 0, done.stderr
         return json.loads((folder / f"{framework}-{n_ranks}.json").read_text())
 
-    return start
+    return lambda framework, n_ranks, name: start(framework, n_ranks, *together(framework, n_ranks, name))[name]
 
 
-def rows_for(framework: str, n_ranks: int, chosen: list[tuple[str, str]]) -> list[str]:
-    """The names of the chosen rows, and of those that are refused on so many ranks."""
-    refused = [name for name, row in ROWS[framework].items() if row.refused and row.ranks == n_ranks]
-    return [name for one, name in chosen if one == framework] + refused
+def together(framework: str, n_ranks: int, name: str) -> list[str]:
+    """The names of the rows that are trained with a row: those of ``make test``, or the others."""
+    is_other = (framework, name) in OTHERS
+    return [
+        one
+        for one, row in ROWS[framework].items()
+        if ((framework, one) in OTHERS) == is_other and (not row.refused or row.ranks == n_ranks)
+    ]
 
 
 def row_of(framework: str, name: str) -> Row:
@@ -60,7 +68,7 @@ def row_of(framework: str, name: str) -> Row:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("framework", "name"), marked(TRAINED), ids=map("-".join, TRAINED))
 def test_model_trains_as_by_its_framework(found, framework, name):
-    ours, row = found(framework, 1)[name], row_of(framework, name)
+    ours, row = found(framework, 1, name), row_of(framework, name)
     assert not {"refused", "failed"} & set(ours), ours
     theirs = ours["expected"]
     np.testing.assert_allclose(ours["weights"], theirs["weights"], atol=1e-4)
@@ -74,23 +82,18 @@ def test_model_trains_as_by_its_framework(found, framework, name):
 
 @pytest.mark.mpi
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("framework", "name"),
-    [*marked(FAST), *(pytest.param(*one, marks=pytest.mark.slow) for one in SLOW)],
-    ids=map("-".join, [*FAST, *SLOW]),
-)
+@pytest.mark.parametrize(("framework", "name"), marked(TRAINED), ids=map("-".join, TRAINED))
 def test_three_ranks_train_like_one(found, framework, name):
-    chosen = SLOW if (framework, name) in SLOW else FAST
     row = row_of(framework, name)
-    together, alone = found(framework, 3, *rows_for(framework, 3, chosen))[name], found(framework, 1)[name]
-    assert not {"refused", "failed"} & set(together), together
-    assert set(together["history"]) == set(alone["history"])
+    on_three, alone = found(framework, 3, name), found(framework, 1, name)
+    assert not {"refused", "failed"} & set(on_three), on_three
+    assert set(on_three["history"]) == set(alone["history"])
     if not row.is_exact:
         return
-    np.testing.assert_allclose(together["weights"], alone["weights"], atol=1e-4)
+    np.testing.assert_allclose(on_three["weights"], alone["weights"], atol=1e-4)
     for key, values in alone["history"].items():
         if key not in row.loose:
-            np.testing.assert_allclose(together["history"][key], values, rtol=1e-3, atol=1e-4, err_msg=key)
+            np.testing.assert_allclose(on_three["history"][key], values, rtol=1e-3, atol=1e-4, err_msg=key)
 
 
 @pytest.mark.mpi
@@ -98,9 +101,9 @@ def test_three_ranks_train_like_one(found, framework, name):
 @pytest.mark.parametrize(("framework", "name"), marked(REFUSED), ids=map("-".join, REFUSED))
 def test_untrainable_model_is_refused_in_one_sentence(found, framework, name):
     row = row_of(framework, name)
-    seen = found(framework, 1) if row.ranks == 1 else found(framework, 3, *rows_for(framework, 3, FAST))
-    message = seen[name].get("refused", "")
-    assert row.refused in message, seen[name]
+    seen = found(framework, row.ranks, name)
+    message = seen.get("refused", "")
+    assert row.refused in message, seen
     assert message.count("\n") <= 1, "a sentence, and one on what to do"
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from mpi_learn.environment import gpu_of, n_cores, n_job_cores, n_threads_of, with_home
 from mpi_learn.job.launch import launch_environment
+from tests.optional_packages import needs
 
 FOUR_RANKS = {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}
 
@@ -76,6 +77,7 @@ def test_ranks_of_a_host_go_round_its_gpus_or_those_that_the_job_was_given(envir
     assert gpu_of(environment, n_gpus) == expected
 
 
+@needs("keras")
 def test_both_are_set_before_the_framework_is_loaded(tmp_path):
     """An import hook that precedes all others records the environment in which TensorFlow would be imported."""
     (tmp_path / "host").mkdir()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 from mpi4py import MPI
@@ -19,9 +18,13 @@ from mpi_learn.training.checkpoints.checkpoint_file import load_checkpoint
 from tests.mpi_learn import optimizers_for_tests
 from tests.mpi_learn.configurations_for_tests import gan_configuration, unlabelled
 from tests.mpi_learn.models_for_tests import build_regression, line
-from tests.optional_packages import by_framework, needs
+from tests.optional_packages import by_framework, is_installed, needs
 from tests.world import in_world
 
+if is_installed("keras"):
+    import keras
+
+pytestmark = needs("keras")
 HERE = Path(__file__).parent
 FILE = str(HERE / "optimizers_for_tests.py")
 TORCH = {"model": f"{HERE}/torch_models_for_tests.py:build_regression", "loss": "mse", "epochs": 5}

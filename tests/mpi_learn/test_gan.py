@@ -184,6 +184,7 @@ def torch_loop(options: Gan, epochs: int, dataset: Dataset) -> tuple[list[np.nda
     return tuple([p.detach().numpy() for p in one.parameters()] for one in (d, g))
 
 
+@needs("keras")
 @FRAMEWORKS
 @pytest.mark.parametrize(("exchange", "smoothing"), [("model", 0.0), ("batch", 0.2)])
 def test_training_equals_a_plain_loop(file, exchange, smoothing):
@@ -226,6 +227,7 @@ def test_check_names_the_noise_of_features_that_have_names():
     assert re.search(r"inputs +image \(.*, noise \(", said)
 
 
+@needs("keras")
 @FRAMEWORKS
 def test_resumed_training_has_the_losses_of_one_never_stopped(file, tmp_path):
     common = gan_configuration(
@@ -238,6 +240,7 @@ def test_resumed_training_has_the_losses_of_one_never_stopped(file, tmp_path):
     assert resumed.history == whole.history
 
 
+@needs("keras")
 @FRAMEWORKS
 def test_labels_condition_the_generator_and_are_predicted(file, tmp_path):
     losses = [GAN_LOSS[file], "sparse_categorical_crossentropy"]
@@ -270,6 +273,7 @@ def test_labels_condition_the_generator_and_are_predicted(file, tmp_path):
     assert {one.name for one in tmp_path.iterdir()} == {f"model_generator{suffix}", f"model_discriminator{suffix}"}
 
 
+@needs("keras")
 def test_best_epoch_is_that_of_the_users_metric():
     changes = {"metrics": [f"{KERAS}:pixel_gap"], "epochs": 4}
     stopping = {"early_stopping": {"metric": "val_pixel_gap", "mode": "min", "patience": 4}}
@@ -316,6 +320,7 @@ REFUSED_ON_RANKS = {
 }
 
 
+@needs("keras")
 @pytest.mark.parametrize(("file", "changes", "said"), by_framework(REFUSED_ON_RANKS.values()), ids=REFUSED_ON_RANKS)
 def test_gan_that_several_ranks_would_train_in_another_way_is_refused_on_several_ranks(file, changes, said):
     name = "build_special_gan" if "parameters" in changes else "build_gan"
@@ -354,6 +359,7 @@ def named_gan(file, loss, y_names=(), n_labels=1, **parameters):
     return make_model(settings, Example([pixels, np.ones((20, 8), np.float32)], [digit] * n_labels, (), (), y_names))
 
 
+@needs("keras")
 @FRAMEWORKS
 def test_losses_are_assigned_to_the_outputs_of_a_discriminator_by_their_names(file):
     pixels, digit = digits().training.x[0][:20], digits().training.y[0][:20]
@@ -367,6 +373,7 @@ def test_losses_are_assigned_to_the_outputs_of_a_discriminator_by_their_names(fi
         named_gan(file, lambda losses: {"real": losses["real"], "kind": losses["digit"]})
 
 
+@needs("keras")
 @FRAMEWORKS
 def test_the_only_output_of_a_discriminator_may_have_any_name(file):
     example = Example([digits().training.x[0][:20], np.ones((20, 8), np.float32)], [])
@@ -378,12 +385,14 @@ def test_the_only_output_of_a_discriminator_may_have_any_name(file):
     np.testing.assert_allclose(steps[1], steps[0], rtol=1e-5, atol=1e-6)
 
 
+@needs("keras")
 @FRAMEWORKS
 def test_outputs_of_a_discriminator_that_have_no_order_are_refused(file):
     with pytest.raises(ModelError, match=r"the discriminator returns its outputs by name .* which have no order"):
         named_gan(file, lambda losses: losses, form="dict")
 
 
+@needs("keras")
 @FRAMEWORKS
 def test_outputs_of_a_generator_that_have_no_order_are_refused(file):
     """Keras would sort them by name, and exchange two features of the same shape."""
@@ -397,6 +406,7 @@ def test_outputs_of_a_generator_that_have_no_order_are_refused(file):
     assert "the order of data.features" in str(error.value)
 
 
+@needs("keras")
 @FRAMEWORKS
 def test_named_labels_in_another_order_than_the_outputs_of_a_discriminator_are_refused(file):
     named_gan(file, lambda losses: losses, ("digit", "again"), n_labels=2).close()
@@ -419,7 +429,7 @@ def on_ranks(n: int, cases: str = "synchronous") -> dict:
 
 @needs("torch")
 @pytest.mark.mpi
-@pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("case", ["keras model", "keras batch", "torch model", "torch batch", "accumulated"])
 def test_ranks_train_to_the_losses_of_one_rank_with_all_their_batches(n, case):
     alone, together = on_ranks(1)[case][0], on_ranks(n)[case]
@@ -430,7 +440,7 @@ def test_ranks_train_to_the_losses_of_one_rank_with_all_their_batches(n, case):
 
 
 @needs("torch")
-@pytest.mark.slow  # a minute and a half: three ranks on two cores
+@pytest.mark.thorough  # a minute and a half: three ranks on two cores
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", ["downpour", "synchronous", "easgd", "gem", "clusters", "float16", "dynamic"])
 def test_every_algorithm_trains_both_models_and_ranks_agree(name):
@@ -441,6 +451,7 @@ def test_every_algorithm_trains_both_models_and_ranks_agree(name):
     assert np.isfinite(np.array(seen[0]["history"]["loss"])).all()
 
 
+@needs("keras")
 @needs_shared
 def test_showers_in_a_calorimeter_train_in_three_dimensions():
     changes = {"model": f"{KERAS}:build_shower_gan", "gan": {"latent": 16}, "batch_size": 4, "epochs": 2}

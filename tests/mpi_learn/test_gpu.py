@@ -36,7 +36,7 @@ ALGORITHMS = {
     "easgd": {"name": "easgd"},
     "clusters": {"name": "clusters", "size": 2},
 }
-pytestmark = [pytest.mark.slow, needs("torch")]
+pytestmark = [pytest.mark.thorough, needs("torch")]
 
 
 @pytest.fixture(scope="module", autouse=True)

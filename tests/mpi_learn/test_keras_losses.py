@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 from mpi4py import MPI
@@ -18,7 +17,12 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
 from mpi_learn.settings.component import Component
+from tests.optional_packages import is_installed, needs
 
+if is_installed("keras"):
+    import keras
+
+pytestmark = needs("keras")
 HERE = Path(__file__).parent
 KINDS = f"{HERE}/conformance/keras_models.py"
 rng = np.random.default_rng(0)

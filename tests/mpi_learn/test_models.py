@@ -89,6 +89,7 @@ def case(shared):
     model.state.set_integers(integers)
 
 
+@needs("keras")
 def test_gradient_is_the_slope_of_the_summed_loss(case):
     model, x, y = case
     step = model.gradient(x, y).copy()
@@ -112,6 +113,7 @@ def test_gradient_is_the_slope_of_the_summed_loss(case):
     )
 
 
+@needs("keras")
 def test_sums_of_two_halves_are_the_sums_of_the_whole(case):
     model, x, y = case
     whole = model.evaluate(x, y)
@@ -123,6 +125,7 @@ def test_sums_of_two_halves_are_the_sums_of_the_whole(case):
         assert np.isfinite(value)
 
 
+@needs("keras")
 @pytest.mark.parametrize("by_xla", [False, True], ids=["plain", "by XLA"])
 def test_loss_of_a_keras_model_is_the_weighted_sum_of_the_losses_of_its_outputs(by_xla):
     """Of batches of different sizes, the last of which is never compiled by XLA."""
@@ -138,6 +141,7 @@ def test_loss_of_a_keras_model_is_the_weighted_sum_of_the_losses_of_its_outputs(
     assert found["loss"] == pytest.approx(0.3 * found["energy_loss"] + 2.0 * found["kind_loss"], rel=1e-5)
 
 
+@needs("keras")
 def test_empty_batch_gives_nothing(case):
     model, x, y = case
     floats = model.state.floats()
@@ -145,6 +149,7 @@ def test_empty_batch_gives_nothing(case):
     np.testing.assert_array_equal(model.state.floats(), floats)
 
 
+@needs("keras")
 def test_weights_are_the_memory_that_the_framework_computes_with(case):
     model, x, _ = case
     before = [one.copy() for one in model.predict(x)]
@@ -154,6 +159,7 @@ def test_weights_are_the_memory_that_the_framework_computes_with(case):
     assert all(np.abs(one - other).max() > 1e-3 for one, other in zip(before, after, strict=True))
 
 
+@needs("keras")
 def test_moving_numbers_and_counters_come_back_as_they_were(case):
     model, x, y = case
     model.gradient(x, y)  # the numbers are no longer those of a new model
@@ -174,6 +180,7 @@ COUNTED = {
 }
 
 
+@needs("keras")
 @pytest.mark.parametrize("name", by_framework(COUNTED))
 def test_random_states_are_told_apart_from_counters(name):
     """Every model has one counter, of its steps, which is the same on all ranks; random states differ."""
@@ -198,6 +205,7 @@ def test_buffer_that_forward_replaces_is_read_and_restored():
     assert model.current().mean.tolist() == [1, 1, 1]
 
 
+@needs("keras")
 def test_same_seed_same_weights_and_other_seed_others(shared):
     row, model = shared
     again, other = made(*row, stream=3), made(*row, seed=2)
@@ -229,6 +237,7 @@ def test_model_that_draws_from_numpy_and_python_is_the_same_on_every_rank():
     np.testing.assert_array_equal(one.predict((X3,)), other.predict((X3,)))
 
 
+@needs("keras")
 def test_layer_of_keras_that_is_frozen_after_the_start_keeps_its_weights_in_the_model():
     """As with `fit`, it is trained until the end: a callback cannot freeze it."""
     model = made(f"{KERAS}:build_regression", {}, "mse", [], (X3,), (X3[:, 0],))
@@ -240,6 +249,7 @@ def test_layer_of_keras_that_is_frozen_after_the_start_keeps_its_weights_in_the_
     np.testing.assert_array_equal(np.concatenate(found), expected)
 
 
+@needs("keras")
 def test_noise_of_the_global_generator_differs_by_step_and_rank_and_can_be_repeated():
     def gradients(model):
         integers = model.state.integers()
@@ -254,12 +264,14 @@ def test_noise_of_the_global_generator_differs_by_step_and_rank_and_can_be_repea
     assert np.abs(first - elsewhere).max() > 1e-3
 
 
+@needs("keras")
 def test_predicted_integers_and_complex_numbers_are_exact():
     model = made(f"{KERAS}:build_real_integer_complex", {}, ["mse", None, None], [], (X3,), (X3[:, 0],))
     real, integer, imaginary = model.predict((X3,))
     assert (real.dtype, integer[0, 0], imaginary[0, 0]) == (np.float32, 16777217, 2j)
 
 
+@needs("keras")
 def test_loss_of_a_train_step_alone_is_trained_on_several_ranks_unless_it_is_a_sum():
     def make(reduction):
         specification = f"{KERAS}:build_only_training"
@@ -272,6 +284,7 @@ def test_loss_of_a_train_step_alone_is_trained_on_several_ranks_unless_it_is_a_s
         make("sum")
 
 
+@needs("keras")
 def test_refused_pass_of_a_keras_model_changes_no_variable():
     import keras
 
@@ -289,6 +302,7 @@ def test_refused_pass_of_a_keras_model_changes_no_variable():
     np.testing.assert_array_equal(network.floats(), before)
 
 
+@needs("keras")
 @pytest.mark.parametrize(("name", "weight"), [("masked_pair", 30), ("masked_apart", 20)])
 def test_weight_of_a_batch_is_its_unmasked_labels_unless_masks_differ_between_outputs(name, weight):
     x = rng.normal(size=(20, 4, 3)).astype("f")
@@ -298,12 +312,14 @@ def test_weight_of_a_batch_is_its_unmasked_labels_unless_masks_differ_between_ou
     assert model.gradient((x,), y)[model.layout.size + WEIGHT] == weight
 
 
+@needs("keras")
 def test_save_writes_one_file(case, tmp_path):
     file = case[0].save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == [file]
     assert file.suffix in (".keras", ".pt")
 
 
+@needs("keras")
 def test_weights_that_are_not_written_to_the_end_leave_the_file_of_earlier_ones(tmp_path, monkeypatch):
     import h5py
 
@@ -504,6 +520,7 @@ def test_small_integers_as_labels_of_a_weighted_loss_are_class_numbers(dtype):
     np.testing.assert_array_equal(steps[1], steps[0])
 
 
+@needs("keras")
 @pytest.mark.parametrize("model", by_framework([f"{KERAS}:build_regression", f"{TORCH}:build_regression"]))
 def test_models_are_built_on_thousands_of_ranks_with_any_seed(model):
     x, y = (X3,), (X3[:, 0],)
@@ -618,6 +635,7 @@ def gan(kind):
 """
 
 
+@needs("keras")
 def test_random_numbers_that_a_checkpoint_cannot_hold_are_said(tmp_path):
     (tmp_path / "noise.py").write_text(NOISE)
     model, gan = (f"{tmp_path / 'noise.py'}:{name}" for name in ("noisy", "gan"))

@@ -75,6 +75,7 @@ KERAS = [
 ]
 
 
+@needs("keras")
 @pytest.mark.parametrize(("keras_name", "ours", "theirs"), KERAS, ids=lambda value: str(value))
 def test_optimizer_steps_as_keras_does(keras_name, ours, theirs):
     known = {
@@ -318,6 +319,7 @@ class FakeModel:
         self.optimizer = keras.optimizers.SGD(rate)
 
 
+@needs("keras")
 @pytest.mark.parametrize(
     ("mode", "metric", "better"),
     [("min", "val_auc", "min"), ("max", "val_loss", "max"), ("auto", "val_loss", "min"), ("auto", "val_auc", "max")],

@@ -32,6 +32,7 @@ OF_TWO = {
 }
 
 
+@needs("keras")
 @pytest.mark.parametrize("file", by_framework([KERAS, TORCH]), ids=["keras", "torch"])
 @pytest.mark.parametrize("key", OF_TWO)
 def test_mapping_of_two_entries_for_one_output_without_a_name_is_refused(key, file):
@@ -42,6 +43,7 @@ def test_mapping_of_two_entries_for_one_output_without_a_name_is_refused(key, fi
 FORMS = {"dict": {"out": "mse"}, "list": "mse"}
 
 
+@needs("keras")
 @pytest.mark.parametrize("form", FORMS)
 def test_outputs_of_keras_that_are_none_are_left_out(form):
     models = [
@@ -58,6 +60,7 @@ def test_outputs_of_keras_that_are_none_are_left_out(form):
     np.testing.assert_array_equal(models[1].evaluate((X,), (Y,)), models[0].evaluate((X,), (Y,)))
 
 
+@needs("keras")
 def test_loss_method_of_a_keras_model_receives_outputs_that_are_none():
     """It asserts that they are."""
     model = make_model(settings(f"{KERAS_KINDS}:build_with_none_and_loss", loss=None), EXAMPLE)

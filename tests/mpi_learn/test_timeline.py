@@ -25,6 +25,7 @@ from mpi_learn.training.tracing import (
 )
 from tests.mpi_learn.configurations_for_tests import NUMBERS
 from tests.mpi_learn.models_for_tests import line
+from tests.optional_packages import needs
 
 
 @pytest.fixture
@@ -38,6 +39,7 @@ def traces(tmp_path):
     return tmp_path / "traces"
 
 
+@needs("keras")
 def test_training_leaves_a_timeline_of_every_step(traces):
     (trace,) = read_traces(traces)
     names = [event[0] for event in trace.events]
@@ -80,6 +82,7 @@ def test_the_summary_has_seconds_and_fractions_of_each_kind_for_each_rank():
     ]
 
 
+@needs("keras")
 def test_command_writes_the_trace_and_prints_the_summary(traces, tmp_path):
     done = CliRunner().invoke(app, ["trace", str(traces), "-o", str(tmp_path / "trace.json"), "--summary"])
     assert done.exit_code == 0
@@ -87,6 +90,7 @@ def test_command_writes_the_trace_and_prints_the_summary(traces, tmp_path):
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
 
 
+@needs("keras")
 def test_command_creates_the_folder_of_the_trace_and_refuses_a_folder_as_the_file(traces, tmp_path):
     done = CliRunner().invoke(app, ["trace", str(traces), "-o", str(tmp_path / "new" / "trace.json")])
     assert done.exit_code == 0
@@ -103,6 +107,7 @@ def test_command_creates_the_folder_of_the_trace_and_refuses_a_folder_as_the_fil
         assert "Traceback" not in done.output
 
 
+@needs("keras")
 def test_rank_that_was_killed_before_it_wrote_anything_is_left_out(traces, tmp_path):
     (file,) = traces.glob("rank-*.jsonl")
     (tmp_path / file.name).write_bytes(file.read_bytes())

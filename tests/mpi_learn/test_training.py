@@ -41,6 +41,8 @@ from tests.mpi_learn.killed_writer import killed_while_writing
 from tests.mpi_learn.models_for_tests import digits, line
 from tests.optional_packages import by_framework, needs
 
+pytestmark = needs("keras")
+
 HERE = Path(__file__).parent
 
 

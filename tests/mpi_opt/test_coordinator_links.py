@@ -10,6 +10,7 @@ from mpi4py import MPI
 
 from mpi_opt.messages.mpi_link import MPICoordinatorLink
 from mpi_opt.messages.serial_link import SerialCoordinatorLink
+from tests.mpirun import patient_s
 
 
 @pytest.fixture(params=["MPI", "one process"])
@@ -21,16 +22,17 @@ def link(request):
 def test_the_coordinator_waits_asleep_and_no_longer_than_it_wants(link):
     began_s, used_s = time.monotonic(), time.thread_time()
     assert link.receive(0.5, lambda: False) == []
-    assert 0.5 <= time.monotonic() - began_s < 5
+    assert 0.5 <= time.monotonic() - began_s < patient_s(5)
     assert time.thread_time() - used_s < 0.15
 
 
 def test_an_interruption_ends_the_wait(link):
     until_s = time.monotonic() + 0.2
     assert link.receive(60.0, lambda: time.monotonic() >= until_s) == []
-    assert 0.2 <= time.monotonic() + 0.2 - until_s < 10
+    assert 0.2 <= time.monotonic() + 0.2 - until_s < patient_s(10)
 
 
+@pytest.mark.timing
 def test_a_waiting_coordinator_asks_often_whether_it_is_interrupted(link):
     def longest_gap_s():
         asked_s: list[float] = []

@@ -21,7 +21,7 @@ from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.objectives.training_objective import TrainingObjective
 from mpi_opt.study.study import Study
 from tests.in_process import in_process
-from tests.optional_packages import by_framework
+from tests.optional_packages import by_framework, needs
 
 MINIMIZE, MAXIMIZE = FiguresOfMerit(), FiguresOfMerit(directions=("maximize",))
 TWO = FiguresOfMerit(("loss", "cost"), ("minimize", "maximize"))
@@ -191,6 +191,7 @@ def build(units):
 """
 
 
+@needs("keras")
 @pytest.mark.parametrize("framework", by_framework(["keras", "torch"]))
 def test_the_best_model_is_that_of_the_best_trial_and_its_training_repeats_it_exactly(framework, tmp_path, monkeypatch):
     from mpi4py import MPI

@@ -1,5 +1,7 @@
 """``python -m tests.mutants``: which wrong changes do the tests notice?
 
+The tests are those of ``make test``: tests that are marked ``thorough`` are not run.
+
 Entries that no longer match the source are listed first and are not run. With ``--draw N``, changes at N random
 places of the packages are run instead of those of the lists.
 

@@ -83,7 +83,7 @@ class CoverageMap:
             settings.write_text(CONFIGURATION.format(data=data))
             pytest = ["pytest", "-q", "-p", "tests.mutants.measuring", "-p", "no:cacheprovider"]
             command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", *pytest]
-            command += ["--timeout=300", "-m", "not slow and not timing and not mpi", *batch]
+            command += ["--timeout=300", "-m", "not thorough and not timing and not mpi", *batch]
             environment = os.environ | {SECONDS: str(seconds)}
             subprocess.run(command, cwd=self._root, env=environment, check=False, stdout=subprocess.DEVNULL)
             for line in seconds.read_text().splitlines() if seconds.exists() else ():

@@ -23,7 +23,7 @@ BY_SRUN = "exec srun --mpi=pmix python -m mpi_opt search space.yaml"
 ROOT = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n"
 """Only for an mpirun that the user starts: mpi-opt sets these variables itself."""
 
-slow = pytest.mark.slow
+thorough = pytest.mark.thorough
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def _ranks_on(cluster, job) -> list[tuple[str, int]]:
     return [found[rank] for rank in sorted(found)]
 
 
-@pytest.mark.parametrize("command", [BY_US, pytest.param(ROOT + BY_MPIRUN, marks=slow)], ids=["-n", "mpirun"])
+@pytest.mark.parametrize("command", [BY_US, pytest.param(ROOT + BY_MPIRUN, marks=thorough)], ids=["-n", "mpirun"])
 def test_a_killed_daemon_leaves_an_unfinished_study(study, cluster, command):
     one = study("steady", 60)
     job = one.submit(command.format(n=6), "--ntasks=6", "--nodes=2")
@@ -112,7 +112,7 @@ CANCELLED = {"-n": BY_US, "unprotected": ROOT + UNPROTECTED, "mpirun": ROOT + BY
 
 @pytest.mark.parametrize(
     ("name", "n_times"),
-    [("-n", 1), ("unprotected", 1), *(pytest.param(name, MAX_CRASHES, marks=slow) for name in CANCELLED)],
+    [("-n", 1), ("unprotected", 1), *(pytest.param(name, MAX_CRASHES, marks=thorough) for name in CANCELLED)],
 )
 def test_being_cancelled_counts_against_no_trial(study, cluster, name, n_times, request):
     command = CANCELLED[name]
@@ -139,7 +139,7 @@ def test_being_cancelled_counts_against_no_trial(study, cluster, name, n_times, 
     assert one.query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(8,)]
 
 
-@pytest.mark.parametrize("name", ["TERM", pytest.param("USR1", marks=slow)])
+@pytest.mark.parametrize("name", ["TERM", pytest.param("USR1", marks=thorough)])
 def test_a_signal_to_the_batch_script_ends_the_search_in_order(study, cluster, name):
     one = study("steady", 100_000)
     job = one.submit(BY_US.format(n=5), "--ntasks=5", "--nodes=2")
@@ -159,7 +159,7 @@ def test_srun_with_pmix_runs_blocks_of_several_ranks(study, pmix):
     assert "a lost rank would end this search" in job.text
 
 
-@pytest.mark.parametrize("plugin", ["none", pytest.param("pmi2", marks=slow)])
+@pytest.mark.parametrize("plugin", ["none", pytest.param("pmi2", marks=thorough)])
 def test_srun_without_pmix_is_refused(study, plugin):
     one = study("steady", 12)
     job = one.submit(BY_SRUN.replace("pmix", plugin), "--ntasks=5")
@@ -177,7 +177,7 @@ def test_a_batch_script_that_forgets_to_start_ranks_is_refused(study):
     assert "-n 5" in job.text
 
 
-@pytest.mark.parametrize(("option", "statuses"), [("", [0, 2]), pytest.param("--wait", [0, 0], marks=slow)])
+@pytest.mark.parametrize(("option", "statuses"), [("", [0, 2]), pytest.param("--wait", [0, 0], marks=thorough)])
 def test_the_jobs_of_an_array_do_not_search_one_study_at_the_same_time(study, option, statuses):
     one = study("steady", 60)
     job = one.submit(f"{BY_US.format(n=3)} {option}", "--ntasks=3", "--array=0-1")
@@ -206,7 +206,7 @@ def _seconds(text: str) -> int:
     return 3600 * hours + 60 * minutes + seconds
 
 
-@slow
+@thorough
 def test_a_lost_node_is_replaced_and_the_search_continues(study, cluster):
     one = study("steady", 150)
     job = one.submit_script(slurm_script("space.yaml", 9))
@@ -224,7 +224,7 @@ def test_a_lost_node_is_replaced_and_the_search_continues(study, cluster):
         cluster.power_on(lost)
 
 
-@slow
+@thorough
 def test_a_killed_slurmd_does_not_lose_a_trial(study, cluster):
     one = study("steady", 150)
     job = one.submit_script(slurm_script("space.yaml", 9))
@@ -245,7 +245,7 @@ RECORD = os.environ.get("SLURM_RECORD")
 """File to which the first one appends its starts, so that several runs are one series; see `tests.slurm.starts`."""
 
 
-@slow
+@thorough
 @pytest.mark.timeout(0)  # each start has a limit
 def test_blocks_across_nodes_form_in_every_start(study):
     """The ranks do nothing else, so that many starts take minutes."""
@@ -258,7 +258,7 @@ def test_blocks_across_nodes_form_in_every_start(study):
     assert ended == ("COMPLETED", 0), job.text
 
 
-@slow
+@thorough
 @pytest.mark.timeout(120 + 60 * N_SEARCHES)
 def test_searches_whose_block_is_on_several_nodes_end_without_an_incident(study):
     one = study("quick", 4, blocks={"size": 6})

@@ -34,7 +34,7 @@ ROWS: dict[str, Row] = {
     "optimizer of the framework": row(
         "optimizers of Keras", "penalised",
         {"loss": "mse", "optimizer": {"name": "nadam", "learning_rate": 0.05, "beta_1": 0.8}}, compiled={"loss": "mse"},
-        optimizer=lambda module: module.keras.optimizers.Nadam(0.05, beta_1=0.8), is_slow=False,
+        optimizer=lambda module: module.keras.optimizers.Nadam(0.05, beta_1=0.8), is_representative=True,
     ),
     "moving averages of the weights": row(
         "`use_ema` of an optimizer, with `algorithm: allreduce`", "dense",
@@ -43,7 +43,8 @@ ROWS: dict[str, Row] = {
             "optimizer": {"name": "keras.optimizers:SGD", "learning_rate": 0.1, "use_ema": True, "ema_momentum": 0.7},
         },
         compiled={"loss": "mse"},
-        optimizer=lambda module: module.keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.7), is_slow=False,
+        optimizer=lambda module: module.keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.7),
+        is_representative=True,
     ),
     "own optimizer": row(
         "optimizers of your own; constraints on weights", "constrained",
@@ -72,10 +73,11 @@ ROWS: dict[str, Row] = {
     "built when called": row(
         "models that are built when they are called", "deferred",
         {"loss": "crossentropy", "metrics": ["accuracy", "AUC", "Precision"]}, y="b",
-        is_slow=False,
+        is_representative=True,
     ),
     "batch normalisation": row(
         "batch normalisation", "classes", OF_CLASSES, y="k", parameters={"norm": True}, is_exact=False,
+        is_representative=True,
     ),
     "dropout": row(
         "dropout and noise", "classes", OF_CLASSES, y="k", parameters={"dropout": 0.3}, is_exact=False,
@@ -105,7 +107,7 @@ ROWS: dict[str, Row] = {
         compiled=lambda module: {
             "loss": module.keras.losses.SparseCategoricalCrossentropy(ignore_class=1), "metrics": ["accuracy"],
         },
-        x="padded", y="per_step", loose=("loss", "val_loss"), is_slow=False,
+        x="padded", y="per_step", loose=("loss", "val_loss"), is_representative=True,
     ),
     "masks of several outputs": row(
         "masks with several outputs", "masked_pair", {"loss": ["sparse_categorical_crossentropy"] * 2},
@@ -131,7 +133,7 @@ ROWS: dict[str, Row] = {
             "metrics": {"energy": ["mae"], "kind": ["accuracy"]},
         },
         x=["X", "A"], y=["y", "k"],
-        is_slow=False,
+        is_representative=True,
     ),
     "outputs by name": row(
         "outputs by name, labels by name", "outputs_by_name",
@@ -154,7 +156,7 @@ ROWS: dict[str, Row] = {
         },
         {"features": "X", "labels": {"a": "b", "z": "z"}, "weights": {"z": "w", "a": "w_other"}},
         y={"z": "z", "a": "b"}, options=lambda arrays: {"sample_weight": {"z": arrays["w"], "a": arrays["w_other"]}},
-        is_slow=False,
+        is_representative=True,
     ),
     "weights of one output": row(
         "sample weights of one of several outputs", "two_by_two",
@@ -188,6 +190,7 @@ ROWS: dict[str, Row] = {
         {"loss": "mse", "optimizer": {"name": "adamw", "learning_rate": 0.05, "weight_decay": 0.5}},
         {"features": {"income": "income", "age": "age"}, "labels": "y"}, x={"age": "age", "income": "income"},
         compiled={"loss": "mse"}, optimizer=lambda module: module.keras.optimizers.AdamW(0.05, weight_decay=0.5),
+        is_representative=True,
     ),
     "overridden compute_loss": row(
         "overridden `compute_loss`, annealing by `self.optimizer.iterations`", "growing", {"loss": "mse"},
@@ -196,7 +199,7 @@ ROWS: dict[str, Row] = {
         "overridden `train_step` and `test_step` that call self.optimizer once", "Autoencoder",
         {"loss": None}, {"features": "X", "labels": None}, y=None, compiled={},
         loose=("size", "loss", "val_size", "val_loss"),
-        is_slow=False,
+        is_representative=True,
     ),
     "train_step that calls Keras'": row(
         "overridden `train_step` that changes the data", "distilled", {"loss": "mse", "metrics": ["mae"]},
@@ -207,14 +210,14 @@ ROWS: dict[str, Row] = {
     ),
     "add_loss": row(
         "`add_loss`, without labels", "own_loss_inside", {}, {"features": "X", "labels": None}, y=None, compiled={},
-        is_slow=False,
+        is_representative=True,
     ),
     "add_loss and a loss": row("`add_loss` and a loss", "own_loss_inside", {"loss": "mse"}, y="one_hot"),
     "sample weights": row(
         "sample weights, weighted metrics", "classes", OF_CLASSES | {"weighted_metrics": ["accuracy"]},
         {"features": "X", "labels": "k", "weights": "w"}, y="k",
         options=lambda arrays: {"sample_weight": arrays["w"]},
-        is_slow=False,
+        is_representative=True,
     ),
     "weighted mean": row(
         "reductions of losses", "dense", {"loss": {"name": "MeanSquaredError", "reduction": "mean_with_sample_weight"}},
@@ -223,23 +226,24 @@ ROWS: dict[str, Row] = {
             "loss": module.keras.losses.MeanSquaredError(reduction="mean_with_sample_weight"),
         },
         loose=("loss", "val_loss"),
-        is_slow=False,
+        is_representative=True,
     ),
     "class weights": row(
         "class weights", "classes", OF_CLASSES, KINDS | {"class_weight": {0: 1.0, 1: 5.0, 2: 0.5}}, y="k",
         options=lambda arrays: {"class_weight": {0: 1.0, 1: 5.0, 2: 0.5}},
     ),
     "counters": row(
-        "layers with counters and other state of your own", "counting", {"loss": "mse"}, is_slow=False,
+        "layers with counters and other state of your own", "counting", {"loss": "mse"},
+        is_representative=True,
     ),
-    "metrics in layers": row("layers that update metrics of their own", "observed", {"loss": "mse"}, is_slow=False),
+    "metrics in layers": row("layers that update metrics of their own", "observed", {"loss": "mse"}),
     "compiled": row(
         "models that the function compiles", "compiled", {}, KINDS, y="k",
         compiled=lambda module: {"loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"]},
     ),
     "own loss": row(
         "losses and metrics of your own", "dense", {"loss": "$absolute", "metrics": ["$mean_square"]},
-        compiled=lambda module: {"loss": module.absolute, "metrics": [module.mean_square]}, is_slow=False,
+        compiled=lambda module: {"loss": module.absolute, "metrics": [module.mean_square]}, is_representative=True,
         loose=("mean_square", "val_mean_square"),
     ),
     "loss that compares samples": row(
@@ -259,7 +263,7 @@ ROWS: dict[str, Row] = {
                 module.keras.metrics.MeanSquaredError(name="MeanSquaredError"),
             ],
         },
-        is_slow=False,
+        is_representative=True,
     ),
     "losses of modules": row(
         "classes of installed packages", "dense", {"loss": "keras.losses:LogCosh"},
@@ -274,6 +278,7 @@ ROWS: dict[str, Row] = {
     ),
     "cannot be saved": row(
         "models that cannot be saved whole: their weights are", "cannot_be_saved", {"loss": "mse"}, saved=".weights.h5",
+        is_representative=True,
     ),
     "derivatives": row(
         "derivatives with respect to the inputs (physics-informed networks), in a `GradientTape`", "oscillator",

@@ -32,7 +32,7 @@ class Row:
         options: Further arguments of `fit`, from the arrays; PyTorch: name -> value of metrics.
         weight: PyTorch: what the loss of a batch is a mean over.
         optimizer: The framework's optimizer, from the module of models and, for PyTorch, the parameters; None: SGD.
-        is_slow: Whether three ranks are started only with the slow tests.
+        is_representative: Keras: whether ``make test`` trains it; the other rows need ``make test-all``.
         is_exact: Whether three ranks train like one: not with batch statistics or random numbers of each rank.
         loose: Names in the history that are means over each rank's batches, and so depend on the number of ranks.
         saved: The suffix of the saved model.
@@ -53,7 +53,7 @@ class Row:
     weight: Callable[[Arrays], float] = lambda arrays: len(arrays["X"])
     optimizer: Callable[..., Any] | None = None
     is_exact: bool = True
-    is_slow: bool = True
+    is_representative: bool = False
     loose: tuple[str, ...] = ()
     saved: str = ".keras"
     refused: str = ""

@@ -97,7 +97,7 @@ def found(name, options, seed):
     return points
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "n_seeds", "least"), [("evolutionary", 20, 0.42), ("bayesian", 3, 0.42)])
 def test_front_that_is_not_convex_is_found_all_along(name, n_seeds, least):
     """In the median over seeds: some searches of `evolutionary` find one end of the front only."""
