@@ -143,6 +143,19 @@ def test_a_second_run_has_the_tests_that_the_first_one_skipped(optional):
     assert (status, out.splitlines()[-1].partition(" in ")[0]) == (0, "6 deselected")
 
 
+def test_without_keras_its_tests_are_skipped_and_tensorflow_is_hidden_too(tmp_path):
+    (tmp_path / "test_frameworks.py").write_text(
+        "from importlib.util import find_spec\nfrom tests.optional_packages import needs\n"
+        "FRAMEWORKS = ('keras', 'tensorflow')\n"
+        "@needs('keras')\ndef test_marked(): assert all(map(find_spec, FRAMEWORKS))\n"
+        "def test_unmarked(): assert not any(map(find_spec, FRAMEWORKS))\n"
+    )
+    status, out = run(tmp_path, "--without", "keras,torch", REQUIRE_ALL="0")
+    assert (status, out.splitlines()[-1].partition(" in ")[0]) == (0, "1 passed, 1 skipped")
+    status, out = run(tmp_path, "-k", "test_marked")
+    assert (status, out.splitlines()[-1].partition(" in ")[0]) == (0, "1 passed, 1 deselected")
+
+
 def test_tests_ask_for_optional_packages_with_marks_only():
     """`importorskip` would skip a test that has no mark everywhere, because the package is hidden from it."""
     asking = [file.name for file in (ROOT / "tests").rglob("*.py") if "importorskip(" in file.read_text()]
