@@ -26,6 +26,7 @@ from tests.mutants.runner import (
 )
 from tests.mutants.selecting import CoverageMap, Selection, functions_by_line
 
+pytestmark = pytest.mark.thorough  # `make lint` compares the lists with the source
 SOURCE = "def total(values):\n    result = 0\n    for value in values:\n        result += value\n    return result\n"
 TESTS = """
 import subprocess, sys
@@ -78,7 +79,6 @@ def outcomes(mutants: list[Mutant], project: Path, **options: object) -> list[st
     return [result.outcome for _, result in run_mutants(mutants, results, lambda *_: None, **run)]
 
 
-@pytest.mark.thorough  # `make lint` reads the lists, too
 def test_at_least_150_entries_of_the_lists_match_the_source():
     mutants = read_mutants()
     stale = stale_mutants(mutants)
@@ -89,7 +89,6 @@ def test_at_least_150_entries_of_the_lists_match_the_source():
     assert len({str(one) for one in mutants}) == len(mutants)
 
 
-@pytest.mark.thorough
 def test_no_wrong_change_is_noticed_only_because_it_uses_an_undefined_name(tmp_path):
     for index, one in enumerate(read_mutants()):
         with suppress(StaleMutant):
