@@ -16,6 +16,7 @@ from mpi_learn.settings.user_code import load_function
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.configuration import read_study
 from mpi_opt.objectives.check_objective import check_objective
+from tests.optional_packages import needs
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "calorimeter_gan"
 DISTANCES = ("longitudinal_distance", "lateral_distance")
@@ -69,6 +70,7 @@ def test_energy_response_distance_is_the_shift_of_the_response(real):
     assert distance(x, flat, energy[:, 0]) == pytest.approx(np.abs(response - response.mean()).mean(), rel=1e-4)
 
 
+@needs("keras")
 def test_downsampling_is_a_convolution_with_strides():
     import keras
 
@@ -84,6 +86,7 @@ def test_downsampling_is_a_convolution_with_strides():
     np.testing.assert_allclose(model(x), expected, atol=1e-4)
 
 
+@needs("keras")
 def test_upsampling_is_a_transposed_convolution_with_strides():
     import keras
 
@@ -109,6 +112,7 @@ def folder(tmp_path_factory) -> Path:
     return copy
 
 
+@needs("keras")
 def test_the_short_form_trains_both_models_and_measures_the_showers(folder, monkeypatch):
     monkeypatch.chdir(folder)
     content = read_yaml(folder / "train.yaml") | {"epochs": 1, "batch_size": 18}

@@ -18,7 +18,8 @@ from mpi_opt.testing.spaces import SPACES
 ONE_FIGURE = ("scikit-optimize",)
 """Strategies that refuse several figures of merit."""
 
-every_strategy = pytest.mark.parametrize("name", [name for name in STRATEGIES if name not in ONE_FIGURE])
+SEVERAL = [name for name in STRATEGIES if name not in ONE_FIGURE]
+every_strategy = pytest.mark.parametrize("name", SEVERAL)
 PLANE = Space({name: Real(0, 1) for name in "abcd"} | {"kind": Categorical(["good", "bad"])})
 
 
@@ -45,8 +46,9 @@ def hypervolume(points, reference=(1.1, 1.1)):
     return area
 
 
-@pytest.mark.parametrize("kind", list(SPACES))
-@every_strategy
+@pytest.mark.parametrize(
+    ("name", "kind"), [*((name, "mixed") for name in SEVERAL), *(("bayesian", kind) for kind in SPACES)]
+)
 def test_tuples_are_survived_failures_and_nan_included(name, kind):
     space = SPACES[kind]
 
