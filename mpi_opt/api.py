@@ -107,8 +107,9 @@ def search(
         transfer: The store of an earlier study for a warm start, or ``{"store": …, "study": …, "best": …}``.
         spares: Number of ranks that wait to replace lost ones.
         wait: Whether to wait for another search that runs the study, instead of raising `UserError`.
-        progress: Whether to show the progress: a panel on a terminal and in a notebook, otherwise a line per second on
-            standard error. None is the same, but with a line per 30 seconds. False shows nothing.
+        progress: True shows a panel on a terminal and in a notebook; elsewhere it prints a line when the search begins
+            and ends, and at most one per second between, on standard error. None (the default) is the same with at
+            most one line per 30 seconds. False shows nothing.
         resume: Whether to continue a study that was made with another objective. An objective whose file was edited
             since is the same; the changes are printed and recorded as the event ``code_changed``.
         extend: Whether to continue a study whose space is extended: wider ranges, more categories, and new

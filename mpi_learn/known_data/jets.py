@@ -48,7 +48,7 @@ def _read(origin: Origin) -> dict[str, NamedArrays]:
 SIMULATION = Simulation(
     summary="jets of Pythia 8 as sequences of particles, in 2 or 5 classes",
     method="Pythia 8 (arXiv:2203.11601), proton-proton collisions at 13 TeV; anti-kt jets with R = 0.8 (FastJet, "
-    "arXiv:1111.6097); no detector; see docs/data-sets.md",
+    "arXiv:1111.6097); no detector; see the page Data sets",
     arrays=(
         FileArray(
             "X", "(n, particles, 4)", "float32", "GeV, 1, rad, e",

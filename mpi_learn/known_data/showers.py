@@ -29,7 +29,7 @@ TRAINING = "{{train: [{file}], validation_fraction: 0.2, features: X, labels: en
 SIMULATION = Simulation(
     summary="simulated electron showers of 25×25×25 voxels, at any energy from 1 to 1000 GeV",
     method="gamma profile in depth (Longo & Sestili 1975), core and tail across, and their fluctuations as in "
-    "Grindhammer & Peters (arXiv:hep-ex/0001020) for tungsten; see docs/data-sets.md. Not a full simulation",
+    "Grindhammer & Peters (arXiv:hep-ex/0001020) for tungsten; see the page Data sets. Not a full simulation",
     arrays=(
         FileArray(
             "X", "(n, 25, 25, 25, 1)", "float32", "GeV", "energy in voxels of 1 X₀ × 0.25 R_M × 0.25 R_M; depth first"

@@ -19,8 +19,13 @@ def nearest(name: str, known: Iterable[str], min_likeness: float = 0.5) -> str |
 
 
 def nearest_file(path: Path, pattern: str = "*") -> str | None:
-    """The name of a file beside `path` that fits `pattern` and is most similar; None if none is similar."""
-    return nearest(path.name, [other.name for other in path.parent.glob(pattern) if other.is_file()])
+    """The name of a file beside `path` that fits `pattern` and is most similar; None if none is similar.
+
+    Suffixes do not count: they are the same, and would make all names similar.
+    """
+    names = {other.stem: other.name for other in sorted(path.parent.glob(pattern)) if other.is_file()}
+    near = nearest(path.stem, names, 0.7)
+    return None if near is None else names[near]
 
 
 def suggestion(name: str, known: Iterable[str], listing: str = "known") -> str:

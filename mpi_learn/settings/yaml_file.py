@@ -32,7 +32,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except ConfigurationError as error:
         raise error.at(str(path)) from None
     if not isinstance(found, dict):
-        cure = "see the examples in docs/tutorial.md"
+        cure = "write lines such as `epochs: 10`; mpi-opt new NAME writes an example"
         raise ConfigurationError(f"expected `key: value` lines, found {found!r:.60}", where=str(path), cure=cure)
     return found
 

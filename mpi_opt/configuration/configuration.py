@@ -56,7 +56,8 @@ class StudyConfiguration(Section):
     )
     store: str = Field(
         "sqlite:///mpi_opt.db",
-        description="Any SQLAlchemy URL; a relative path is relative to the current directory.",
+        description="Any SQLAlchemy URL. A relative path, as in `sqlite:///digits.db`, is relative to the directory in "
+        "which the command runs, not to this file; an absolute path begins with a fourth slash.",
     )
     direction: Direction | list[Direction] = Field(
         "minimize",

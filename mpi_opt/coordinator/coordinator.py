@@ -78,6 +78,7 @@ class Coordinator:
         self._faults = HostFaults()
         self._is_hesitation_noted = self._is_repetition_noted = False
         self._watch = CodeWatch(settings.code)
+        self._has_nothing_to_do = False  # the study was finished before, and still is: nothing is recorded
         self._suspects: list[Attempt] = []  # requeued as trials that may have killed the search
 
     def run(self) -> None:
@@ -126,7 +127,9 @@ class Coordinator:
             if self.settings.kept_models is not None:
                 self.settings.kept_models.resume((one.proposal, one.outcome) for one in past.ended)
             self._stop_if_reached(past, "the target was reached before")
-            self._event(STUDY_RESUMED, str(past))
+            self._has_nothing_to_do = self.settings.was_finished and self._is_over()
+            if not self._has_nothing_to_do:
+                self._event(STUDY_RESUMED, str(past))
 
     def _stop_if_reached(self, past: PastTrials, why: str) -> None:
         """Stops the search if one of the trials that were read from the store reaches the target."""
@@ -140,6 +143,8 @@ class Coordinator:
         Raises:
             SearchFailed: All trials have ended, and none has a figure of merit.
         """
+        if self._has_nothing_to_do:
+            return
         end = self._end or SearchEnd("no trials left", "all trials have ended")
         no_trials_left = self.queue.has_begun_all or self.state.is_exhausted or end.kind == "no trials left"
         if end.kind == "target":
@@ -151,7 +156,7 @@ class Coordinator:
         elif self.state.ended and not self.state.n_usable:
             raise SearchFailed(
                 f"all {len(self.state.ended)} trials of the study have failed, and they are not run again"
-                "\n  → correct the cause, and start a new study, with another name"
+                '\n  → correct the cause, and start a new study: --study NAME, or in Python study="NAME"'
             )
         elif self.queue.has_begun_all:
             self.state.event(STUDY_FINISHED, "all trials have ended")

@@ -25,7 +25,7 @@ from mpi_opt.study.code import changes, code_record, use_code
 from mpi_opt.study.lease import Lease, leased
 from mpi_opt.study.open_study import OpenStudy, open_study
 from mpi_opt.study.progress import Progress
-from mpi_opt.study.reading import CODE_CHANGED
+from mpi_opt.study.reading import CODE_CHANGED, is_finished
 from mpi_opt.study.study import Study
 
 UNPROTECTED = (
@@ -82,7 +82,7 @@ def run_coordinator(
                 study.store.add_command(study.record, plan.command)
             settings = _settings(plan, study, lease, progress, request, code, number)
             coordinator = Coordinator(pool, study.strategy, study.store, study.record.id, settings)
-            if make_observer is not None:
+            if make_observer is not None and number is not None:
                 if note := plan.configuration.note_on_folds():
                     progress.note(f"note: {note}")
                 search = plan.configuration.search
@@ -132,6 +132,7 @@ def _settings(
         discard=plan.objective.discard,
         code=code,
         code_number=code_number,
+        was_finished=is_finished(study.store, study.record),
     )
 
 

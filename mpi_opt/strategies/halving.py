@@ -64,11 +64,11 @@ class HalvingOptions(Options):
         proposer: The source of new configurations: random points, or a model of the highest rung that has enough costs.
         await_refit_up_to: With at most this many trials pending, a new configuration of ``bayesian`` waits for a model
             of all outcomes. With more, it is prepared in the background.
-        resume: True: a promotion is a new trial, which resumes from the checkpoint of the configuration's last trial.
-            False: every trial is a full training. It is stopped at a rung unless the value that it reports is among the
-            best 1/`factor` of the values there. Values that were reported before a search was continued do not count,
-            and the model of ``bayesian`` does not use the values of full trainings. With ``reproducible``, no trial is
-            stopped.
+        resume: Whether a promotion is a new trial. True: it is; the new trial resumes from the checkpoint of the trial
+            before. False: one trial trains a configuration from the first rung to the last one. At each rung it is
+            stopped, unless the value that it reports there is among the best 1/`factor` of the trials so far. When a
+            search is continued, it compares only values of its own trials. The model of ``bayesian`` then does not use
+            the values of full trainings. With ``reproducible``, no trial is stopped.
     """
 
     min_budget: float | None = Field(default=None, gt=0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.trial import TrialRecord
+from mpi_opt.core.trial import State, TrialRecord
 
-STATES = ("complete", "pruned", "failed", "running", "queued")
+STATES: tuple[State, ...] = ("complete", "pruned", "failed", "running", "queued")
 
 
 def ranked(

@@ -573,8 +573,8 @@ def test_without_a_mistake_there_is_a_plan(folder):
     ("text", "problem", "cure"),
     [
         ("space: {x: {type: real", "this is not YAML: line 1, column 23: expected ',' or '}'", "brackets and quotes"),
-        ("- a\n- b\n", "expected `key: value` lines, found ['a', 'b']", "docs/tutorial.md"),
-        ("", "expected `key: value` lines, found None", "docs/tutorial.md"),
+        ("- a\n- b\n", "expected `key: value` lines, found ['a', 'b']", "mpi-opt new NAME"),
+        ("", "expected `key: value` lines, found None", "mpi-opt new NAME"),
         ("study: a\nstudy: b\n", "this is not YAML: line 2, column 1: found duplicate key", "keep one of them"),
         (
             "study: !!python/object/apply:os.system [ls]\n",

@@ -83,6 +83,7 @@ def test_finished_study_says_that_no_trial_runs(folder, capsys):
     assert (calls, len(study.trials)) == (0, 6)
     line, *_ = capsys.readouterr().err.splitlines()
     assert line == f"study valley in sqlite:///{folder}/mpi_opt.db is finished: 6 trials, none run"
+    assert [event.kind for event in study.events()] == ["study_finished"]
 
 
 def test_store_is_beside_the_script_wherever_it_runs(folder, monkeypatch):

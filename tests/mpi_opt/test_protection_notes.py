@@ -5,13 +5,17 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from mpi_learn.mpi.library import MPI
 from mpi_learn.mpi.lost_ranks import unreliable_version
 from mpi_opt.coordinator.run_coordinator import UNPROTECTED, UNRELIABLE, _announce
 from mpi_opt.messages import mpi_link
 from mpi_opt.study.progress import Progress
+from mpi_opt.study.study import Study
+from tests.in_process import in_process
 from tests.mpi_opt.fakes import ScriptedLink
+from tests.world import in_world
 
 
 class Notes(Progress):
@@ -56,3 +60,19 @@ def test_search_says_at_its_start_what_the_loss_of_a_rank_does(is_protected, ver
     notes = Notes()
     _announce(notes, ScriptedLink(run=None), None)
     assert notes.texts == expected
+
+
+@pytest.mark.mpi
+def test_search_of_a_finished_study_has_no_notes_and_records_nothing(tmp_path):
+    (tmp_path / "o.py").write_text("def f(trial):\n    return 1.0\n")
+    space = {"x": {"type": "integer", "low": 0, "high": 1}}
+    content = {"study": "s", "store": "sqlite:///s.db", "objective": "o.py:f", "space": space, "folds": 1}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(content | {"search": {"strategy": "random", "trials": 3}}))
+    assert in_process("search", "s.yaml", cwd=tmp_path).returncode == 0
+    events = Study.open(f"{tmp_path}/s.db", "s").events()
+    done = in_world(3, "-m", "mpi_opt", "search", "s.yaml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    first, second, *_ = done.stdout.splitlines()
+    assert first == "study s in sqlite:///s.db is finished: 3 trials, none run"
+    assert second.startswith("done: 3/3 trials, best 1 (trial 0)"), done.stdout
+    assert Study.open(f"{tmp_path}/s.db", "s").events() == events

@@ -33,7 +33,8 @@ class ProgressCounts:
         last_failure: The last failed trial and the first line of its error.
         began: The start of the first trial of this run, by `clock`; None before it.
         n_ended_here: The number of trials that ended in this run.
-        is_finished: Whether the search has ended and the study is finished.
+        has_ended: Whether the search has ended.
+        is_finished: Whether the study is finished then.
         clock: Returns the time in seconds.
     """
 
@@ -49,6 +50,7 @@ class ProgressCounts:
     last_failure: str = ""
     began: float | None = None
     n_ended_here: int = 0
+    has_ended: bool = False
     is_finished: bool = False
     clock: Callable[[], float] = time.monotonic
 
@@ -117,6 +119,11 @@ class ProgressCounts:
         self.blocks[block] = False
         self.busy.pop(block, None)
 
+    def conclude(self) -> None:
+        """Records that the search has ended: trials that it leaves are queued again."""
+        self.has_ended = True
+        self.busy.clear()
+
     def _note_best(self, value: float | None, number: int, parameters: Parameters) -> None:
         if value is None:
             return
@@ -126,11 +133,11 @@ class ProgressCounts:
 
     def __str__(self) -> str:
         parts = [f"{self.n_ended}/{self.trials} {plural('trial', self.trials)}"]
-        if not self.is_finished:
+        if not self.has_ended:
             parts.append(f"{len(self.busy)}/{self.n_blocks} {plural('block', self.n_blocks)} busy")
         parts += [f"{n} {state}" for state in ("failed", "pruned") if (n := self.ended[state])]
         if self.best is not None:
             parts.append(f"best {self.best:.6g} (trial {self.best_number})")
-        if self.left_s is not None and not self.is_finished:
+        if self.left_s is not None and not self.has_ended:
             parts.append(f"{duration(self.left_s)} left")
         return ", ".join(parts)

@@ -92,6 +92,7 @@ class PlainProgress(Progress):
     def close(self) -> None:
         """Prints the last counts; the search has ended, or failed before its start."""
         self.tick()
+        self.counts.conclude()
         if self.counts.has_begun:
             self._write(f"{'done' if self.counts.is_finished else 'ended'}: {self.counts}")
 
@@ -127,6 +128,7 @@ class LivePanel(PlainProgress):
             self._draw()
 
     def close(self) -> None:
+        self.counts.conclude()
         if self.counts.has_begun:
             self._draw()
         with _allowed_to_fail():
@@ -167,9 +169,11 @@ def panel(counts: ProgressCounts) -> Panel:
         rows += [("best", Text.assemble((f"{counts.best:.6g}", "bold green"), f"  trial {counts.best_number}"))]
         rows += [("", Text("  ".join(_parameter(*item) for item in counts.best_parameters.items())))]
         rows += [("so far", Text(str(counts.trend), "cyan"))]
-    rows.append(("blocks", _blocks(counts)))
+    if not counts.has_ended:
+        rows.append(("blocks", _blocks(counts)))
     if counts.pace_s is not None and counts.left_s is not None:
-        rows.append(("pace", Text(f"{_number(3600 / counts.pace_s)} trials/h, {duration(counts.left_s)} left")))
+        left = "" if counts.has_ended else f", {duration(counts.left_s)} left"
+        rows.append(("pace", Text(f"{_number(3600 / counts.pace_s)} trials/h{left}")))
     grid = Table.grid(padding=(0, 2))
     for label, content in rows:
         grid.add_row(Text(label, "dim"), content)

@@ -14,6 +14,7 @@ from mpi_learn.cli.terminal import duration, sparkline
 from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.records import AttemptRecord, CurveRecord, FoldRecord, StudyRecord, readable
+from mpi_opt.study.ranking import STATES
 from mpi_opt.study.trial_table import (
     NOTE,
     cell,
@@ -76,18 +77,25 @@ def _coloured(state: str, width: int) -> str:
 
 
 def studies_table(studies: Sequence[StudyRecord], *, colour: bool = False) -> str:
-    """A table with one line per study."""
-    columns = ("study", "direction", "strategy", "complete", "pruned", "failed", "running", "best", "trial", "created")
+    """A table with one line per study: how many of its trials have ended, and the number in each state."""
+    columns = ("study", "direction", "strategy", "ended", *STATES, "best", "trial", "created")
     rows = [
         (
             *(study.name, study.direction, study.strategy),
-            *(study.counts.get(state, 0) for state in ("complete", "pruned", "failed", "running")),
+            _ended(study),
+            *(study.counts.get(state, 0) for state in STATES),
             *((study.best.figure_of_merit, study.best.number) if study.best else (None, None)),
             readable(study.created_at),
         )
         for study in studies
     ]
     return aligned(columns, rows, colour=colour)
+
+
+def _ended(study: StudyRecord) -> str:
+    """``12 of 30``; without the second number in a study of an older version."""
+    wanted = study.configuration.get("search", {}).get("trials")
+    return str(study.n_ended) if wanted is None else f"{study.n_ended} of {wanted}"
 
 
 def trials_table(study: StudyRecord, trials: Sequence[TrialRecord], *, colour: bool = False) -> str:

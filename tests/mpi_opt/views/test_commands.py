@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import importlib
 import io
 import json
@@ -16,7 +17,9 @@ import yaml
 
 from mpi_opt.cli.main import run as program
 from mpi_opt.store import Store, reading
+from mpi_opt.study.ranking import STATES
 from mpi_opt.study.study import Study
+from mpi_opt.views.text import tables
 from tests.in_process import in_process
 from tests.mpi_opt.store.made_up import SPACE, make_study
 from tests.optional_packages import needs, with_marks
@@ -37,10 +40,21 @@ def complaint(*arguments: str, cwd: Path | None = None) -> str:
     return result.stderr
 
 
-def test_results_without_a_study_lists_the_studies(digits_file: Path) -> None:
+def test_results_without_a_study_lists_the_studies(digits_file: Path, digits: Study) -> None:
     heading, line = answer("results", "--store", str(digits_file)).splitlines()
     assert heading.split()[:3] == ["study", "direction", "strategy"]
     assert line.split()[:3] == ["digits", "minimize", "bayesian"]
+    counts = digits.record.counts
+    names, values = heading.split()[4:9], line[heading.index("complete") :].split()
+    assert line[heading.index("ended") :].startswith(f"{digits.record.n_ended} of ")
+    columns = dict(zip(names, map(int, values), strict=False))
+    assert columns == {state: counts.get(state, 0) for state in STATES}
+
+
+def test_list_of_studies_says_how_many_trials_of_each_have_ended(digits: Study) -> None:
+    record = dataclasses.replace(digits.record, configuration={"search": {"trials": 300}})
+    heading, line = tables.studies_table([record]).splitlines()
+    assert line[heading.index("ended") :].startswith(f"{record.n_ended} of 300 ")
 
 
 def test_results_are_best_first(digits_file: Path, digits: Study) -> None:

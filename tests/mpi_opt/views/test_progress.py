@@ -198,10 +198,17 @@ def test_last_line_says_whether_the_study_is_finished(is_finished, word):
     stream = io.StringIO()
     lines = PlainProgress(ProgressCounts(2, maximize=False), stream=stream)
     lines.ready(0)
+    lines.started(0, 0)
+    lines.finished(0, Outcome(0, "complete", 0.5, None, 1.0), {})
+    lines.started(0, 1)
+    lines.tick()
+    assert "1/1 block busy" in stream.getvalue() and "left" in stream.getvalue()
+    stream.seek(0)
+    stream.truncate()
     lines.counts.is_finished = is_finished
     lines.close()
-    assert stream.getvalue().startswith(f"{word}: 0/2 trials")
-    assert ("block busy" in stream.getvalue()) != is_finished
+    assert stream.getvalue().startswith(f"{word}: 1/2 trials, best 0.5")
+    assert "busy" not in stream.getvalue() and "left" not in stream.getvalue()
 
 
 def test_lines_of_a_short_search_are_only_those_of_its_end(monkeypatch, clock):
