@@ -1,10 +1,9 @@
 """The CPU time of a tell and an ask after a number of observed trials.
 
-Usage: ``python cost.py [--peers] [--latency] [--in-flight]``.
+Usage: ``python cost.py [--peers] [--in-flight]``.
 
 The space has six hyperparameters of different types. There is one thread and one pending trial, so that every ask waits
-for a refit. With ``--latency``: the duration of an ask with 255 pending and 1,000 observed trials, when refits run in
-the background. With ``--in-flight``: the CPU time of `evolutionary` for several numbers of pending trials.
+for a model. With ``--in-flight``: the CPU time of `evolutionary` for several numbers of pending trials.
 """
 
 from __future__ import annotations
@@ -81,27 +80,6 @@ def _seconds(searcher: object, function: object) -> list[float]:
     return taken
 
 
-def latency(n_pending: int = 255, n_reported: int = 1000, n_asks: int = 500, pause_s: float = 0.004) -> None:
-    """Prints percentiles of what the coordinator waits for an ask and for a tell."""
-    space, rng = Space(SPACE), np.random.default_rng(0)
-    strategy = make_strategy("bayesian", space, seed=1)
-    observed = [Proposal(number, space.sample(rng)) for number in range(n_reported)]
-    strategy.resume([(proposal, cost(proposal.parameters)) for proposal in observed])
-    pending, asks, tells = strategy.ask(n_pending), [], []
-    for _ in range(n_asks):
-        proposal = pending.pop(0)
-        started = time.perf_counter()
-        strategy.tell(proposal, cost(proposal.parameters))
-        reported_at = time.perf_counter()
-        pending += strategy.ask(1)
-        asks.append(time.perf_counter() - reported_at)
-        tells.append(reported_at - started)
-        time.sleep(pause_s)
-    for name, taken in (("ask", asks), ("tell", tells)):
-        middle, late, last = np.percentile(taken, [50, 99, 100]) * 1e3
-        print(f"{name}: median {middle:.2f} ms, 99th percentile {late:.2f} ms, longest {last:.2f} ms")
-
-
 def in_flight(pending: tuple[int, ...] = (8, 64, 1000), n_reported: int = 1000, n_trials: int = 100) -> None:
     """Prints the CPU time of `evolutionary` per trial, a tell and an ask, for several numbers of pending trials."""
     space, rng = Space(SPACE), np.random.default_rng(0)
@@ -124,14 +102,10 @@ def main() -> None:
     """Reads the command line; prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", action="store_true", help="also measure Optuna and scikit-optimize")
-    parser.add_argument("--latency", action="store_true", help="measure the waiting time with 255 pending trials")
     parser.add_argument("--in-flight", action="store_true", help="measure evolutionary with up to 1,000 pending trials")
     given = parser.parse_args()
     if given.in_flight:
         in_flight()
-        return
-    if given.latency:
-        latency()
         return
     names = ["random", "sobol", "evolutionary", "bayesian"]
     names += ["Optuna TPE", "Optuna GPSampler", "scikit-optimize"] if given.peers else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Set
 from contextlib import suppress
@@ -12,6 +13,7 @@ from mpi_opt.coordinator.intermediate_values import IntermediateValues
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.trial_queue import TrialQueue
+from mpi_opt.coordinator.waiting_budget import WaitingBudget
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.limits import MAX_CRASHES
@@ -46,6 +48,7 @@ class StudyState:
         self._points: Counter[str] = Counter()  # that trials have ended at, without those that continue a training
         self._limits, self._n_folds, self._new_strategy = settings.limits, settings.n_folds, settings.new_strategy
         self._complete_trials = settings.complete_trials
+        self._budget = WaitingBudget()
 
     def resume(self) -> PastTrials:
         """Reads the study from the store into `past`. Trials that ran when the last search was killed are queued again.
@@ -68,7 +71,7 @@ class StudyState:
         Raises:
             ConfigurationError: The user's strategy makes an invalid proposal.
         """
-        return self._queue.take(count, self._strategy.ask)
+        return self._queue.take(count, self._propose)
 
     def record(self, ended: list[Attempt], started: list[Attempt]) -> bool:
         """Commits the outcomes of trials, and records others as running, in one transaction.
@@ -157,6 +160,7 @@ class StudyState:
         """Passes the outcome of a trial to the strategy."""
         self.ended.add(proposal.number)
         self._count_point(proposal)
+        self._budget.earn(outcome.duration_s)
         self._strategy.tell(proposal, self._limits.figures_of_merit.measured_cost(outcome, self._n_folds))
         if outcome.figure_of_merit is None:
             self.failures.add(outcome)
@@ -235,6 +239,16 @@ class StudyState:
         """Whether trials run, on a block or in a workload system."""
         return bool(self._queue.running or self._external.running)
 
+    def _propose(self, count: int) -> list[Proposal]:
+        """At most `count` new proposals of the strategy, which knows how many of them may take the time of a model."""
+        n_running = len(self._queue.running)
+        n_models = self._budget.n_models(count, n_running)
+        self._strategy.afford(n_models)
+        began_s = time.monotonic()
+        proposals = self._strategy.ask(count)
+        self._budget.pay(time.monotonic() - began_s, n_models, count, n_running)
+        return proposals
+
     def _count_point(self, proposal: Proposal) -> None:
         if proposal.resume_from is None:
             self._points[repr(proposal.parameters)] += 1
@@ -280,6 +294,8 @@ class StudyState:
         self._external.resume(past)
         self.ended = {record.number for record in past.ended}
         self._points.clear()
+        self._budget = WaitingBudget()
         for record in past.ended:
             self._count_point(record.proposal)
+            self._budget.earn(record.duration_s or 0.0)
         self.n_usable = sum(record.figure_of_merit is not None for record in past.ended)

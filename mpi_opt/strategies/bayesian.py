@@ -16,7 +16,8 @@ seconds per proposal with 200 trials or more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, final
 
 import numpy as np
@@ -27,6 +28,7 @@ from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.thinning import thinned
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
+from mpi_opt.strategies.evolution.breeder import Breeder
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping
 from mpi_opt.strategies.points.checks import whole_number
 from mpi_opt.strategies.points.encoding import Encoding
@@ -42,7 +44,6 @@ from mpi_opt.strategies.surrogates.acquisition import (
     ProbabilityOfImprovement,
 )
 from mpi_opt.strategies.surrogates.observations import ObservationHistory, Observations
-from mpi_opt.strategies.surrogates.prepared_proposals import PreparedProposals
 from mpi_opt.strategies.surrogates.proposer import Proposer
 from mpi_opt.strategies.surrogates.scalarization import drawn_weights
 
@@ -50,6 +51,8 @@ MIN_FITTED_COSTS = 4
 """Fewest costs from which a model is fitted."""
 MAX_PENDING_ROWS = 400
 """Largest number of pending points in a model, whose cost is cubic in it. `Halving` can have thousands of them."""
+MAX_MODELLED = 10**9
+"""More proposals than any call asks for."""
 
 
 class BayesianOptions(Options):
@@ -64,16 +67,16 @@ class BayesianOptions(Options):
             default 0, with ``pi`` 0.01.
         initial_points: Number of trials before the first model: known points, then space-filling ones; by default
             twice the number of hyperparameters plus 4, but at least 8 and at most 20.
-        await_refit_up_to: With at most this many trials pending, a proposal waits for a model of all outcomes
-            (hundredths to tenths of a second), and the same sequence of ``ask`` and ``tell`` gives the same proposals.
-            With more, proposals are prepared in the background.
+        await_refit_up_to: With at most this many trials pending, a proposal waits for a model of all outcomes, which
+            takes hundredths to tenths of a second. The others are children of the best trials, as those of
+            ``evolutionary``. By default, proposals wait as long as blocks lose less than 1.5 % of their time.
     """
 
     acquisition: Literal["log-ei", "ei", "pi", "lcb"] = "log-ei"
     kappa: float = Field(default=1.96, ge=0)
     xi: float | None = Field(default=None, ge=0)
     initial_points: int | None = Field(default=None, ge=1)
-    await_refit_up_to: int = Field(default=16, ge=0)
+    await_refit_up_to: int | None = Field(default=None, ge=0)
 
     @model_validator(mode="after")
     def _check_combination(self) -> BayesianOptions:
@@ -106,76 +109,79 @@ class Bayesian(Strategy):
         self._sampler, self._design = Sampler(space, seed), SobolDesign(space, seed)
         self._seed = seed
         self._proposer = self._new_proposer()
-        self._history = ObservationHistory(self._encoding)
-        self._prepared: PreparedProposals[Floats] = PreparedProposals()
+        self._breeder = Breeder(space, seed)
+        self._n_affordable = math.inf
 
     def expect(self, n_figures: int) -> None:
-        self._bookkeeping.n_figures, self._history = n_figures, ObservationHistory(self._encoding, n_figures)
+        self._bookkeeping.n_figures, self._breeder = n_figures, Breeder(self._space, self._seed, n_figures=n_figures)
+
+    def afford(self, n_models: float) -> None:
+        self._n_affordable = n_models
 
     def ask(self, count: int) -> list[Proposal]:
         count = whole_number(count, "ask")
         proposals: list[Proposal] = []
         while len(proposals) < count:
             if (known := self._bookkeeping.next_known_point()) is not None:
-                proposals.append(self._bookkeeping.propose(known))
+                points = [known]
             elif self._bookkeeping.n_asked < self._n_initial or self._history.n_succeeded < MIN_FITTED_COSTS:
-                proposals.append(self._bookkeeping.propose(self._design.new_point(self._bookkeeping)))
-            elif len(self._bookkeeping.pending) <= self._options.await_refit_up_to:
-                n_more = self._options.await_refit_up_to + 1 - len(self._bookkeeping.pending)
-                proposals += self._propose_after_refit(min(count - len(proposals), n_more))
+                points = [self._design.new_point(self._bookkeeping)]
+            elif (n_modelled := min(self._n_modelled(len(proposals)), count - len(proposals))) > 0:
+                points = self._modelled_points(n_modelled)
             else:
-                proposals.append(self._bookkeeping.propose(self._prepared_point()))
+                points = [self._child()]
+            for point in points:
+                proposals.append(self._bookkeeping.propose(point))
+                self._breeder.start(proposals[-1])
         return proposals
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
-        self._history.add(proposal, self._bookkeeping.observe(proposal, outcome))
-        if len(self._bookkeeping.pending) > self._options.await_refit_up_to:
-            self._prepare()
+        is_new = proposal.number not in self._bookkeeping.pending
+        cost = self._bookkeeping.observe(proposal, outcome)
+        if is_new:
+            self._breeder.start(proposal)
+        self._breeder.tell(proposal, cost)
 
     def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         self._bookkeeping.resume(self.tell, observed, pending)
+        for proposal in self._bookkeeping.pending.values():
+            self._breeder.start(proposal)
 
-    def _propose_after_refit(self, count: int) -> list[Proposal]:
-        """Up to `count` proposals from a model of all observations."""
-        self._prepared.wait()  # its thread uses the same model
-        self._prepared.clear()
-        rows = self._prepared_search(self._pending_rows(), count)()
-        points = [self._encoding.point(row) for row in rows] or [self._sampler.new_point(self._bookkeeping)]
-        return [self._bookkeeping.propose(point) for point in points]
+    @property
+    def n_asked(self) -> int:
+        """Number of the next proposal."""
+        return self._bookkeeping.n_asked
 
-    def _prepared_point(self) -> Parameters:
-        """The next prepared point; if there is none, a random one, near the best points or anywhere."""
-        self._prepare()
-        while (row := self._prepared.pop()) is not None:
-            point = self._encoding.point(row)
-            if self._bookkeeping.accepts(point):
-                return point
-        for row in self._proposer.quick_rows(self._history.best_rows(), self._bookkeeping.n_asked):
-            point = self._encoding.point(row)
-            if self._bookkeeping.accepts(point):
-                return point
-        return self._sampler.new_point(self._bookkeeping)
+    @property
+    def _history(self) -> ObservationHistory:
+        return self._breeder.history
 
-    def _prepare(self) -> None:
-        """Collects prepared proposals and starts to prepare the next ones."""
-        if self._history.n_succeeded >= MIN_FITTED_COSTS:
-            self._prepared.refill(
-                lambda rows, count: self._prepared_search(np.vstack([self._pending_rows(), *rows]), count)
-            )
+    def _n_modelled(self, n_proposed: int) -> int:
+        """The number of the next proposals that may take the time of a model, after `n_proposed` in the same call."""
+        limit = self._options.await_refit_up_to
+        if limit is None:
+            return int(min(self._n_affordable - n_proposed, MAX_MODELLED))
+        return limit + 1 - len(self._bookkeeping.pending)
+
+    def _modelled_points(self, count: int) -> list[Parameters]:
+        """At least one and up to `count` points from a model of all outcomes."""
+        rows = self._rows(self._pending_rows(), count)
+        return [self._encoding.point(row) for row in rows] or [self._sampler.new_point(self._bookkeeping)]
+
+    def _child(self) -> Parameters:
+        """The most promising child of the best trials; a random point if none is accepted."""
+        child = self._breeder.child(self._bookkeeping.n_asked, self._bookkeeping.accepts)
+        return self._sampler.new_point(self._bookkeeping) if child is None else child
 
     def _new_proposer(self) -> Proposer:
         return Proposer(self._encoding, self._seed, self._options.criterion)
 
-    def _prepared_search(self, pending: Floats, count: int) -> Callable[[], list[Floats]]:
-        """A function that returns the next `count` rows, based on the current observations, in any thread."""
+    def _rows(self, pending: Floats, count: int) -> list[Floats]:
+        """Up to `count` rows from a model of all outcomes."""
         observed, number = self._history.observations(), self._bookkeeping.n_asked
-
-        def rows() -> list[Floats]:
-            if self._bookkeeping.n_figures > 1:
-                return self._search_front(observed, pending, number, count)
-            return self._proposer.propose(observed, pending, number, count, self._is_allowed)
-
-        return rows
+        if self._bookkeeping.n_figures > 1:
+            return self._search_front(observed, pending, number, count)
+        return self._proposer.propose(observed, pending, number, count, self._is_allowed)
 
     def _search_front(self, observed: Observations, pending: Floats, number: int, count: int) -> list[Floats]:
         """Rows with new weights, and therefore a new model, for each; the earlier rows count as pending."""

@@ -96,6 +96,9 @@ class Guarded(Strategy):
         self._n_made = len(self._observed)
         self._try("resume", lambda strategy: strategy.resume(self._observed, self._pending.values()), None)
 
+    def afford(self, n_models: float) -> None:
+        self._try("afford", lambda strategy: strategy.afford(n_models), None)
+
     def report(self, proposal: Proposal, step: int, value: float) -> Decision:
         return self._try("report", lambda strategy: strategy.report(proposal, step, value), Decision.CONTINUE)
 
@@ -105,6 +108,10 @@ class Guarded(Strategy):
     def problems(self) -> list[str]:
         none: list[str] = []
         return self._problems.take() + self._try("problems", lambda strategy: strategy.problems(), none)
+
+    @property
+    def choice(self) -> str:
+        return self._try("choice", lambda strategy: strategy.choice, "")
 
     @property
     def finished(self) -> bool:

@@ -82,6 +82,10 @@ class Reproducible(Strategy):
         return self._strategy.problems()
 
     @property
+    def choice(self) -> str:
+        return self._strategy.choice
+
+    @property
     def finished(self) -> bool:
         return self._strategy.finished
 

@@ -83,6 +83,17 @@ class Strategy(ABC):
             cure="use another strategy, for example bayesian; a strategy of your own must override `expect`",
         )
 
+    def afford(self, n_models: float) -> None:  # noqa: B027 - most strategies propose in microseconds
+        """Limits how many proposals of the next calls of `ask` may each take the time of a model.
+
+        The coordinator knows how long blocks would wait for them. Without this call there is no limit. A strategy whose
+        proposals need no model ignores it.
+
+        Args:
+            n_models: The largest number of such proposals in a call, 0 or more. The others should take about a
+                millisecond each.
+        """
+
     def report(self, proposal: Proposal, step: int, value: float) -> Decision:
         """Reports an intermediate cost of a pending trial. By default the trial continues."""
         return Decision.CONTINUE
@@ -101,6 +112,11 @@ class Strategy(ABC):
         The first line of each says what was raised, and what the strategy does instead.
         """
         return []
+
+    @property
+    def choice(self) -> str:
+        """What the strategy has chosen to do and why, in one line; empty if it leaves no choice to itself."""
+        return ""
 
     @property
     def finished(self) -> bool:

@@ -71,6 +71,31 @@ def test_a_block_that_finishes_gets_its_next_trial_whatever_the_others_do():
     assert link.log.index("start 4") < link.log.index("end 0")
 
 
+class Affording(ListedStrategy):
+    """Records what it is told to afford; a model takes the time `model_s`."""
+
+    def __init__(self, model_s):
+        super().__init__()
+        self.model_s, self.afforded = model_s, []
+
+    def afford(self, n_models):
+        self.afforded.append(n_models)
+
+    def ask(self, count):
+        time.sleep(self.model_s * bool(self.afforded[-1]))
+        return super().ask(count)
+
+
+def test_the_strategy_knows_how_many_models_the_blocks_can_wait_for():
+    """Trials take 1 s by the clock of their blocks."""
+    cheap, costly = Affording(0.0), Affording(0.2)
+    for strategy in (cheap, costly):
+        search(ScriptedLink(squares), trials=90, blocks=20, strategy=strategy)
+    assert cheap.afforded[0] == 0, "nothing is known of the trials yet"
+    assert all(cheap.afforded[10:])
+    assert sum(map(bool, costly.afforded)) < 0.3 * len(costly.afforded)
+
+
 def test_a_result_is_committed_before_its_block_gets_the_next_trial():
     link = ScriptedLink(squares)
     store = ListedStore()

@@ -59,6 +59,9 @@ class Breeder:
         n_children: Number of candidates, of which one is tried.
         generation: Number of outcomes after which the parents are selected again.
         n_figures: Number of figures of merit.
+
+    Attributes:
+        history: The outcomes of all trials.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class Breeder:
         self._space, self._seed, self._encoding = space, seed, Encoding(space)
         self._population, self._crossover, self._mutation = population, crossover, mutation
         self._n_children, self._generation, self._n_figures = n_children, generation, n_figures
-        self._history = ObservationHistory(self._encoding, n_figures)
+        self.history = ObservationHistory(self._encoding, n_figures)
         levels = [0 if known is None else len(known) for known in self._encoding.levels]
         is_category = self._encoding.is_category
         self._n_categories = {i: n for i, n in enumerate(levels) if is_category[i] and n > 1}
@@ -104,15 +107,15 @@ class Breeder:
 
     def tell(self, proposal: Proposal, cost: Cost | None) -> None:
         """Makes a trial that has ended a parent if its cost is among the best. A failed one (None) never is."""
-        index = self._history.n
-        self._history.add(proposal, cost)
+        index = self.history.n
+        self.history.add(proposal, cost)
         if cost is not None:
             genes = self._space.encode(proposal.parameters)
             self._offspring.append((cost, genes))
             if not isinstance(cost, tuple):
                 row = self._encoding.from_units(genes)
                 self._niches.add(Member(float(cost), index, genes), row, self._is_active(proposal.parameters))
-        if self._history.n % self._generation == 0:
+        if self.history.n % self._generation == 0:
             self._select()
 
     def child(self, number: int, accepts: Callable[[Parameters], bool]) -> Parameters | None:
@@ -191,11 +194,11 @@ class Breeder:
 
     def _fitted(self, number: int) -> CubicInterpolation:
         """The interpolation for trial `number`, which is the same in a resumed search: outcomes alone decide on it."""
-        n = self._history.n
+        n = self.history.n
         n -= n % min(max(n // REFITS_PER_DOUBLING, 1), MAX_REFIT_GAP)
         if self._prediction is not None and self._prediction[0] == n and self._n_figures == 1:
             return self._prediction[1]
-        observed = self._history.observations(n)
+        observed = self.history.observations(n)
         if self._n_figures > 1:
             observed = observed.weighted(drawn_weights(self._n_figures, self._seed, number))
         self._prediction = n, interpolated(observed, self._encoding.is_category)

@@ -52,6 +52,9 @@ class CheckedStrategy(Strategy):
     def expect(self, n_figures: int) -> None:
         self._strategy.expect(n_figures)
 
+    def afford(self, n_models: float) -> None:
+        self._strategy.afford(n_models)
+
     def report(self, proposal: Proposal, step: int, value: float) -> Decision:
         return self._strategy.report(proposal, step, value)
 
@@ -60,6 +63,10 @@ class CheckedStrategy(Strategy):
 
     def problems(self) -> list[str]:
         return self._strategy.problems()
+
+    @property
+    def choice(self) -> str:
+        return self._strategy.choice
 
     @property
     def finished(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -13,8 +13,8 @@ from mpi_opt.strategies.surrogates.gaussian_process import CORRELATIONS, Gaussia
 from mpi_opt.strategies.surrogates.observations import Observations
 from mpi_opt.strategies.surrogates.warp import OFFSETS, scale_of, warped
 
-ANCHOR_GROWTH = 1.2
-"""The growth of the number of observations from one anchor to the next."""
+ANCHOR_GROWTH, FIT_GROWTH = 1.2, 1.05
+"""The growth of the number of observations from one anchor to the next, and from one fit of the length scales."""
 N_ANCHOR_ITERATIONS, N_ITERATIONS = 40, 15
 """The largest numbers of iterations of L-BFGS-B at an anchor and between anchors."""
 SUCCESS_LENGTH, SUCCESS_PRIOR = 0.1, 0.2
@@ -25,7 +25,7 @@ MAX_SUCCESS_OBSERVATIONS = 2000
 """Largest number of observations in a model of failures."""
 MAX_VARIANCE = 10.0
 """The largest known variance of a value, in units of the variance of all values."""
-MAX_FITTED_OBSERVATIONS = 400
+MAX_FITTED_OBSERVATIONS = 300
 """Largest number of observations in a Gaussian process. If there are more, the best ones and an even selection of the
 others are used, half of this number each."""
 
@@ -49,7 +49,8 @@ class Surrogate:
 
     Transformation and correlation are chosen whenever the number of observations has grown by a factor of
     `ANCHOR_GROWTH` (at an *anchor*), from the observations up to there; and again if some of these are penalties now.
-    Between anchors only the length scales and the noise are fitted, starting from those of the anchor.
+    Between anchors, length scales and noise are fitted whenever it has grown by a factor of `FIT_GROWTH`, starting from
+    those of the anchor. The posterior is always that of all observations.
 
     Args:
         is_category: Shape (n_dimensions,), bool.
@@ -58,6 +59,8 @@ class Surrogate:
     def __init__(self, is_category: Bools) -> None:
         self._is_category = is_category
         self._anchor: tuple[Observations, SurrogateSettings] | None = None
+        self._fit: tuple[Observations, SurrogateSettings] | None = None
+        self._part: tuple[Observations, SurrogateSettings] | None = None
 
     def fit(self, observed: Observations) -> tuple[GaussianProcess, float]:
         """Fits a model to all observations.
@@ -68,20 +71,35 @@ class Surrogate:
         Returns:
             The model, and its smallest prediction at the observed points.
         """
-        anchor = observed.first(_anchor_size(len(observed.values))).thinned(MAX_FITTED_OBSERVATIONS // 2)
+        n = len(observed.values)
+        anchor = observed.first(anchor_size(n, ANCHOR_GROWTH)).thinned(MAX_FITTED_OBSERVATIONS // 2)
         if self._anchor is None or not anchor.is_equal(self._anchor[0]):
-            self._anchor = anchor, self._chosen(anchor)
-        return self._fitted(observed.thinned(MAX_FITTED_OBSERVATIONS), self._anchor[1])
+            self._anchor, self._fit = (anchor, self._chosen(anchor)), None
+        fitted = observed.first(anchor_size(n, FIT_GROWTH)).thinned(MAX_FITTED_OBSERVATIONS)
+        if self._fit is None or not fitted.is_equal(self._fit[0]):
+            self._fit = fitted, self._refined(fitted, self._anchor[1])
+        return self._posterior(observed.thinned(MAX_FITTED_OBSERVATIONS), self._fit[1])
 
-    def fit_part(self, observed: Observations) -> tuple[GaussianProcess, float]:
-        """As `fit`, for a part of the observations: without anchors, and without a logarithm of the values."""
-        return self._fitted(observed, self._chosen(observed, (math.inf,)))
+    def fit_part(self, observed: Observations, fitted: Observations) -> tuple[GaussianProcess, float]:
+        """As `fit`, for a part of the observations: without anchors, and without a logarithm of the values.
 
-    def _fitted(self, observed: Observations, start: SurrogateSettings) -> tuple[GaussianProcess, float]:
+        Args:
+            observed: The part.
+            fitted: The part of it that decides on correlation, length scales and noise. As long as it does not change,
+                these are not fitted again.
+        """
+        if self._part is None or not fitted.is_equal(self._part[0]):
+            self._part = fitted, self._chosen(fitted, (math.inf,))
+        return self._posterior(observed, self._part[1])
+
+    def _refined(self, observed: Observations, start: SurrogateSettings) -> SurrogateSettings:
         y, variances = _standardized(observed, start.offset)
         likelihood = Likelihood(observed.rows, self._is_category)
-        found = likelihood.fit(y, variances, start.hyperparameters, N_ITERATIONS)
-        model = GaussianProcess(observed.rows, y, self._is_category, found, variances)
+        return replace(start, hyperparameters=likelihood.fit(y, variances, start.hyperparameters, N_ITERATIONS))
+
+    def _posterior(self, observed: Observations, settings: SurrogateSettings) -> tuple[GaussianProcess, float]:
+        y, variances = _standardized(observed, settings.offset)
+        model = GaussianProcess(observed.rows, y, self._is_category, settings.hyperparameters, variances)
         return model, float(model.predict(observed.rows)[0].min())
 
     def _chosen(self, observed: Observations, offsets: tuple[float, ...] = OFFSETS) -> SurrogateSettings:
@@ -118,11 +136,11 @@ def _standardized(observed: Observations, offset: float) -> tuple[Floats, Floats
     return y, np.minimum(relative * np.exp(2.0 * slopes), MAX_VARIANCE)
 
 
-def _anchor_size(n: int) -> int:
-    """The number of observations at the last anchor with at most `n` observations."""
-    size = min(n, 8)
-    while int(size * ANCHOR_GROWTH) <= n and size >= 8:
-        size = int(size * ANCHOR_GROWTH)
+def anchor_size(n: int, growth: float) -> int:
+    """The largest number of a sequence, up to `n`, that starts with 8 and grows by a factor of `growth` each time."""
+    size, following = min(n, 8), 9
+    while following <= n:
+        size, following = following, max(int(following * growth), following + 1)
     return size
 
 

@@ -117,11 +117,6 @@ class ObservationHistory:
             values, variances = values[:, 0], variances[:, 0]
         return Observations(self._points.rows[:first].copy(), values, variances)
 
-    def best_rows(self) -> Floats:
-        """The rows of the best eight trials, for each figure of merit: shape (m, n_dimensions)."""
-        order = [np.argsort(column)[: min(8, self.n_succeeded)] for column in self._values.rows.T]
-        return self._points.rows[np.concatenate(order)]
-
 
 def _uncertainty(cost: float) -> float:
     """The standard deviation of a value; 0 if it is not known."""

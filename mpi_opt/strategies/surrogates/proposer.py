@@ -14,7 +14,7 @@ from threadpoolctl import ThreadpoolController
 from mpi_opt.core.arrays import Floats
 from mpi_opt.strategies.points.encoding import Encoding, is_near
 from mpi_opt.strategies.surrogates.acquisition import Acquisition, Criterion
-from mpi_opt.strategies.surrogates.fitting import SuccessProbability, Surrogate
+from mpi_opt.strategies.surrogates.fitting import FIT_GROWTH, SuccessProbability, Surrogate, anchor_size
 from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
 from mpi_opt.strategies.surrogates.maximize import maximize
 from mpi_opt.strategies.surrogates.observations import Observations
@@ -28,7 +28,7 @@ OTHER_CATEGORY_EVERY = 4
 MIN_LOCAL, MAX_LOCAL = 16, 100
 """Limits of the number of observations of the neighbourhood; two per hyperparameter are added to the first one."""
 N_THOROUGH = 16
-"""In one call, proposals after the first `N_THOROUGH` are searched for with a quarter of the effort."""
+"""With at least `N_THOROUGH` trials pending, a proposal is searched for with a quarter of the effort."""
 
 
 @cache
@@ -101,7 +101,7 @@ class Proposer:
                 excluded = self._excluded(number + index, succeeded)
                 acquisition = Acquisition(region.model, region.best, self._criterion, log_success, excluded)
                 rng = np.random.default_rng([self._seed, number + index, 1])
-                effort = 1.0 if index < N_THOROUGH else 0.25
+                effort = 1.0 if len(taken) < N_THOROUGH else 0.25
                 row = self._best_row(region, acquisition, success, rng, effort, is_free)
                 if row is None:
                     break
@@ -110,13 +110,6 @@ class Proposer:
                 for known in regions.values():
                     known.model.add_pending(row[None, :])
         return rows
-
-    def quick_rows(self, best: Floats, number: int) -> list[Floats]:
-        """Random rows, half of them near those of `best` (m, n_dimensions), for when a model takes too long."""
-        rng = np.random.default_rng([self._seed, number, 2])
-        rows = [self._rows_near(best, rng, 8), self._random_rows(rng, 8)]
-        rng.shuffle(rows)
-        return [self._encoding.snapped(row) for row in np.vstack(rows)]
 
     def _is_local(self, number: int, n_values: int) -> bool:
         """Whether proposal `number` comes from a model of the neighbourhood of the incumbent."""
@@ -147,10 +140,15 @@ class Proposer:
 
     def _neighbourhood(self, observed: Observations) -> Region:
         """A model of the neighbourhood of the incumbent, which may fit where one model of the whole space does not."""
+        best = int(np.argmin(observed.values))
+        n_fitted = max(anchor_size(len(observed.values), FIT_GROWTH), best + 1)  # with the incumbent
+        near, fitted = (self._near(part, observed.rows[best]) for part in (observed, observed.first(n_fitted)))
+        return Region(*self._surrogate.fit_part(near, fitted), near, near.rows.min(axis=0), near.rows.max(axis=0))
+
+    def _near(self, observed: Observations, incumbent: Floats) -> Observations:
+        """The third of the observations that is nearest to the incumbent, within limits."""
         n = max(MIN_LOCAL + 2 * self._encoding.n_dimensions, len(observed.values) // 3)
-        incumbent = observed.rows[int(np.argmin(observed.values))]
-        near = observed.nearest(min(n, MAX_LOCAL), incumbent, self._encoding.is_category)
-        return Region(*self._surrogate.fit_part(near), near, near.rows.min(axis=0), near.rows.max(axis=0))
+        return observed.nearest(min(n, MAX_LOCAL), incumbent, self._encoding.is_category)
 
     def _best_row(
         self,

@@ -154,7 +154,7 @@ def test_a_strategy_of_the_user_that_fails_later_is_survived(fragile):
     assert len(strategy.problems()) == 1
 
 
-@pytest.mark.parametrize("options", [{}, {"await_refit_up_to": 0}, {"reproducible": True, "lag": 4}])
+@pytest.mark.parametrize("options", [{}, {"reproducible": True, "lag": 4}])
 @pytest.mark.parametrize("name", ["bayesian", "halving"])
 def test_a_model_that_cannot_be_fitted_is_survived(name, options, monkeypatch):
     def fit(self, observed):

@@ -1,0 +1,63 @@
+"""How long blocks may wait for proposals: a part of the time for which they have worked.
+
+A model of all outcomes takes hundredths of a second and saves trials; in this time other blocks become idle, too. The
+budget weighs both without a choice by the user: with trials of minutes every proposal comes from a model, and with
+thousands of blocks and trials of seconds only some do.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+MAX_FREE_BLOCKS = 16
+"""With at most this many blocks every proposal may take the time of a model: it is short compared with most trials, and
+a search on one rank has the same proposals again, however long its trials take."""
+SHARE = 0.015
+"""The part of the blocks' time that may be lost by waiting."""
+FIRST_GUESS_S = 0.03
+"""The time of a proposal that needs a model, until one has been measured, in seconds."""
+MAX_DEBT_TRIALS = 50
+"""The largest debt is what the blocks earn in this number of trials each."""
+MEMORY = 0.2
+"""The weight of the latest measurement in the averages."""
+
+
+@final
+class WaitingBudget:
+    """Earns a part of the time of every trial, and pays for the time that blocks wait. Times are in seconds."""
+
+    def __init__(self) -> None:
+        self._balance_s = 0.0  # of one block
+        self._model_s = FIRST_GUESS_S
+        self._trial_s = math.inf
+
+    def earn(self, duration_s: float) -> None:
+        """Adds a trial that has ended."""
+        duration_s = max(duration_s, 0.0)  # a clock may have been set back
+        self._balance_s += SHARE * duration_s
+        is_first = math.isinf(self._trial_s)
+        self._trial_s = duration_s if is_first else self._trial_s + MEMORY * (duration_s - self._trial_s)
+
+    def n_models(self, n_idle: int, n_running: int) -> int:
+        """How many proposals for `n_idle` blocks may take the time of a model, while `n_running` trials run."""
+        n = n_idle
+        if n_idle + n_running <= MAX_FREE_BLOCKS:
+            return n
+        while n and self._waiting_s(n * self._model_s, n_idle, n_running) > self._balance_s:
+            n //= 2
+        return n
+
+    def pay(self, taken_s: float, n_models: int, n_idle: int, n_running: int) -> None:
+        """Subtracts the time that blocks have waited for a call of `ask` in which proposals came from a model."""
+        if not n_models:
+            return
+        self._model_s += MEMORY * (taken_s / n_models - self._model_s)
+        # a host that was suspended must not end the use of models for the rest of the search
+        debt_s = MAX_DEBT_TRIALS * SHARE * (n_idle + n_running) * self._trial_s if math.isfinite(self._trial_s) else 0.0
+        self._balance_s = max(self._balance_s - self._waiting_s(taken_s, n_idle, n_running), -debt_s)
+
+    def _waiting_s(self, taken_s: float, n_idle: int, n_running: int) -> float:
+        """The time that idle blocks wait, and those that become idle meanwhile, for half of the time on average."""
+        n_ending = min(n_running * taken_s / max(self._trial_s, 1e-9), n_running)
+        return taken_s * (n_idle + 0.5 * n_ending)

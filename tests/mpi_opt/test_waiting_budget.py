@@ -1,0 +1,73 @@
+"""How many proposals may take the time of a model, from durations that are given, not measured."""
+
+import pytest
+
+from mpi_opt.coordinator.waiting_budget import MAX_FREE_BLOCKS, SHARE, WaitingBudget
+
+
+def lost_part(n_blocks, trial_s, model_s, quick_s=0.0005, n_rounds=400):
+    """The part of the blocks' time that is lost, and the part of the proposals that come from a model.
+
+    In each round the blocks end one after the other, and one proposal is made for each.
+    """
+    budget, lost_s, n_modelled = WaitingBudget(), 0.0, 0
+    for _ in range(n_rounds):
+        budget.earn(trial_s)
+        n_models = budget.n_models(1, n_blocks - 1)
+        taken_s = model_s if n_models else quick_s
+        budget.pay(taken_s, n_models, 1, n_blocks - 1)
+        n_ending = min((n_blocks - 1) * taken_s / trial_s, n_blocks)
+        lost_s += taken_s * (1 + n_ending / 2) * bool(n_models)
+        n_modelled += n_models
+    return lost_s / (n_rounds * trial_s), n_modelled / n_rounds
+
+
+@pytest.mark.parametrize(("n_blocks", "trial_s"), [(64, 4.0), (256, 60.0), (1000, 600.0)])
+def test_every_proposal_comes_from_a_model_if_trials_are_long(n_blocks, trial_s):
+    lost, modelled = lost_part(n_blocks, trial_s, model_s=0.02)
+    assert modelled == 1.0
+    assert lost < SHARE
+
+
+@pytest.mark.parametrize(("n_blocks", "trial_s"), [(1000, 1.0), (256, 0.5), (10_000, 10.0)])
+def test_some_proposals_come_from_a_model_if_trials_are_short(n_blocks, trial_s):
+    lost, modelled = lost_part(n_blocks, trial_s, model_s=0.05)
+    assert 0.0 < modelled < 0.5
+    assert lost < 1.2 * SHARE
+
+
+def test_few_blocks_always_wait_whatever_the_trials_take():
+    budget = WaitingBudget()
+    budget.earn(1e-6)
+    budget.pay(10.0, 1, 1, 3)
+    assert budget.n_models(4, MAX_FREE_BLOCKS - 4) == 4
+    assert budget.n_models(4, MAX_FREE_BLOCKS - 3) == 0
+
+
+def test_many_blocks_do_not_wait_before_a_trial_has_ended():
+    assert WaitingBudget().n_models(1000, 0) == 0
+
+
+def test_a_part_of_the_idle_blocks_gets_a_model_if_all_would_cost_too_much():
+    budget = WaitingBudget()
+    for _ in range(64):
+        budget.earn(10.0)
+    assert 0 < budget.n_models(64, 0) < 64
+
+
+def test_models_that_are_faster_than_expected_are_affordable():
+    budget = WaitingBudget()
+    for _ in range(64):
+        budget.earn(10.0)
+    for _ in range(20):
+        budget.pay(0.0001, 1, 1, 63)
+    assert budget.n_models(64, 0) == 64
+
+
+def test_a_clock_that_is_set_back_costs_nothing():
+    budget, other = WaitingBudget(), WaitingBudget()
+    for duration_s in (5.0, -1e9, 5.0):
+        budget.earn(duration_s)
+    for duration_s in (5.0, 0.0, 5.0):
+        other.earn(duration_s)
+    assert budget.n_models(3, 61) == other.n_models(3, 61)
