@@ -38,14 +38,16 @@ VARIANTS = {
 
 def measure(name: str) -> None:
     """Prints CPU milliseconds of a step, MB that the steps added to the peak memory, and the gradient's norm."""
-    from mpi_learn.models.configuration import ModelSettings
+    from mpi_learn.models.configuration import ModelConfiguration, ModelSettings
     from mpi_learn.models.example import Example
     from mpi_learn.models.make_model import make_model
 
     function, is_checkpointed = VARIANTS[name]
     rng = np.random.default_rng(0)
     x, y = (rng.normal(size=(BATCH, WIDTH)).astype("f"),), (rng.normal(size=(BATCH, 1)).astype("f"),)
-    settings = ModelSettings(f"{__file__}:{function}", loss="mse", gradient_checkpointing=is_checkpointed)
+    settings = ModelSettings(
+        ModelConfiguration(model=f"{__file__}:{function}", loss="mse", gradient_checkpointing=is_checkpointed)
+    )
     model = make_model(settings, Example((x[0][:8],), (y[0][:8],)))
     model.gradient((x[0][:8],), (y[0][:8],))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

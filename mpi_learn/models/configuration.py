@@ -1,16 +1,15 @@
-"""Settings of models: function and arguments, losses and metrics, precision, and the section ``gan:``."""
+"""Settings of models: function and arguments, losses and metrics, and precision."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from mpi_learn.settings.component import Named, shown_arguments
-from mpi_learn.settings.section import Section, as_list
+from mpi_learn.settings.section import Section, listed, without_numpy
 
 Framework = Literal["auto", "keras", "torch"]
 Losses = Annotated[Named | list[Named | None] | dict[str, Named | None] | None, Field(union_mode="left_to_right")]
@@ -18,44 +17,51 @@ Metrics = list[Named] | dict[str, list[Named]]
 LossWeights = list[float] | dict[str, float] | None
 
 
-@dataclass(frozen=True)
-class ModelSettings:
-    """The settings from which the model of a rank is built.
+def _listed_by_output(value: Any) -> Any:
+    """``metrics: accuracy`` is short for ``metrics: [accuracy]``, and the same for each output in a mapping."""
+    if isinstance(value, dict) and "name" not in value:
+        return {name: listed(entry) for name, entry in value.items()}
+    return listed(value)
 
-    Attributes:
-        model: ``file.py:function``, ``package.module:function``, or a .keras or .json file.
-        parameters: The function's arguments.
-        loss: By output; None: the model computes its own.
-        metrics, weighted_metrics: By output; the latter are weighted with the sample weights.
-        loss_weights: Factors of the losses, by output; None is 1 for all.
-        framework: What the function must return; ``auto`` accepts both.
-        gan: The section ``gan:``, if the function returns two models that train each other.
-        precision: ``float32`` or ``mixed_bfloat16`` (16-bit activations, float32 weights).
-        gradient_checkpointing: Whether activations are recomputed in the backward pass to save memory.
-        seed: Seed of the initial weights; the same seed gives the same weights on every rank.
-        stream: The stream of random numbers of dropout and noise, a different one on each rank.
-        n_workers: Number of ranks whose gradients are combined.
-        has_optimizer: Whether the configuration names an optimizer.
-        is_validated: Whether there are validation data.
-        has_checkpoint: Whether the training may be resumed.
-    """
 
-    model: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    loss: Losses = None
-    metrics: Metrics = field(default_factory=list)
-    weighted_metrics: Metrics = field(default_factory=list)
-    loss_weights: LossWeights = None
-    framework: Framework = "auto"
-    gan: Gan | None = None
-    precision: str = "float32"
-    gradient_checkpointing: bool = False
-    seed: int = 0
-    stream: int = 0
-    n_workers: int = 1
-    has_optimizer: bool = True
-    is_validated: bool = True
-    has_checkpoint: bool = False
+class ModelConfiguration(Section):
+    """The keys of a ``training.yaml`` from which the model is built."""
+
+    model: str = Field(
+        description="file.py:function or package.module:function that returns a model; or .keras, .json."
+    )
+    parameters: Annotated[dict[str, Any], BeforeValidator(without_numpy)] = Field(
+        {}, description="Arguments of the function."
+    )
+    framework: Framework = Field(
+        "auto", description="auto: the framework of the model. keras, torch: a model of the other framework is refused."
+    )
+    loss: Losses = Field(
+        None,
+        description="A loss of the framework, {name: huber, delta: 2.0} with arguments, or file.py:function; for "
+        "several outputs a list, or a mapping from the names of the outputs (PyTorch: from any names, in the order of "
+        "the outputs). null for an output without a loss, or for a Keras model that computes its own or is compiled.",
+    )
+    metrics: Annotated[Metrics, BeforeValidator(_listed_by_output)] = Field(
+        [],
+        description="Metrics of Keras, or for PyTorch models accuracy, mae, mse and those of torchmetrics; with "
+        "arguments as for loss; or file.py:function. For several outputs a mapping. They are not weighted.",
+    )
+    weighted_metrics: Annotated[Metrics, BeforeValidator(_listed_by_output)] = Field(
+        [], description="Keras: metrics that are weighted with data.weights and data.class_weight."
+    )
+    loss_weights: LossWeights = Field(
+        None, description="Factors of the losses of several outputs, a list or a mapping; null is 1 for all."
+    )
+    precision: Literal["float32", "mixed_bfloat16"] = Field(
+        "float32",
+        description="mixed_bfloat16: the framework computes in 16 bits where this is safe; weights are float32.",
+    )
+    gradient_checkpointing: bool = Field(
+        False,
+        description="Activation checkpointing: the backward pass computes activations again, which needs less memory.",
+    )
+    seed: int = Field(0, ge=0, lt=2**31, description="Seed of initial weights, shuffling and dropout.")
 
     @property
     def call(self) -> str:
@@ -65,54 +71,24 @@ class ModelSettings:
         return f"from {module} import {name}\nmodel = {name}({shown_arguments(dict(self.parameters))})"
 
 
-class Turn(NamedTuple):
-    """Which of two models are updated in one step of a training; a model that is not updated keeps its weights."""
+@dataclass(frozen=True)
+class ModelSettings:
+    """The settings from which the model of a rank is built.
 
-    discriminator: bool
-    generator: bool
+    Attributes:
+        configuration: The keys of the configuration.
+        stream: The stream of random numbers of dropout and noise, a different one on each rank.
+        n_workers: Number of ranks whose gradients are combined.
+        has_optimizer: Whether the configuration names an optimizer.
+        is_validated: Whether there are validation data.
+        has_checkpoint: Whether the training may be resumed.
+        is_part: Whether the user's function returns several models, of which this is one.
+    """
 
-
-class Steps(Section):
-    """``steps:`` updates of each model in a round."""
-
-    discriminator: int = Field(1, ge=1, description="Updates of the discriminator in a round.")
-    generator: int = Field(1, ge=1, description="Updates of the generator in a round.")
-
-
-class Gan(Section):
-    """``gan:`` `model` returns a generator and a discriminator that train each other (Goodfellow et al. 2014)."""
-
-    latent: int = Field(64, ge=1, description="Size of the noise vector from which the generator makes one sample.")
-    noise: Literal["normal", "uniform"] = Field(
-        "normal", description="Distribution of the noise: mean 0 and variance 1, or uniform in [-1, 1]."
-    )
-    steps: Steps = Field(Steps(), description="Updates of each model in a round.")
-    exchange: Literal["model", "batch"] = Field(
-        "model",
-        description="model: with each batch the discriminator makes its steps, then the generator, and ranks exchange "
-        "after each step. batch: one exchange per batch; both models are updated at once, and the model with fewer "
-        "steps is not updated in some batches.",
-    )
-    condition: Annotated[list[Literal["generator", "discriminator"]], BeforeValidator(as_list)] = Field(
-        [], description="Models that take the labels as further inputs (Mirza & Osindero 2014)."
-    )
-    smoothing: float = Field(
-        0.0, ge=0, lt=1, description="The discriminator's target for real samples is 1 minus this."
-    )
-    loss_weights: list[float] | None = Field(
-        None, description="A factor for the loss of each output of the discriminator; null is 1 for all."
-    )
-
-    @property
-    def turns(self) -> tuple[Turn, ...]:
-        """The models that are updated in each step of a round."""
-        n_discriminator, n_generator = self.steps.discriminator, self.steps.generator
-        if self.exchange == "model":
-            return (Turn(True, False),) * n_discriminator + (Turn(False, True),) * n_generator
-        n = max(n_discriminator, n_generator)
-        return tuple(Turn(i >= n - n_discriminator, i >= n - n_generator) for i in range(n))
-
-    @property
-    def turns_per_batch(self) -> int:
-        """The number of steps made with each batch."""
-        return len(self.turns) if self.exchange == "model" else 1
+    configuration: ModelConfiguration
+    stream: int = 0
+    n_workers: int = 1
+    has_optimizer: bool = True
+    is_validated: bool = True
+    has_checkpoint: bool = False
+    is_part: bool = False

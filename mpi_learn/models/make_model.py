@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mpi_learn.errors import ConfigurationError, ModelError
+from mpi_learn.models.composition import Composition
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.frameworks import NAMES, framework_of, load_framework, prepared
-from mpi_learn.models.gan import GanModel, check_pair
 from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES, compares_samples
 from mpi_learn.models.model import UNSAVED_RANDOM, Model
 from mpi_learn.models.network import Network
@@ -21,25 +23,29 @@ from mpi_learn.settings.suggestions import nearest_file
 from mpi_learn.settings.user_code import errors_of_user_code, is_function, load_function, signature_of
 
 
-def make_model(settings: ModelSettings, example: Example) -> Model:
+def make_model(settings: ModelSettings, example: Example, composition: Composition | None = None) -> Model:
     """The model that the configuration names, checked on the samples. The same seed gives the same initial weights.
+
+    Args:
+        composition: How the several models that the user's function returns are trained as one; None for a single one.
 
     Raises:
         ModelError, ConfigurationError, DataError: The model cannot be built, or does not fit the samples.
     """
-    with prepared(settings.seed, settings.precision):
+    with prepared(settings.configuration.seed, settings.configuration.precision):
         built = _build_model(settings)
-    framework = _framework(built, settings)
-    model = _wrap(built, framework, settings, example)
+    models = {"": built} if composition is None else composition.models_of(built, settings.configuration.model)
+    _load_framework(next(iter(models.values())), settings)
+    model = _wrap(models, composition, settings, example)
     if settings.n_workers > 1 and model.synchronizes_statistics:
         raise ModelError(
             "a layer synchronises its batch statistics over replicas of its framework, which do not exist here",
-            where=settings.model,
+            where=settings.configuration.model,
             cure="use batch normalisation of each rank's batch; `sync_batchnorm: true` averages its moving statistics",
         )
     if settings.n_workers > 1 and model.has_custom_loss:
         _check_mean(model, settings, example)
-        if compares_samples(model, example, settings.precision):
+        if compares_samples(model, example, settings.configuration.precision):
             model.notes = (*model.notes, COMPARES_SAMPLES)
     if settings.has_checkpoint and model.has_unsaved_random:
         model.notes = (*model.notes, UNSAVED_RANDOM)
@@ -47,47 +53,47 @@ def make_model(settings: ModelSettings, example: Example) -> Model:
 
 
 def _build_model(settings: ModelSettings) -> Any:
-    name = settings.model
+    name = settings.configuration.model
     if not is_function(name):
-        if settings.parameters:
+        if settings.configuration.parameters:
             raise ConfigurationError(
-                f"a saved model takes no arguments, found {', '.join(settings.parameters)}",
+                f"a saved model takes no arguments, found {', '.join(settings.configuration.parameters)}",
                 where="parameters",
                 cure="leave parameters out, or write model: file.py:function",
             )
         return _load_file(load_framework("keras"), Path(name))
-    arguments = dict(settings.parameters)
+    arguments = dict(settings.configuration.parameters)
     signature_of(name).check(arguments, name)
     with errors_of_user_code(f"building the model with ({shown_arguments(arguments)})", name, ModelError):
         return load_function(name)(**arguments)
 
 
-def _framework(built: Any, settings: ModelSettings) -> str:
-    if settings.gan is not None:
-        check_pair(built, settings.model)
-        framework = framework_of(built["generator"])
-    else:
-        framework = framework_of(built)
+def _load_framework(built: Any, settings: ModelSettings) -> None:
+    """Loads the framework of a model; all models of a composition have the same.
+
+    Raises:
+        ModelError: It is a model of no framework, or of another than the configured one.
+    """
+    framework, wanted, where = framework_of(built), settings.configuration.framework, settings.configuration.model
     if framework is None:
         raise ModelError(
-            f"expected a Keras or PyTorch model, it returned {shown(built)}",
-            where=settings.model,
-            cure=cure_for(built),
+            f"expected a Keras or PyTorch model, it returned {shown(built)}", where=where, cure=cure_for(built)
         )
-    if settings.framework not in ("auto", framework):
+    if wanted not in ("auto", framework):
         raise ModelError(
-            f"expected a model of {NAMES[settings.framework]}, it returned one of {NAMES[framework]}",
-            where=settings.model,
+            f"expected a model of {NAMES[wanted]}, it returned one of {NAMES[framework]}",
+            where=where,
             cure=f"write framework: {framework}, or leave it out",
         )
     load_framework(framework)
-    return framework
 
 
-def _wrap(built: Any, framework: str, settings: ModelSettings, example: Example) -> Model:
+def _wrap(
+    models: Mapping[str, Any], composition: Composition | None, settings: ModelSettings, example: Example
+) -> Model:
     as_model: Callable[..., Model]
     as_network: Callable[..., Network]
-    if framework == "keras":
+    if framework_of(next(iter(models.values()))) == "keras":
         from mpi_learn.models.keras_.model import KerasModel
         from mpi_learn.models.keras_.network import KerasNetwork
 
@@ -98,18 +104,19 @@ def _wrap(built: Any, framework: str, settings: ModelSettings, example: Example)
         from mpi_learn.models.torch_.network import TorchNetwork
 
         as_model, as_network = TorchModel, TorchNetwork
-        networks = [built] if settings.gan is None else list(built.values())
-        if any(list(map(has_own_steps, networks))):
-            if settings.gan is not None:
+        if any(
+            list(map(has_own_steps, models.values()))
+        ):  # of all: it also refuses a module whose steps nobody would call
+            if composition is not None:
                 raise ModelError(
-                    "with `gan:`, the steps of a LightningModule are not called",
-                    where=settings.model,
-                    cure="derive both models from torch.nn.Module",
+                    f"with `{composition.key}:`, the steps of a LightningModule are not called",
+                    where=settings.configuration.model,
+                    cure="derive all models from torch.nn.Module",
                 )
             as_model = LightningModel
-    if settings.gan is None:
-        return as_model(built, settings, example)
-    return GanModel({name: as_network(network, settings) for name, network in built.items()}, settings, example)
+    if composition is None:
+        return as_model(models[""], settings, example)
+    return composition.compose(models, partial(as_network, settings=replace(settings, is_part=True)), settings, example)
 
 
 def _check_mean(model: Model, settings: ModelSettings, example: Example) -> None:

@@ -42,6 +42,7 @@ class Model(ABC):
         has_constraints: Whether the framework's optimizers constrain its weights after each step.
         divides_by_weights: Whether a loss of a batch is divided by the sum of the sample weights.
         has_unsaved_random: Whether its step draws random numbers whose generator `state` does not contain.
+        takes_samples: Whether `predict` takes the features of samples; a generator takes noise instead.
         is_sized_later: Whether arrays that are not trained get their sizes in the first batch, as those of observers.
     """
 
@@ -63,6 +64,7 @@ class Model(ABC):
     divides_by_weights: bool = False
     has_unsaved_random: bool = False
     is_sized_later: bool = False
+    takes_samples: bool = True
 
     @abstractmethod
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
@@ -165,7 +167,7 @@ class Model(ABC):
         Returns:
             The last file, and the lines of Python that load all files.
         """
-        lines = [network.settings.call for network in self.networks.values()][:1]
+        lines = [network.settings.configuration.call for network in self.networks.values()][:1]
         for name, network in self.networks.items():
             file = network.save_weights(_path_of_network(path, name))
             lines.append(network.line_to_load(file, f"model[{name!r}]" if name else "model"))

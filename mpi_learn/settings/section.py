@@ -29,6 +29,11 @@ def as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def listed(value: Any) -> Any:
+    """``callbacks: CSVLogger`` is short for ``callbacks: [CSVLogger]``; so is a mapping for a list of it."""
+    return value if isinstance(value, list) else [value]
+
+
 def without_numpy(value: Any) -> Any:
     """The same with Python's numbers instead of those of NumPy, which a checkpoint cannot store as JSON."""
     if isinstance(value, dict):

@@ -73,12 +73,12 @@ def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: 
 
 
 def _lines(context: TrainingContext, model: Model) -> list[tuple[str, str]]:
-    configuration, dataset = context.configuration, context.dataset
+    configuration, dataset, added = context.configuration, context.dataset, context.dataset.added_input
     size, batches = configuration.batch_size, make_training_batches(context)
     with closing(batches):
         batch = next(iter(batches.epoch(0)))
     names, parts = dataset.training.take(slice(0, 1)).format, [part for _, part in model.layout.by_model()]
-    x_names = (*names.x_names, "noise") if names.x_names and dataset.noise is not None else names.x_names
+    x_names = (*names.x_names, added.name) if names.x_names and added is not None else names.x_names
     n_parameters, n_arrays = sum(part.size for part in parts), sum(len(part.shapes) for part in parts)
     lines = [
         ("model", f"{configuration.model}, {NAMES[model.framework]}"),
@@ -95,7 +95,7 @@ def _lines(context: TrainingContext, model: Model) -> list[tuple[str, str]]:
     notes = [COMPARES_SAMPLES] if compares_samples(model, example, configuration.precision) else []
     if model.has_unsaved_random:
         notes.append(UNSAVED_RANDOM)
-    if configuration.gan is None:
+    if model.takes_samples:
         with suppress(NotImplementedError, ModelError):  # a Keras model without `call`
             lines.append(("outputs", _described(model.predict(batch.x))))
     metrics, norm, seconds = _one_step(model, batch)

@@ -11,69 +11,32 @@ from pydantic import BeforeValidator, Field, model_validator
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration, AllReduce, Downpour, ParameterServer
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.models.configuration import Framework, Losses, LossWeights, Metrics
+from mpi_learn.models.composition import Composition, Part
+from mpi_learn.models.configuration import ModelConfiguration
+from mpi_learn.models.gan.adversarial_pair import AdversarialPair
+from mpi_learn.models.gan.section import GanSection
 from mpi_learn.models.outputs import possible_names
-from mpi_learn.optimizers.configuration import Adam, AnyOptimizer, NotFused, OptimizerConfiguration, Schedule
+from mpi_learn.optimizers.configuration import Adam, NotFused, OptimizerConfiguration, Schedule
 from mpi_learn.settings import keys_of_other_libraries
-from mpi_learn.settings.component import Named, component, with_absolute_paths
+from mpi_learn.settings.component import Named, with_absolute_paths
 from mpi_learn.settings.paths import expanded
-from mpi_learn.settings.section import Section, without_numpy
+from mpi_learn.settings.section import listed
 from mpi_learn.settings.suggestions import MISSPELT_LIKENESS, nearest, suggestion
-from mpi_learn.settings.user_code import absolute_specification, is_function
+from mpi_learn.settings.user_code import absolute_specification
 from mpi_learn.settings.validation import InvalidValue, key_in_file, validated
 from mpi_learn.settings.yaml_file import read_yaml
-from mpi_learn.training.sections import Checkpoint, EarlyStopping, GanSection, Target, Validation
+from mpi_learn.training.sections import Checkpoint, EarlyStopping, Target, Validation
 
 NAMED = ("loss", "metrics", "weighted_metrics", "callbacks", "optimizer")
 """Keys that name functions."""
-OF_GAN = ("discriminator_optimizer", "generator_optimizer")
-"""The keys of ``gan:`` for the optimizers of the two models."""
 
 
-def _listed(value: Any) -> Any:
-    """``callbacks: CSVLogger`` is short for ``callbacks: [CSVLogger]``."""
-    return value if isinstance(value, list) else [value]
-
-
-def _listed_by_output(value: Any) -> Any:
-    """``metrics: accuracy`` is short for ``metrics: [accuracy]``, and the same for each output in a mapping."""
-    if isinstance(value, dict) and "name" not in value:
-        return {name: _listed(entry) for name, entry in value.items()}
-    return _listed(value)
-
-
-class TrainingConfiguration(Section):
+class TrainingConfiguration(ModelConfiguration):
     """A whole ``training.yaml``."""
 
     equivalents: ClassVar[Mapping[str, str]] = keys_of_other_libraries.TRAINING
 
-    model: str = Field(
-        description="file.py:function or package.module:function that returns a model; or .keras, .json."
-    )
-    parameters: Annotated[dict[str, Any], BeforeValidator(without_numpy)] = Field(
-        {}, description="Arguments of the function."
-    )
     data: DataConfiguration | None = Field(None, description="The samples (required).")
-    framework: Framework = Field(
-        "auto", description="auto: the framework of the model. keras, torch: a model of the other framework is refused."
-    )
-    loss: Losses = Field(
-        None,
-        description="A loss of the framework, {name: huber, delta: 2.0} with arguments, or file.py:function; for "
-        "several outputs a list, or a mapping from the names of the outputs (PyTorch: from any names, in the order of "
-        "the outputs). null for an output without a loss, or for a Keras model that computes its own or is compiled.",
-    )
-    metrics: Annotated[Metrics, BeforeValidator(_listed_by_output)] = Field(
-        [],
-        description="Metrics of Keras, or for PyTorch models accuracy, mae, mse and those of torchmetrics; with "
-        "arguments as for loss; or file.py:function. For several outputs a mapping. They are not weighted.",
-    )
-    weighted_metrics: Annotated[Metrics, BeforeValidator(_listed_by_output)] = Field(
-        [], description="Keras: metrics that are weighted with data.weights and data.class_weight."
-    )
-    loss_weights: LossWeights = Field(
-        None, description="Factors of the losses of several outputs, a list or a mapping; null is 1 for all."
-    )
     optimizer: OptimizerConfiguration = Field(Adam(), description="The optimizer.")
     algorithm: AlgorithmConfiguration = Field(
         AllReduce(), description="How the ranks combine their gradients or weights."
@@ -82,14 +45,6 @@ class TrainingConfiguration(Section):
         False,
         description="allreduce: average moving means and variances over the ranks after every step, not every epoch.",
     )
-    precision: Literal["float32", "mixed_bfloat16"] = Field(
-        "float32",
-        description="mixed_bfloat16: the framework computes in 16 bits where this is safe; weights are float32.",
-    )
-    gradient_checkpointing: bool = Field(
-        False,
-        description="Activation checkpointing: the backward pass computes activations again, which needs less memory.",
-    )
     gan: GanSection | None = Field(
         None, description="`model` returns a generator and a discriminator that train each other."
     )
@@ -97,7 +52,7 @@ class TrainingConfiguration(Section):
     epochs: int = Field(1, ge=1, description="Number of passes over the training samples.")
     early_stopping: EarlyStopping | None = Field(None, description="Stop when a metric no longer improves.")
     target: Target | None = Field(None, description="Stop as soon as a metric reaches a value.")
-    callbacks: Annotated[list[Named], BeforeValidator(_listed)] = Field(
+    callbacks: Annotated[list[Named], BeforeValidator(listed)] = Field(
         [],
         description="Called after every epoch on the first worker: file.py:function of (epoch, metrics, model), which "
         "returns whether to stop, or a function that returns such a function; or a callback of Keras, {name: "
@@ -118,7 +73,6 @@ class TrainingConfiguration(Section):
         description="Folder for every rank's timeline; see `mpi-learn trace`. Each run removes the timelines of the "
         "last one, also if it continues from a checkpoint. In a search, each trial has a folder in it.",
     )
-    seed: int = Field(0, ge=0, lt=2**31, description="Seed of initial weights, shuffling and dropout.")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -131,9 +85,13 @@ class TrainingConfiguration(Section):
             raise ValueError(
                 "sync_batchnorm needs `algorithm: {name: allreduce}`, in which all ranks make the same steps"
             )
-        if self.gan is not None and (problem := self._problem_with(self.gan)):
-            raise ValueError(problem)
-        not_fused = next((one for one in self._optimizers() if isinstance(one, NotFused)), None)
+        if self.composition is not None:
+            exchange = algorithm if isinstance(algorithm, AllReduce) else AllReduce()
+            if problem := self.composition.problem_with(
+                self, compression=exchange.compression, accumulate=exchange.accumulate
+            ):
+                raise ValueError(problem)
+        not_fused = next((part.optimizer for part in self.parts if isinstance(part.optimizer, NotFused)), None)
         if isinstance(algorithm, Downpour) and not_fused is not None:
             raise InvalidValue(
                 f"downpour updates the weights on a master, which has no model for {not_fused.name}",
@@ -151,30 +109,16 @@ class TrainingConfiguration(Section):
         """Whether a thread validates during the next epoch: not if each epoch has a checkpoint, which waits for it."""
         return self.validation.mode == "thread" and (self.checkpoint is None or self.checkpoint.every > 1)
 
-    def _optimizers(self) -> list[OptimizerConfiguration]:
-        """The optimizers of all models."""
-        if self.gan is None:
-            return [self.optimizer]
-        return [getattr(self.gan, key) or self.optimizer for key in OF_GAN]
+    @property
+    def composition(self) -> Composition | None:
+        """How several models are trained as one; None if `model` returns a single one."""
+        return None if self.gan is None else AdversarialPair(self.gan)
 
-    def _problem_with(self, gan: GanSection) -> str:
-        """Why this is not a training of two models; empty if it is."""
-        algorithm = self.algorithm
-        is_of_functions = isinstance(self.metrics, list) and all(component(metric).is_custom for metric in self.metrics)
-        rules = {
-            "gan needs `model: file.py:function`, which returns {generator: …, discriminator: …}": is_function(
-                self.model
-            ),
-            "gan needs a loss for the discriminator's outputs": self.loss is not None,
-            "with gan, each of metrics is a file.py:function of (real, generated) samples": is_of_functions,
-            "gan supports only compression: float16; the others would send gradients of a model that rests": not (
-                isinstance(algorithm, AllReduce) and algorithm.compression in ("top-k", "power-sgd")
-            ),
-            "gan with accumulate needs `exchange: batch`: with `model` the two models take turns": not (
-                isinstance(algorithm, AllReduce) and algorithm.accumulate > 1 and gan.exchange == "model"
-            ),
-        }
-        return next((problem for problem, is_met in rules.items() if not is_met), "")
+    @property
+    def parts(self) -> list[Part]:
+        """The parts of the model with an optimizer each; a single model is one part."""
+        single = Part("optimizer", self.optimizer)
+        return [single] if self.composition is None else self.composition.parts(self.optimizer)
 
     def with_absolute_paths(self, directory: Path) -> TrainingConfiguration:
         """The same with absolute paths; relative ones are relative to `directory`, and ``~`` is the home directory."""
@@ -184,27 +128,18 @@ class TrainingConfiguration(Section):
                 key: with_absolute_paths(getattr(self, key), directory) for key in NAMED if key in self.model_fields_set
             },
         }
-        if self.gan is not None:
-            own = {key: getattr(self.gan, key) for key in OF_GAN}
-            changes["gan"] = self.gan.model_copy(update=with_absolute_paths(own, directory))
-        if self.data is not None:
-            changes["data"] = self.data.with_absolute_paths(directory)
+        for key in ("gan", "data", "checkpoint"):
+            if (section := getattr(self, key)) is not None:
+                changes[key] = section.with_absolute_paths(directory)
         if self.trace is not None:
             changes["trace"] = directory / expanded(self.trace)
-        if self.checkpoint is not None:
-            start = self.checkpoint.start_from
-            paths = {
-                "path": directory / expanded(self.checkpoint.path),
-                "start_from": start and directory / expanded(start),
-            }
-            changes["checkpoint"] = self.checkpoint.model_copy(update=paths)
         return self.model_copy(update=changes)
 
     def metric_names(self) -> list[str]:
         """The keys of ``history`` that the configuration determines: loss, metrics, and the same with ``val_``."""
         names = ["loss"]
-        if self.gan is not None:
-            names += ["discriminator_loss", "generator_loss"]
+        if self.composition is not None:
+            names += self.composition.loss_names
         if isinstance(self.loss, dict) and len(self.loss) > 1:  # with Keras
             names += [f"{output}_loss" for output in self.loss]
         names += possible_names(self.metrics, self.weighted_metrics)
@@ -222,13 +157,9 @@ class TrainingConfiguration(Section):
 
     def sections_with_direction(self) -> dict[str, EarlyStopping | Schedule]:
         """Key of the configuration -> a section that watches whether a metric improves."""
-        optimizers: dict[str, AnyOptimizer] = {"optimizer": self.optimizer}
+        optimizers = {part.key: part.optimizer for part in self.parts}
         if isinstance(self.algorithm, Downpour) and self.algorithm.worker_optimizer is not None:
             optimizers["algorithm.worker_optimizer"] = self.algorithm.worker_optimizer
-        if self.gan is not None:
-            pair = {key: getattr(self.gan, key) for key in OF_GAN}
-            own = {f"gan.{key}": optimizer for key, optimizer in pair.items() if optimizer is not None}
-            optimizers = own if len(own) == len(pair) else optimizers | own
         schedules = {f"{key}.schedule": optimizer.schedule for key, optimizer in optimizers.items()}
         found: dict[str, EarlyStopping | Schedule] = {
             key: schedule for key, schedule in schedules.items() if schedule.name == "plateau"

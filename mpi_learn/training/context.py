@@ -10,7 +10,6 @@ from mpi_learn.algorithms.rank_layout import RankLayout, rank_layout_of
 from mpi_learn.data.loading import load
 from mpi_learn.data.samples.class_weights import make_class_weights
 from mpi_learn.data.samples.dataset import Dataset
-from mpi_learn.data.samples.latent_noise import Noise
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.mpi.agreement import result_of_rank
 from mpi_learn.mpi.communicators import Communicator
@@ -24,7 +23,7 @@ class TrainingContext:
     Attributes:
         comm: All ranks of the training; no other program uses it.
         layout: The roles of these ranks.
-        dataset: The samples, complete with class weights and noise.
+        dataset: The samples, complete with class weights and added input.
     """
 
     configuration: TrainingConfiguration
@@ -34,7 +33,7 @@ class TrainingContext:
 
     @property
     def first_worker(self) -> int:
-        """The rank with the model that stands for all: rank 0 may be a master, which computes nothing."""
+        """The rank whose model is used where one is enough: rank 0 may be a master, which computes nothing."""
         return self.layout.workers[0]
 
     @property
@@ -72,11 +71,10 @@ def open_context(
 
 
 def _completed(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Dataset:
-    """The samples with class weights and noise. Collective over `comm`."""
-    section, gan = configuration.data, configuration.gan
-    if gan is not None:
-        noise = Noise(configuration.seed, gan.latent, gan.turns_per_batch, is_normal=gan.noise == "normal")
-        dataset = replace(dataset, noise=noise)
+    """The samples with class weights, and with an input that the model adds. Collective over `comm`."""
+    section, composition = configuration.data, configuration.composition
+    if composition is not None:
+        dataset = replace(dataset, added_input=composition.added_input(configuration.seed))
     if section is None or section.class_weight is None:
         return dataset
     wanted = section.class_weight

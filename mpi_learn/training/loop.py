@@ -66,7 +66,7 @@ class Training:
                     history=lambda: state.history.columns,  # no reference to `self`, which could not be freed then
                     # the same for any `checkpoint.every`, which may change when a training continues
                     delay=1 if configuration.validation.mode == "thread" else 0,
-                    also_fixed_by="a GAN has two optimizers" if configuration.gan is not None else "",
+                    also_fixed_by="" if len(configuration.parts) == 1 else "the model has several optimizers",
                     n_steps=self.batches.n_steps,
                 )
                 setup = self._algorithm_setup()
@@ -172,7 +172,7 @@ class Training:
 
     def _make_optimizer(self, options: AnyOptimizer | None, updates_per_epoch: float) -> Optimizer:
         """See `make_training_optimizer`; its updates are on the timeline."""
-        made = make_training_optimizer(self.configuration, self.model, options, updates_per_epoch, self.rate)
+        made = make_training_optimizer(self.context, self.model, options, updates_per_epoch, self.rate)
         return self.timeline.timed(made)
 
     def _make_deal(self) -> Deal:

@@ -1,4 +1,4 @@
-"""The smaller sections of a ``training.yaml``: early stopping, target, checkpoints, validation, and the GAN."""
+"""The smaller sections of a ``training.yaml``: early stopping, target, checkpoints and validation."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from mpi_learn.models.configuration import Gan
-from mpi_learn.optimizers.configuration import OptimizerConfiguration
 from mpi_learn.settings.metric_direction import direction_of
+from mpi_learn.settings.paths import expanded
 from mpi_learn.settings.section import Section
 from mpi_learn.settings.validation import InvalidValue
 
@@ -63,6 +62,11 @@ class Checkpoint(Section):
         "`epochs` includes its epochs.",
     )
 
+    def with_absolute_paths(self, directory: Path) -> Checkpoint:
+        """The same with absolute paths."""
+        start = self.start_from and directory / expanded(self.start_from)
+        return self.model_copy(update={"path": directory / expanded(self.path), "start_from": start})
+
 
 class Validation(Section):
     """``validation:`` when, and by which ranks, the model is validated."""
@@ -77,10 +81,3 @@ class Validation(Section):
         "waits, and thread saves no time.",
     )
     batch_size: int | None = Field(None, ge=1, description="Samples per batch; null: four training batches.")
-
-
-class GanSection(Gan):
-    """``gan:`` a generator and a discriminator that train each other (Goodfellow et al. 2014)."""
-
-    discriminator_optimizer: OptimizerConfiguration | None = Field(None, description="null: the same as `optimizer`.")
-    generator_optimizer: OptimizerConfiguration | None = Field(None, description="null: the same as `optimizer`.")

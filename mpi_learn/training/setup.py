@@ -170,9 +170,7 @@ def _check_metrics(configuration: TrainingConfiguration, model: Model) -> None:
 
 
 def _check_constraints(configuration: TrainingConfiguration) -> None:
-    gan, default = configuration.gan, configuration.optimizer
-    own = (gan.discriminator_optimizer, gan.generator_optimizer) if gan is not None else (default,)
-    if not all(isinstance(optimizer or default, NotFused) for optimizer in own):
+    if not all(isinstance(part.optimizer, NotFused) for part in configuration.parts):
         raise ConfigurationError(
             "the model has constraints on its weights, which only an optimizer of Keras applies",
             where="optimizer",
@@ -222,17 +220,7 @@ def _second_model(context: TrainingContext, model: Model) -> Model:
 def _one_model(context: TrainingContext, example: Example) -> Model:
     configuration = context.configuration
     settings = ModelSettings(
-        model=configuration.model,
-        parameters=configuration.parameters,
-        loss=configuration.loss,
-        metrics=configuration.metrics,
-        weighted_metrics=configuration.weighted_metrics,
-        loss_weights=configuration.loss_weights,
-        framework=configuration.framework,
-        gan=configuration.gan,
-        precision=configuration.precision,
-        gradient_checkpointing=configuration.gradient_checkpointing,
-        seed=configuration.seed,
+        configuration,
         stream=context.comm.rank,
         n_workers=context.n_workers,
         has_optimizer="optimizer" in configuration.model_fields_set,
@@ -241,7 +229,7 @@ def _one_model(context: TrainingContext, example: Example) -> Model:
     )
     if configuration.validates_in_thread:
         allow_a_second_graph()
-    made = make_model(settings, example)
+    made = make_model(settings, example, configuration.composition)
     if configuration.xla is True and not made.can_use_xla:
         raise ConfigurationError(
             "only the step of a single Keras model can be compiled by XLA", where="xla", cure="leave it out"
@@ -250,16 +238,16 @@ def _one_model(context: TrainingContext, example: Example) -> Model:
 
 
 def make_training_optimizer(
-    configuration: TrainingConfiguration,
+    context: TrainingContext,
     model: Model,
     options: AnyOptimizer | None,
     updates_per_epoch: float,
     rate: LearningRate,
 ) -> Optimizer:
-    """An optimizer with its learning rate schedule; for a GAN one per model.
+    """An optimizer with its learning rate schedule; for a model of several parts one for each.
 
     Args:
-        options: A section of the configuration; None: ``optimizer:``, or for a GAN the section of each model.
+        options: A section of the configuration; None: that of each part, for a single model ``optimizer:``.
         updates_per_epoch: Number of updates by this optimizer.
 
     Raises:
@@ -273,10 +261,11 @@ def make_training_optimizer(
             return make_optimizer(wanted, part, steps)
         rule = model.optimizer(wanted.component, index)
         rate.take_base_from(rule, wanted.schedule)
-        if rule.has_final_weights and not isinstance(configuration.algorithm, AllReduce):
+        algorithm = context.configuration.algorithm
+        if rule.has_final_weights and not isinstance(algorithm, AllReduce):
             raise ConfigurationError(
                 "it replaces the weights at the end of the training, and ranks have different weights with "
-                f"{configuration.algorithm.name}",
+                f"{algorithm.name}",
                 where=f"optimizer: {wanted.name}",
                 cure="write algorithm: allreduce, or leave use_ema out",
             )
@@ -284,15 +273,13 @@ def make_training_optimizer(
         decay = wanted.weight_decay if isinstance(wanted, FrameworkOptimizer) else 0.0
         return RuleOptimizer(wanted, rule, steps, decay)
 
-    gan = configuration.gan
-    if gan is None:
-        return make(0, model.layout, options or configuration.optimizer, updates_per_epoch)
-    own = (gan.discriminator_optimizer, gan.generator_optimizer)
-    optimizers = []
-    for index, (_, part) in enumerate(model.layout.by_model()):
-        wanted = options or own[index] or configuration.optimizer
-        share = sum(turn[index] for turn in gan.turns) / len(gan.turns)
-        optimizers.append(make(index, part, wanted, updates_per_epoch * share))
+    parts = context.configuration.parts
+    if len(parts) == 1:
+        return make(0, model.layout, options or parts[0].optimizer, updates_per_epoch)
+    optimizers = [
+        make(index, layout, options or part.optimizer, updates_per_epoch * part.share)
+        for index, (part, (_, layout)) in enumerate(zip(parts, model.layout.by_model(), strict=True))
+    ]
     return SeparateOptimizers(model.layout, optimizers)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.models.configuration import ModelConfiguration, ModelSettings
 from tests.mpi_learn.models_for_tests import digits
 
 HERE = Path(__file__).parent
@@ -13,6 +14,13 @@ KERAS, TORCH = f"{HERE}/models_for_tests.py", f"{HERE}/torch_models_for_tests.py
 CLASSES = {"model": f"{KERAS}:build_model", "loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"]}
 NUMBERS = {"model": f"{KERAS}:build_regression", "loss": "mse", "optimizer": {"name": "adam", "learning_rate": 0.02}}
 GAN_LOSS = {KERAS: "binary_crossentropy", TORCH: "binary_cross_entropy_with_logits"}
+
+
+def model_settings(model, parameters=None, loss=None, metrics=None, **more) -> ModelSettings:
+    """The settings of a model by the keys of the configuration, and by the other fields of `ModelSettings`."""
+    keys = {key: more.pop(key) for key in {*more} & {*ModelConfiguration.model_fields}}
+    keys |= {"model": model, "parameters": parameters or {}, "loss": loss, "metrics": metrics or []}
+    return ModelSettings(ModelConfiguration(**keys), **more)
 
 
 def unlabelled() -> Dataset:

@@ -14,12 +14,12 @@ from mpi4py import MPI
 
 from mpi_learn import train
 from mpi_learn.errors import ConfigurationError, TrainingError
-from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
 from mpi_learn.settings.user_code import load_function
 from mpi_learn.testing.thread_ranks import run_ranks
 from mpi_learn.training.callbacks import Callbacks
+from tests.mpi_learn.configurations_for_tests import model_settings
 from tests.mpi_learn.models_for_tests import line
 from tests.optional_packages import by_framework, needs
 from tests.world import in_world
@@ -200,7 +200,7 @@ def test_torch_parameters_in_other_memory_are_trained_after_a_callback():
 def after_an_epoch(name):
     """Calls a callback on the first of two ranks; returns the state of the model on each of them."""
     x = np.ones((8, 3), np.float32)
-    settings = ModelSettings(f"{HERE}/torch_models_for_tests.py:build_centred", loss="mse")
+    settings = model_settings(f"{HERE}/torch_models_for_tests.py:build_centred", loss="mse")
     models = [make_model(settings, Example((x,), (x[:, 0],))) for _ in range(2)]
 
     def run(comm):

@@ -10,11 +10,10 @@ import pytest
 from mpi_learn import train
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
 from mpi_learn.training import xla_choice
-from tests.mpi_learn.configurations_for_tests import KERAS, TORCH
+from tests.mpi_learn.configurations_for_tests import KERAS, TORCH, model_settings
 from tests.mpi_learn.models_for_tests import digits
 from tests.optional_packages import by_framework, needs
 from tests.world import in_world
@@ -27,7 +26,7 @@ X64, CLASSES = rng.random((20, 64)).astype("f"), rng.integers(0, 10, 20)
 
 
 def made():
-    settings = ModelSettings(
+    settings = model_settings(
         model=f"{KERAS}:build_model", parameters={"norm": True}, loss=LOSS, metrics=["accuracy"], seed=1
     )
     return make_model(settings, Example((X64,), (CLASSES,)))

@@ -11,9 +11,9 @@ from mpi4py import MPI
 from mpi_learn import train
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import LOSS
-from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
+from tests.mpi_learn.configurations_for_tests import model_settings
 from tests.mpi_learn.models_for_tests import digits
 from tests.optional_packages import by_framework, needs
 
@@ -30,7 +30,7 @@ PLAIN, MIXED, AGAIN = {}, {"precision": "mixed_bfloat16"}, {"gradient_checkpoint
 
 def made(framework: tuple[str, str], computing: dict, **parameters):
     specification, loss = framework
-    return make_model(ModelSettings(specification, parameters, loss, ["accuracy"], seed=1, **computing), Example(X, Y))
+    return make_model(model_settings(specification, parameters, loss, ["accuracy"], seed=1, **computing), Example(X, Y))
 
 
 @needs("keras")

@@ -95,9 +95,9 @@ class Noting:
             os._exit(0)
 sys.meta_path.insert(0, Noting())
 from mpi_learn.models.make_model import make_model
-from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.configuration import ModelConfiguration, ModelSettings
 from mpi_learn.models.example import Example
-make_model(ModelSettings(model="model.keras", loss="mse"), Example((), ()))
+make_model(ModelSettings(ModelConfiguration(model="model.keras", loss="mse")), Example((), ()))
 """
     ours = {"OMPI_COMM_WORLD_LOCAL_SIZE": "512", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
     known = {key: value for key, value in os.environ.items() if "THREADS" not in key and "CUDA" not in key}

@@ -18,13 +18,14 @@ from mpi_learn.data.samples.batches import Batches, BatchOptions
 from mpi_learn.data.samples.class_weights import ClassWeights
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import SampleFormat, Samples
-from mpi_learn.data.samples.latent_noise import Noise
 from mpi_learn.data.samples.make_batches import validation_batches
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.known_data import prepare
-from mpi_learn.models.configuration import Gan, ModelSettings, Turn
 from mpi_learn.models.example import Example
+from mpi_learn.models.gan.adversarial_pair import AdversarialPair
+from mpi_learn.models.gan.noise import Noise
+from mpi_learn.models.gan.section import GanSection, Turn
 from mpi_learn.models.make_model import make_model
 from mpi_learn.optimizers.configuration import Adam, Sgd
 from mpi_learn.optimizers.make_optimizer import make_optimizer
@@ -32,7 +33,14 @@ from mpi_learn.optimizers.separate_optimizers import SeparateOptimizers
 from mpi_learn.settings.component import Component
 from mpi_learn.training.check import check
 from mpi_learn.training.configuration import read_configuration
-from tests.mpi_learn.configurations_for_tests import GAN_LOSS, KERAS, TORCH, gan_configuration, unlabelled
+from tests.mpi_learn.configurations_for_tests import (
+    GAN_LOSS,
+    KERAS,
+    TORCH,
+    gan_configuration,
+    model_settings,
+    unlabelled,
+)
 from tests.mpi_learn.models_for_tests import digits
 from tests.optional_packages import by_framework, needs
 from tests.shared_data import SHARED, needs_shared
@@ -41,6 +49,7 @@ from tests.world import in_world
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 FRAMEWORKS = pytest.mark.parametrize("file", by_framework([KERAS, TORCH]), ids=["keras", "torch"])
+PAIR = AdversarialPair(GanSection(latent=8))
 NAMES = ("discriminator_loss", "generator_loss")
 STEPS = {"discriminator": 2, "generator": 1}
 
@@ -64,7 +73,7 @@ def test_noise_belongs_to_a_place_and_is_normal():
 
 @pytest.mark.parametrize("n_workers", [1, 3])
 def test_workers_together_see_the_noise_of_one(n_workers):
-    dataset = replace(unlabelled(), noise=Noise(seed=1, size=4, turns=2))
+    dataset = replace(unlabelled(), added_input=Noise(seed=1, size=4, turns=2))
     whole = list(Batches(dataset, BatchOptions(150, seed=5)).epoch(1))
     options = [BatchOptions(150 // n_workers, n_workers, worker, seed=5) for worker in range(n_workers)]
     shares = [list(Batches(dataset, one).epoch(1)) for one in options]
@@ -91,9 +100,9 @@ def test_weights_of_samples_are_refused_because_a_gan_would_not_use_them(changes
 
 def test_rounds_name_the_models_that_are_updated():
     d, g, both = Turn(True, False), Turn(False, True), Turn(True, True)
-    assert Gan(steps=STEPS).turns == (d, d, g)
-    assert Gan(steps=STEPS).turns_per_batch == 3
-    batchwise = Gan(steps={"discriminator": 1, "generator": 3}, exchange="batch")
+    assert GanSection(steps=STEPS).turns == (d, d, g)
+    assert GanSection(steps=STEPS).turns_per_batch == 3
+    batchwise = GanSection(steps={"discriminator": 1, "generator": 3}, exchange="batch")
     assert batchwise.turns == (g, g, both)
     assert batchwise.turns_per_batch == 1
 
@@ -118,7 +127,7 @@ def test_resting_model_keeps_weights_momentum_and_step_count():
     assert {"0.AdaptiveMoments.mean", "1.StochasticGradientDescent.velocity", "0.n_steps"} <= set(optimizer.arrays())
 
 
-def keras_loop(options: Gan, epochs: int, dataset: Dataset) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def keras_loop(options: GanSection, epochs: int, dataset: Dataset) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Goodfellow's algorithm with nothing but Keras: the weights of discriminator and generator."""
     import keras
     import tensorflow as tf
@@ -151,7 +160,7 @@ def keras_loop(options: Gan, epochs: int, dataset: Dataset) -> tuple[list[np.nda
     return d.get_weights(), g.get_weights()
 
 
-def torch_loop(options: Gan, epochs: int, dataset: Dataset) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def torch_loop(options: GanSection, epochs: int, dataset: Dataset) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """The same with nothing but PyTorch."""
     import torch
     from torch.nn.functional import binary_cross_entropy_with_logits as entropy
@@ -191,8 +200,8 @@ def test_training_equals_a_plain_loop(file, exchange, smoothing):
     gan = {"latent": 8, "steps": STEPS, "exchange": exchange, "smoothing": smoothing}
     sgd = {"optimizer": {"name": "sgd", "learning_rate": 0.05, "momentum": 0.9}} if file == TORCH else {}
     result = train(gan_configuration(file, gan=gan, **sgd), MPI.COMM_SELF, data=unlabelled())
-    options = Gan(**gan)
-    dataset = replace(unlabelled(), noise=Noise(3, 8, options.turns_per_batch))
+    options = GanSection(**gan)
+    dataset = replace(unlabelled(), added_input=Noise(3, 8, options.turns_per_batch))
     expected = (keras_loop if file == KERAS else torch_loop)(options, 2, dataset)
     for name, arrays in zip(("discriminator", "generator"), expected, strict=True):
         model = result.model[name]
@@ -326,18 +335,18 @@ def test_gan_that_several_ranks_would_train_in_another_way_is_refused_on_several
     name = "build_special_gan" if "parameters" in changes else "build_gan"
     loss = changes.get("loss", GAN_LOSS[file])
     loss = Component.model_validate(loss) if isinstance(loss, dict) else loss
-    settings = ModelSettings(f"{file}:{name}", changes.get("parameters", {}), loss, gan=Gan(latent=8))
+    settings = model_settings(f"{file}:{name}", changes.get("parameters", {}), loss)
     example = Example([digits().training.x[0][:20], np.ones((20, 8), np.float32)], ())
-    make_model(settings, example).close()
+    make_model(settings, example, PAIR).close()
     with pytest.raises((ConfigurationError, ModelError), match=said):
-        make_model(replace(settings, n_workers=2), example)
+        make_model(replace(settings, n_workers=2), example, PAIR)
 
 
 @needs("torch")
 def test_mean_of_the_user_trains_a_gan_on_several_ranks():
-    settings = ModelSettings(f"{TORCH}:build_gan", loss=f"{TORCH}:mean_entropy", gan=Gan(latent=8), n_workers=2)
+    settings = model_settings(f"{TORCH}:build_gan", loss=f"{TORCH}:mean_entropy", n_workers=2)
     example = Example([digits().training.x[0][:20], np.ones((20, 8), np.float32)], ())
-    assert make_model(settings, example).has_custom_loss
+    assert make_model(settings, example, PAIR).has_custom_loss
 
 
 @needs("torch")
@@ -352,11 +361,11 @@ def named_gan(file, loss, y_names=(), n_labels=1, **parameters):
     """A GAN whose discriminator names its outputs real, digit and, with two labels, again."""
     of_classes = {KERAS: "sparse_categorical_crossentropy", TORCH: "cross_entropy"}[file]
     losses = {"real": "mse"} | dict.fromkeys(("digit", "again")[:n_labels], of_classes)
-    settings = ModelSettings(
-        f"{file}:build_named_gan", parameters | {"n_labels": n_labels}, loss(losses), gan=Gan(latent=8), seed=1
-    )
+    settings = model_settings(f"{file}:build_named_gan", parameters | {"n_labels": n_labels}, loss(losses), seed=1)
     pixels, digit = digits().training.x[0][:20], digits().training.y[0][:20]
-    return make_model(settings, Example([pixels, np.ones((20, 8), np.float32)], [digit] * n_labels, (), (), y_names))
+    return make_model(
+        settings, Example([pixels, np.ones((20, 8), np.float32)], [digit] * n_labels, (), (), y_names), PAIR
+    )
 
 
 @needs("keras")
@@ -379,8 +388,8 @@ def test_the_only_output_of_a_discriminator_may_have_any_name(file):
     example = Example([digits().training.x[0][:20], np.ones((20, 8), np.float32)], [])
     steps = []
     for loss in (Component(name="mse"), {"validity": Component(name="mse")}):
-        settings = ModelSettings(f"{file}:build_named_gan", {"n_labels": 0}, loss, gan=Gan(latent=8), seed=1)
-        steps.append(make_model(settings, example).gradient(example.x, []).copy())
+        settings = model_settings(f"{file}:build_named_gan", {"n_labels": 0}, loss, seed=1)
+        steps.append(make_model(settings, example, PAIR).gradient(example.x, []).copy())
     assert steps[0].any()
     np.testing.assert_allclose(steps[1], steps[0], rtol=1e-5, atol=1e-6)
 
@@ -397,12 +406,12 @@ def test_outputs_of_a_discriminator_that_have_no_order_are_refused(file):
 def test_outputs_of_a_generator_that_have_no_order_are_refused(file):
     """Keras would sort them by name, and exchange two features of the same shape."""
     example = Example([np.ones((20, 4), np.float32)] * 2 + [np.ones((20, 8), np.float32)], [])
-    settings = ModelSettings(
-        f"{file}:build_gan_of_two_features", {"form": "tuple"}, Component(name="mse"), gan=Gan(latent=8)
+    of_tuple, of_dict = (
+        model_settings(f"{file}:build_gan_of_two_features", {"form": form}, "mse") for form in ("tuple", "dict")
     )
-    make_model(settings, example).close()
+    make_model(of_tuple, example, PAIR).close()
     with pytest.raises(ModelError, match=r"the generator returns its outputs by name .*, which have no order") as error:
-        make_model(replace(settings, parameters={"form": "dict"}), example)
+        make_model(of_dict, example, PAIR)
     assert "the order of data.features" in str(error.value)
 
 

@@ -13,10 +13,10 @@ from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import WEIGHT
-from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
 from mpi_learn.settings.component import Component
+from tests.mpi_learn.configurations_for_tests import model_settings
 from tests.optional_packages import is_installed, needs
 
 if is_installed("keras"):
@@ -56,7 +56,7 @@ ONE_OUTPUT = {
 @pytest.mark.parametrize(("build", "losses", "y"), ONE_OUTPUT.values(), ids=ONE_OUTPUT)
 def test_steps_of_two_halves_are_the_step_of_the_whole(build, losses, y):
     weights = (WEIGHTS,) if y[0] is Y else ()
-    model = make_model(ModelSettings(f"{KINDS}:{build}", loss=losses, seed=1), Example((X,), y, weights))
+    model = make_model(model_settings(f"{KINDS}:{build}", loss=losses, seed=1), Example((X,), y, weights))
     parts = (slice(None), slice(0, 10), slice(10, 20))
     whole, *halves = (
         model.gradient((X[part],), [label[part] for label in y], [array[part] for array in weights]).copy()
@@ -75,7 +75,7 @@ def test_masked_steps_of_two_halves_are_the_step_of_the_whole(first):
     x = rng.normal(size=(20, 4, 3)).astype("f")
     x[:8, 1:] = 0
     y = (rng.random((20, 4, 2)).astype("f"), rng.integers(0, 2, (20, 4)))
-    settings = ModelSettings(f"{KINDS}:masked_pair", loss=[first, loss("sparse_categorical_crossentropy")], seed=1)
+    settings = model_settings(f"{KINDS}:masked_pair", loss=[first, loss("sparse_categorical_crossentropy")], seed=1)
     model = make_model(settings, Example((x,), y))
     whole, *halves = (
         model.gradient((x[part],), [label[part] for label in y]).copy()
@@ -91,7 +91,7 @@ def test_axis_of_the_classes_is_refused_by_keras_and_not_the_labels():
     wanted = loss("sparse_categorical_crossentropy", axis=1)
     example = Example((rng.normal(size=(20, 6, 6, 1)).astype("f"),), (rng.integers(0, 6, (20, 6, 3)),))
     with pytest.raises(ModelError, match="Only axis=-1 is currently supported"):
-        make_model(ModelSettings(f"{KINDS}:segmentation", loss=wanted), example)
+        make_model(model_settings(f"{KINDS}:segmentation", loss=wanted), example)
 
 
 DIFFERENT = {
@@ -107,7 +107,7 @@ def test_weight_of_a_batch_is_its_number_of_samples_if_losses_have_different_div
     x[:10, 1:] = 0
     y = (rng.random((20, 4, 2)).astype("f"), rng.integers(0, 2, (20, 4)))
     weights = (np.full((20, 1), 0.5, np.float32),)
-    model = make_model(ModelSettings(f"{KINDS}:masked_pair", loss=losses), Example((x,), y, weights))
+    model = make_model(model_settings(f"{KINDS}:masked_pair", loss=losses), Example((x,), y, weights))
     assert model.gradient((x,), y, weights)[model.layout.size + WEIGHT] == 20
 
 

@@ -9,11 +9,11 @@ from mpi4py import MPI
 from mpi_learn import read_configuration, train
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
-from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES, compares_samples
 from mpi_learn.models.make_model import make_model
 from mpi_learn.training.check import check
+from tests.mpi_learn.configurations_for_tests import model_settings
 from tests.optional_packages import needs
 
 RNG = np.random.default_rng(3)
@@ -82,7 +82,7 @@ def answer(tmp_path):
 
     def of(source, model, loss, weights=()):
         (tmp_path / "m.py").write_text(source)
-        settings = ModelSettings(
+        settings = model_settings(
             f"{tmp_path / 'm.py'}:{model}", loss=loss and f"{tmp_path / 'm.py'}:{loss}", n_workers=2
         )
         example = Example([X], [Y], weights)

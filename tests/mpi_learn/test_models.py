@@ -14,13 +14,15 @@ from mpi4py import MPI
 from mpi_learn import read_configuration, train
 from mpi_learn.errors import ConfigurationError, DataError, ModelError
 from mpi_learn.flat_layout import LOSS, N_SAMPLES, WEIGHT, FlatLayout
-from mpi_learn.models.configuration import Gan, ModelSettings
 from mpi_learn.models.example import Example
+from mpi_learn.models.gan.adversarial_pair import AdversarialPair
+from mpi_learn.models.gan.section import GanSection
 from mpi_learn.models.make_model import make_model
 from mpi_learn.models.model import UNSAVED_RANDOM, Model
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.settings.component import Component
 from mpi_learn.training.check import check
+from tests.mpi_learn.configurations_for_tests import model_settings
 from tests.mpi_learn.models_for_tests import digits, line
 from tests.optional_packages import by_framework, needs
 
@@ -69,7 +71,7 @@ MODELS = {
 
 
 def made(specification, parameters, loss, metrics, x, y, seed=1, stream=0) -> Model:
-    settings = ModelSettings(specification, parameters, loss, metrics, seed=seed, stream=stream)
+    settings = model_settings(specification, parameters, loss, metrics, seed=seed, stream=stream)
     return make_model(settings, Example(x, y))
 
 
@@ -130,7 +132,7 @@ def test_sums_of_two_halves_are_the_sums_of_the_whole(case):
 def test_loss_of_a_keras_model_is_the_weighted_sum_of_the_losses_of_its_outputs(by_xla):
     """Of batches of different sizes, the last of which is never compiled by XLA."""
     losses = ["mse", "sparse_categorical_crossentropy"]
-    settings = ModelSettings(f"{KERAS_KINDS}:two_by_two", loss=losses, loss_weights=[0.3, 2.0], seed=1)
+    settings = model_settings(f"{KERAS_KINDS}:two_by_two", loss=losses, loss_weights=[0.3, 2.0], seed=1)
     (x, y), parts = BOTH, (slice(17), slice(17, 20))
     model = make_model(settings, Example(x, y))
     model.compile_step(by_xla=by_xla)
@@ -275,7 +277,7 @@ def test_predicted_integers_and_complex_numbers_are_exact():
 def test_loss_of_a_train_step_alone_is_trained_on_several_ranks_unless_it_is_a_sum():
     def make(reduction):
         specification = f"{KERAS}:build_only_training"
-        settings = ModelSettings(specification, {"reduction": reduction}, n_workers=2, is_validated=False)
+        settings = model_settings(specification, {"reduction": reduction}, n_workers=2, is_validated=False)
         return make_model(settings, Example((X3,), ()))
 
     model = make("mean")
@@ -291,7 +293,7 @@ def test_refused_pass_of_a_keras_model_changes_no_variable():
     from mpi_learn.models.keras_.network import KerasNetwork
 
     module = keras.Sequential([keras.Input((3,)), keras.layers.BatchNormalization(), keras.layers.Dense(1)])
-    network = KerasNetwork(module, ModelSettings("no function"))
+    network = KerasNetwork(module, model_settings("no function"))
     network.bind()
     before = network.floats()
     with network.scope([variable.value for variable in module.trainable_variables]) as scope:
@@ -504,7 +506,7 @@ def test_frozen_parameters_are_those_of_the_first_worker_and_of_the_checkpoint(t
 def test_sum_as_a_loss_of_pytorch_is_refused_with_sample_weights():
     """The weighted losses are divided by their number."""
     loss = Component.model_validate({"name": "mse", "reduction": "sum"})
-    settings = ModelSettings(f"{TORCH}:build_regression", loss=loss)
+    settings = model_settings(f"{TORCH}:build_regression", loss=loss)
     make_model(settings, Example((X3,), (X3[:, 0],)))
     with pytest.raises(ConfigurationError, match="must not be a sum over the batch"):
         make_model(settings, Example((X3,), (X3[:, 0],), (np.ones(len(X3), np.float32),)))
@@ -568,7 +570,7 @@ def test_buffers_of_double_precision_and_extra_state_of_a_module_are_kept(tmp_pa
 
     (tmp_path / "model.py").write_text(MODULE_WITH_STATE)
     x = np.ones((4, 3), np.float32)
-    model = make_model(ModelSettings(f"{tmp_path}/model.py:Timed", loss="mse"), Example((x,), (x[:, :1],)))
+    model = make_model(model_settings(f"{tmp_path}/model.py:Timed", loss="mse"), Example((x,), (x[:, :1],)))
     model.state.set_floats(model.state.floats())
     state = torch.load(model.save(tmp_path / "saved"))
     assert state["start_s"].item() == 1700000001.25
@@ -595,7 +597,7 @@ class Model(torch.nn.Module):
 @pytest.mark.parametrize(("width", "is_of_dtypes"), [(5, True), (3, False)])
 def test_integers_of_which_some_are_real_numbers_for_a_module_need_a_dtype(tmp_path, width, is_of_dtypes):
     (tmp_path / "model.py").write_text(PIXELS_AND_CLASSES)
-    settings = ModelSettings(f"{tmp_path}/model.py:Model", {"width": width}, loss="mse")
+    settings = model_settings(f"{tmp_path}/model.py:Model", {"width": width}, loss="mse")
     pixels = np.ones((4, 5), np.uint8 if is_of_dtypes else np.float32)
     with pytest.raises(ModelError, match="does not take samples of shape") as caught:
         make_model(settings, Example((pixels, np.ones(4, np.int64)), (np.ones((4, 1), np.float32),)))
@@ -643,12 +645,14 @@ def test_random_numbers_that_a_checkpoint_cannot_hold_are_said(tmp_path):
     example = Example([data.training.x[0][:8]], [data.training.y[0][:8]])
     for kind in ("tf.random", "in a loop", "tf.random.Generator", "tf.nn.dropout", "stateless", "keras.random"):
         is_unsaved = kind not in ("stateless", "keras.random")
-        made = make_model(ModelSettings(model, {"kind": kind}, "mse", has_checkpoint=True, is_validated=False), example)
+        made = make_model(
+            model_settings(model, {"kind": kind}, "mse", has_checkpoint=True, is_validated=False), example
+        )
         assert (made.has_unsaved_random, list(made.notes)) == (is_unsaved, [UNSAVED_RANDOM] * is_unsaved), kind
     noise = np.zeros((8, 2), np.float32)
     for kind, is_unsaved in (("tf.random", True), ("keras.random", False)):
-        settings = ModelSettings(gan, {"kind": kind}, "mse", gan=Gan(latent=2))
-        made = make_model(settings, Example([example.x[0], noise], []))
+        settings = model_settings(gan, {"kind": kind}, "mse")
+        made = make_model(settings, Example([example.x[0], noise], []), AdversarialPair(GanSection(latent=2)))
         assert (made.has_unsaved_random, list(made.notes)) == (is_unsaved, []), kind  # no checkpoint
     configuration = {"model": model, "parameters": {"kind": "tf.random"}, "loss": "mse", "batch_size": 50}
     notes: list[str] = []

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mpi_learn.errors import ConfigurationError, ModelError
-from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
+from tests.mpi_learn.configurations_for_tests import model_settings
 from tests.optional_packages import by_framework, needs
 
 HERE = Path(__file__).parent
@@ -22,7 +22,7 @@ EXAMPLE = Example((X,), (Y,))
 
 
 def settings(build, **given):
-    return ModelSettings(build, **({"loss": "mse", "seed": 1} | given))
+    return model_settings(build, **({"loss": "mse", "seed": 1} | given))
 
 
 OF_TWO = {

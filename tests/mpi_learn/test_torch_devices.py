@@ -16,13 +16,12 @@ from mpi4py import MPI
 
 from mpi_learn import train
 from mpi_learn.errors import ModelError
-from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
 from mpi_learn.training.check import check
 from mpi_learn.training.configuration import read_configuration
 from tests.mpi_learn import callbacks_for_tests
-from tests.mpi_learn.configurations_for_tests import TORCH, gan_configuration, unlabelled
+from tests.mpi_learn.configurations_for_tests import TORCH, gan_configuration, model_settings, unlabelled
 from tests.mpi_learn.conformance.rows import configuration, written
 from tests.mpi_learn.models_for_tests import digits, line
 from tests.optional_packages import is_installed, needs, with_marks
@@ -133,7 +132,7 @@ def test_model_has_the_weights_that_an_algorithm_has_changed(copies, tmp_path):
 
     x, y = line().training.x, line().training.y
     with copies():
-        model = make_model(ModelSettings(f"{TORCH}:build_regression", loss="mse"), Example(x, y))
+        model = make_model(model_settings(f"{TORCH}:build_regression", loss="mse"), Example(x, y))
         model.weights[:] = 0
         assert not model.predict(x)[0].any()
         assert model.metrics(model.evaluate(x, y))["loss"] == pytest.approx(np.mean(y[0] ** 2))

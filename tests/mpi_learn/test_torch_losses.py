@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +9,10 @@ import pytest
 
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import N_SAMPLES
-from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
 from mpi_learn.settings.component import Component
+from tests.mpi_learn.configurations_for_tests import model_settings
 from tests.optional_packages import needs
 
 TORCH = f"{Path(__file__).parent}/torch_models_for_tests.py"
@@ -29,7 +28,7 @@ FACTORS = {"weight": list(range(1, 11)), "ignore_index": 3}
 
 def classes_model(arguments, labels, weights=()):
     loss = Component.model_validate({"name": "cross_entropy", **arguments})
-    settings = ModelSettings(f"{TORCH}:build_classes", loss=loss, seed=1)
+    settings = model_settings(f"{TORCH}:build_classes", loss=loss, seed=1)
     return make_model(settings, Example((X,), (labels,), weights))
 
 
@@ -85,7 +84,7 @@ MISSING = np.full(20, -100)
 
 
 def two_outputs(*losses):
-    settings = ModelSettings(f"{TORCH_KINDS}:two_by_two", loss=list(losses), seed=1)
+    settings = model_settings(f"{TORCH_KINDS}:two_by_two", loss=list(losses), seed=1)
     return make_model(settings, Example(PAIR, (ENERGIES, CLASSES % 3)))
 
 
@@ -128,7 +127,7 @@ SHAPES = {
 def test_metric_compares_each_label_with_its_output_if_the_shapes_differ_by_axes_of_length_1(metric, build, shape):
     x, y = rng.normal(size=(20, 3)).astype("f"), rng.normal(size=shape).astype("f")
     wanted = Component(name=metric, **({"threshold": 0.5} if metric == "accuracy" else {}))
-    settings = ModelSettings(f"{TORCH}:{build}", loss=f"{TORCH}:squeezed_error", metrics=[wanted], seed=1)
+    settings = model_settings(f"{TORCH}:{build}", loss=f"{TORCH}:squeezed_error", metrics=[wanted], seed=1)
     model = make_model(settings, Example((x,), (y,)))
     (output,) = model.predict((x,))
     difference = output.reshape(20) - y.reshape(20)
@@ -141,7 +140,7 @@ def test_metric_compares_each_label_with_its_output_if_the_shapes_differ_by_axes
 def test_metric_refuses_labels_of_which_each_would_be_compared_with_several_outputs(metric):
     x, y = rng.normal(size=(20, 3)).astype("f"), rng.normal(size=(20, 2)).astype("f")
     wanted = Component.model_validate({"name": metric} if isinstance(metric, str) else metric)
-    settings = ModelSettings(f"{TORCH}:build_regression", loss=f"{TORCH}:loss", metrics=[wanted])
+    settings = model_settings(f"{TORCH}:build_regression", loss=f"{TORCH}:loss", metrics=[wanted])
     with pytest.raises(ModelError, match=r"expected labels of shape \(1,\) per sample.*found \(2,\)"):
         make_model(settings, Example((x,), (y,)))
 
@@ -162,7 +161,7 @@ def test_accuracy_of_a_model_with_several_labels_per_sample_is_that_of_all_label
         y = 2 * y - 1
     metrics = [Component.model_validate({"name": metric} if isinstance(metric, str) else metric)]
     build = "build_probabilities" if loss == "binary_cross_entropy" else "build_classes"
-    model = make_model(ModelSettings(f"{TORCH}:{build}", loss=loss, metrics=metrics, seed=1), Example((X,), (y,)))
+    model = make_model(model_settings(f"{TORCH}:{build}", loss=loss, metrics=metrics, seed=1), Example((X,), (y,)))
     (output,) = model.predict((X,))
     found = model.metrics(model.evaluate((X,), (y,)))
     assert found["accuracy"] == pytest.approx(np.mean((output > edge) == (y > 0.5)))
@@ -171,7 +170,7 @@ def test_accuracy_of_a_model_with_several_labels_per_sample_is_that_of_all_label
 @pytest.mark.parametrize("n_kept", [10, 0])
 def test_accuracy_is_that_of_the_labels_that_the_loss_does_not_ignore(n_kept):
     labels = np.where(np.arange(20) < n_kept, CLASSES, -100)
-    settings = ModelSettings(f"{TORCH}:build_classes", loss="cross_entropy", metrics=["accuracy"], seed=1)
+    settings = model_settings(f"{TORCH}:build_classes", loss="cross_entropy", metrics=["accuracy"], seed=1)
     model = make_model(settings, Example((X,), (CLASSES,)))
     (output,) = model.predict((X,))
     is_correct = output.argmax(1) == CLASSES
@@ -183,7 +182,7 @@ def test_accuracy_is_that_of_the_labels_that_the_loss_does_not_ignore(n_kept):
 @needs("torchmetrics")
 def test_metric_of_torchmetrics_for_several_labels_per_sample_needs_no_arguments():
     y = rng.integers(0, 2, (20, 10))
-    settings = ModelSettings(
+    settings = model_settings(
         f"{TORCH}:build_classes", loss="binary_cross_entropy_with_logits", metrics=["Recall"], seed=1
     )
     model = make_model(settings, Example((X,), (y,)))
@@ -194,7 +193,7 @@ def test_metric_of_torchmetrics_for_several_labels_per_sample_needs_no_arguments
 
 @needs("torchmetrics")
 def test_metric_may_return_a_number_of_python():
-    settings = ModelSettings(f"{TORCH}:build_regression", loss="mse", metrics=[f"{TORCHMETRICS}:MeanOutput"], seed=1)
+    settings = model_settings(f"{TORCH}:build_regression", loss="mse", metrics=[f"{TORCHMETRICS}:MeanOutput"], seed=1)
     x = rng.normal(size=(20, 3)).astype("f")
     model = make_model(settings, Example((x,), (x[:, 0],)))
     (output,) = model.predict((x,))
@@ -202,7 +201,7 @@ def test_metric_may_return_a_number_of_python():
 
 
 def test_accuracy_refuses_class_numbers_of_which_each_would_be_compared_with_several_outputs():
-    settings = ModelSettings(f"{TORCH}:build_classes", loss=f"{TORCH}:loss", metrics=["accuracy"])
+    settings = model_settings(f"{TORCH}:build_classes", loss=f"{TORCH}:loss", metrics=["accuracy"])
     make_model(settings, Example((X,), (CLASSES[:, None],)))
     with pytest.raises(ModelError, match=r"expected labels of shape \(\) per sample.*found \(20,\)"):
         make_model(settings, Example((X,), (np.tile(CLASSES, (20, 1)),)))
@@ -212,7 +211,7 @@ def test_accuracy_refuses_class_numbers_of_which_each_would_be_compared_with_sev
 @pytest.mark.parametrize("n", [20, 1], ids=["many samples", "one sample"])
 def test_metric_that_needs_several_samples_is_computed_from_those_that_there_are(n):
     x, y = rng.normal(size=(20, 3)).astype("f"), rng.normal(size=20).astype("f")
-    settings = ModelSettings(f"{TORCH}:build_regression", loss="mse", metrics=["R2Score"], seed=1)
+    settings = model_settings(f"{TORCH}:build_regression", loss="mse", metrics=["R2Score"], seed=1)
     model = make_model(settings, Example((x[:n],), (y[:n],)))
     assert model.metric_names == ["loss", "R2Score"]
     (output,) = model.predict((x,))
@@ -233,7 +232,7 @@ SEVERAL = {
 @pytest.mark.parametrize(("metric", "said"), SEVERAL.values(), ids=SEVERAL)
 def test_metric_that_is_not_one_number_is_refused(metric, said):
     metrics = [Component.model_validate(metric)]
-    settings = ModelSettings(f"{TORCH}:build_classes", loss="cross_entropy", metrics=metrics)
+    settings = model_settings(f"{TORCH}:build_classes", loss="cross_entropy", metrics=metrics)
     with pytest.raises(ConfigurationError, match=f"the metric {metric['name']} {said}"):
         make_model(settings, Example((X,), (CLASSES,)))
 
@@ -241,7 +240,7 @@ def test_metric_that_is_not_one_number_is_refused(metric, said):
 @pytest.mark.parametrize("others", [[], ["mae"]], ids=["alone", "beside mae"])
 def test_own_metric_receives_what_an_own_loss_receives_whatever_other_metrics_there_are(others):
     own = f"{TORCH}:energy_error"
-    settings = ModelSettings(f"{TORCH}:build_named", loss=own, metrics=[*others, own], seed=1)
+    settings = model_settings(f"{TORCH}:build_named", loss=own, metrics=[*others, own], seed=1)
     x, y = rng.normal(size=(20, 3)).astype("f"), rng.normal(size=20).astype("f")
     model = make_model(settings, Example((x,), (y,)))
     found = model.metrics(model.evaluate((x,), (y,)))
@@ -254,13 +253,13 @@ def test_own_metric_receives_what_an_own_loss_receives_whatever_other_metrics_th
 
 def test_own_loss_and_own_metric_take_more_labels_than_there_are_outputs():
     own = f"{TORCH}:error_of_sum"
-    settings = ModelSettings(f"{TORCH}:build_regression", loss=own, metrics=[own], seed=1)
+    settings = model_settings(f"{TORCH}:build_regression", loss=own, metrics=[own], seed=1)
     x, y = rng.normal(size=(20, 3)).astype("f"), list(rng.normal(size=(2, 20)).astype("f"))
     model = make_model(settings, Example((x,), y))
     found, (output,) = model.metrics(model.evaluate((x,), y)), model.predict((x,))
     assert found["error_of_sum"] == pytest.approx(np.mean((output[:, 0] - y[0] - y[1]) ** 2), rel=1e-5)
     with pytest.raises(ModelError, match="the model has 1 outputs, the data have labels for 2"):
-        make_model(replace(settings, metrics=[own, "mae"]), Example((x,), y))
+        make_model(model_settings(f"{TORCH}:build_regression", loss=own, metrics=[own, "mae"]), Example((x,), y))
 
 
 def test_outputs_in_float32_keep_their_types():

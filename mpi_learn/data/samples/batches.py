@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mpi_learn.data.samples.added_input import VALIDATION
 from mpi_learn.data.samples.dataset import Dataset, shares
 from mpi_learn.data.samples.in_memory import Samples
-from mpi_learn.data.samples.latent_noise import VALIDATION
 
 EVEN_SHARE_PARTS = 32
 
@@ -40,13 +40,13 @@ class BatchOptions:
         return self.batch_size * self.n_workers
 
     def n_batches(self, dataset: Dataset) -> int:
-        """Batches of each worker per epoch. With noise, each batch is used in several steps."""
+        """Batches of each worker per epoch. With an added input, each batch may be used in several steps."""
         n = dataset.n_training
         return n // self.step_samples if self.drop_last else -(-n // self.step_samples)
 
     def n_steps(self, dataset: Dataset) -> int:
         """Steps per epoch, the same for all workers."""
-        return self.n_batches(dataset) * (dataset.noise.turns if dataset.noise is not None else 1)
+        return self.n_batches(dataset) * (1 if dataset.added_input is None else dataset.added_input.turns)
 
     def n_samples(self, dataset: Dataset) -> int:
         """Samples per epoch, of all workers together."""
@@ -65,8 +65,8 @@ class Batches:
     last step are distributed as evenly as possible. Every sample is therefore used exactly once per epoch, and at each
     step two workers together see the same samples as one worker with twice the batch size.
 
-    If the dataset has noise, each batch is returned once per turn, each time with different noise as its last input.
-    The noise depends on the position in the order, so that it is the same for any number of workers.
+    If the dataset has an added input, each batch is returned once per turn, each time with other values as its last
+    input.
 
     A batch is a copy of its samples and may be empty. It is copied on request, without a thread: 128 images of 784
     float32 take 0.05 ms, less than a transfer from a thread.
@@ -146,7 +146,7 @@ class Dealer:
 
 
 def completed(batch: Samples, dataset: Dataset, epoch: int, first: int) -> Iterator[Samples]:
-    """The batch with the class weights and noise of the dataset; with noise, once per turn.
+    """The batch with the class weights and the added input of the dataset; with the latter, once per turn.
 
     Args:
         epoch: The epoch, or `VALIDATION`.
@@ -154,8 +154,8 @@ def completed(batch: Samples, dataset: Dataset, epoch: int, first: int) -> Itera
     """
     if dataset.class_weights is not None:
         batch = replace(batch, weights=dataset.class_weights.applied(batch.y, batch.weights, epoch != VALIDATION))
-    if dataset.noise is None:
+    if dataset.added_input is None:
         yield batch
         return
-    for noise in dataset.noise.draw(epoch, first, len(batch)):
-        yield replace(batch, x=(*batch.x, noise))
+    for values in dataset.added_input.draw(epoch, first, len(batch)):
+        yield replace(batch, x=(*batch.x, values))

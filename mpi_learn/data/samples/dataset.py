@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mpi_learn.data.samples.added_input import AddedInput
 from mpi_learn.data.samples.class_weights import ClassWeights
 from mpi_learn.data.samples.in_memory import Samples, Selection
-from mpi_learn.data.samples.latent_noise import Noise
 from mpi_learn.data.samples.streamed import StreamedSamples
 
 
@@ -22,14 +22,14 @@ class Dataset:
         validation: The validation samples; may be the same object with other indices.
         training_indices: The indices in `training` that are used, shape (n_training,); None for all.
         validation_indices: The indices in `validation` that are used, shape (n_validation,); None for all.
-        noise: Noise as an additional input, for generative models.
+        added_input: An input that no file contains.
     """
 
     training: Samples | StreamedSamples
     validation: Samples | StreamedSamples
     training_indices: np.ndarray | None = None
     validation_indices: np.ndarray | None = None
-    noise: Noise | None = None
+    added_input: AddedInput | None = None
     class_weights: ClassWeights | None = None
 
     @property

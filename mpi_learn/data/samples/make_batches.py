@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mpi_learn.data.samples.added_input import VALIDATION
 from mpi_learn.data.samples.batches import Batches, BatchOptions, completed
 from mpi_learn.data.samples.dataset import Dataset, shares
 from mpi_learn.data.samples.in_memory import Samples
-from mpi_learn.data.samples.latent_noise import VALIDATION
 from mpi_learn.data.samples.streamed import StreamedSamples
 from mpi_learn.data.samples.streamed_batches import StreamedBatches, streamed_validation
 

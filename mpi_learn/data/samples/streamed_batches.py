@@ -11,10 +11,10 @@ from typing import cast
 
 import numpy as np
 
+from mpi_learn.data.samples.added_input import VALIDATION
 from mpi_learn.data.samples.batches import BatchOptions, completed
 from mpi_learn.data.samples.dataset import Dataset, shares
 from mpi_learn.data.samples.in_memory import Samples
-from mpi_learn.data.samples.latent_noise import VALIDATION
 from mpi_learn.data.samples.read_ahead import ReadAhead
 from mpi_learn.data.samples.streamed import StreamedSamples
 

@@ -128,7 +128,7 @@ class CompiledModel:
         self._loss_takes_training = takes_training(self.model.compute_loss)
         self._inputs, self._labels = input_names(self.model, example), example.y_names
         self._weight_names = example.weight_names
-        self.losses = OutputLosses[Any]([], [], [], may_be_sums=settings.loss is None)
+        self.losses = OutputLosses[Any]([], [], [], may_be_sums=settings.configuration.loss is None)
         self._outputs = self._outputs_of(example)
         network.bind()
         self._compile(example)
@@ -249,13 +249,13 @@ class CompiledModel:
             self.model.optimizer = GradientRecorder()
             return
         if outputs is not None:
-            arguments = compile_arguments(settings, outputs)
-            if settings.loss is not None:
-                self.losses = output_losses(outputs, settings.loss, example, make_output_loss)
+            arguments = compile_arguments(settings.configuration, outputs)
+            if settings.configuration.loss is not None:
+                self.losses = output_losses(outputs, settings.configuration.loss, example, make_output_loss)
                 of_outputs = outputs.weights(example.weight_names, len(example.weights))
                 self.losses.check_weights([None if i is None else example.weights[i] for i in of_outputs])
                 arguments["loss"] = structured(self.losses.losses, outputs)
-        elif settings.loss is not None or settings.metrics:
+        elif settings.configuration.loss is not None or settings.configuration.metrics:
             raise ModelError(
                 "the outputs are nested, or the model has no `call`: losses and metrics cannot be assigned to them",
                 where="loss",
@@ -265,18 +265,18 @@ class CompiledModel:
             self.model.compile(optimizer=GradientRecorder(), **arguments)
 
     def _check_users_compile(self) -> None:
-        settings, optimizer = self.settings, self.network.users_optimizer
+        configuration, optimizer = self.settings.configuration, self.network.users_optimizer
         problem = cure = ""
-        if settings.metrics or settings.weighted_metrics or settings.loss_weights:
+        if configuration.metrics or configuration.weighted_metrics or configuration.loss_weights:
             problem = "the model is compiled in your function: metrics and loss_weights of the file need a loss there"
             cure = "add `loss: …` to the file, or give them to `compile` in your function"
         elif getattr(self.model, "run_eagerly", False):
             problem, cure = "the model is compiled with run_eagerly: here steps are always traced", "leave it out"
-        elif optimizer is not None and not settings.has_optimizer:
+        elif optimizer is not None and not self.settings.has_optimizer:
             problem = f"the model is compiled with {type(optimizer).__name__}, and the configuration has no optimizer"
             cure = "write `optimizer: {name: …, learning_rate: …}`"
         if problem:
-            raise ConfigurationError(problem, where=settings.model, cure=cure)
+            raise ConfigurationError(problem, where=configuration.model, cure=cure)
 
     def _in_inference(self, x: Any) -> Any:
         """The outputs in inference mode. No layer may change its state there: validation would lose the change.

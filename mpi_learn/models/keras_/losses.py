@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.configuration import ModelConfiguration
 from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.settings.component import Component, make_component, shown_arguments
@@ -23,16 +23,16 @@ WITHOUT_SHAPE = ("ctc", "circle", "dice", "tversky", "categorical_generalized_cr
 """Losses whose labels need not have the shape of the output."""
 
 
-def compile_arguments(settings: ModelSettings, outputs: Outputs) -> dict[str, Any]:
+def compile_arguments(configuration: ModelConfiguration, outputs: Outputs) -> dict[str, Any]:
     """The arguments of `keras.Model.compile` for loss weights and metrics.
 
     Raises:
         ConfigurationError: No such metric or output.
     """
     arguments: dict[str, Any] = {}
-    if settings.loss_weights is not None:
-        arguments["loss_weights"] = structured(outputs.factors(settings.loss_weights), outputs)
-    for key, metrics in (("metrics", settings.metrics), ("weighted_metrics", settings.weighted_metrics)):
+    if configuration.loss_weights is not None:
+        arguments["loss_weights"] = structured(outputs.factors(configuration.loss_weights), outputs)
+    for key, metrics in (("metrics", configuration.metrics), ("weighted_metrics", configuration.weighted_metrics)):
         if metrics:
             made = [[make_metric(metric) for metric in of_output] for of_output in outputs.metrics(metrics, key)]
             arguments[key] = structured(made, outputs)

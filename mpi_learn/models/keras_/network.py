@@ -62,7 +62,7 @@ class KerasNetwork:
     def __init__(self, model: keras.Model, settings: ModelSettings) -> None:
         self.model, self.settings = model, settings
         self.users_optimizer = getattr(model, "optimizer", None)
-        self.uses_users_compile = model.compiled and (settings.loss is None or settings.gan is not None)
+        self.uses_users_compile = model.compiled and (settings.configuration.loss is None or settings.is_part)
         self.takes_training = takes_training(model.call)
         self._keeps_none = overrides(model, "compute_loss") or overrides(model, "compute_metrics")
         self.variables: list[Any] = []
@@ -88,7 +88,7 @@ class KerasNetwork:
                 where="model",
                 cure="build it outside of strategy.scope(): the ranks of MPI share the work",
             )
-        check_precision(self.model, self.settings.precision)
+        check_precision(self.model, self.settings.configuration.precision)
         self.reseed()
         self.variables = list(self.model.trainable_variables)
         self.layout = FlatLayout.of(self.variables)
@@ -102,12 +102,12 @@ class KerasNetwork:
 
     def reseed(self) -> None:
         """Seeds the global random generators, with a different seed on each rank."""
-        keras.utils.set_random_seed((self.settings.seed + RANK_SEED * self.settings.stream) % 2**32)
+        keras.utils.set_random_seed((self.settings.configuration.seed + RANK_SEED * self.settings.stream) % 2**32)
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
         variables = [*self.variables, *self._floats, *self._integers]
-        before, seed = list(map(np.array, variables)), self.settings.seed % 2**32
+        before, seed = list(map(np.array, variables)), self.settings.configuration.seed % 2**32
         with seeded_python(seed):
             keras.utils.set_random_seed(seed)
             for variable in self._integers:
@@ -162,10 +162,10 @@ class KerasNetwork:
         None if one of them is code of the user, without which the file could not be loaded, or if they are unknown. A
         compiled model needs an optimizer; it is one without a state.
         """
-        settings, compilation = self.settings, getattr(self.model, "_compile_config", None)
-        if settings.loss is None or settings.gan is not None or compilation is None:
+        wanted, compilation = self.settings.configuration, getattr(self.model, "_compile_config", None)
+        if wanted.loss is None or self.settings.is_part or compilation is None:
             return None
-        if any(one.is_custom for one in _components((settings.loss, settings.metrics, settings.weighted_metrics))):
+        if any(one.is_custom for one in _components((wanted.loss, wanted.metrics, wanted.weighted_metrics))):
             return None
         optimizer = keras.optimizers.SGD()
         optimizer.build(self.variables)
@@ -202,7 +202,7 @@ class KerasNetwork:
         Only a loss or metrics that the model computes itself receive outputs that are None.
         """
         arguments = {"training": training} if self.takes_training else {}
-        has_recomputation = training and self.settings.gradient_checkpointing
+        has_recomputation = training and self.settings.configuration.gradient_checkpointing
         with recomputed(self.model) if has_recomputation else nullcontext():
             outputs = self.model(x, **arguments)
         return outputs if self._keeps_none else without_none(outputs)

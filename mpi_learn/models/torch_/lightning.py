@@ -154,7 +154,7 @@ class LightningModel(Model):
     def _check_class(self, settings: ModelSettings) -> None:
         """Raises an error if the configuration and the class both define something, or if the class needs a trainer."""
         for key in ("loss", "metrics", "weighted_metrics", "loss_weights"):
-            if getattr(settings, key):
+            if getattr(settings.configuration, key):
                 raise ConfigurationError(
                     f"{TRAINING} of {self._name} computes the loss, and the file has `{key}`",
                     where=key,

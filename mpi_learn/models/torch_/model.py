@@ -54,8 +54,8 @@ class TorchModel(Model):
         arrays = self.network.arrays()
         with self.network.unchanged() as before:
             tried = self._outputs_of(example)
-            outputs = tried.named_by(settings.loss, settings.metrics)
-            self._loss = make_total_loss(settings, outputs, example)
+            outputs = tried.named_by(settings.configuration.loss, settings.configuration.metrics)
+            self._loss = make_total_loss(settings.configuration, outputs, example)
             self.has_custom_loss = self._loss.of_outputs.may_be_sums
             made = self._made_metrics(outputs, example)
             names = names_in_history(key for key, _, _ in made)
@@ -153,8 +153,8 @@ class TorchModel(Model):
         Raises:
             ModelError, ConfigurationError: There is no such metric, or an output has metrics but no label.
         """
-        metrics, losses = self.settings.metrics, self._loss.of_outputs
-        if self.settings.weighted_metrics:
+        metrics, losses = self.settings.configuration.metrics, self._loss.of_outputs
+        if self.settings.configuration.weighted_metrics:
             raise ConfigurationError(
                 "weighted metrics are available for Keras models only",
                 where="weighted_metrics",

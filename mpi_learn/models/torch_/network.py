@@ -58,13 +58,14 @@ class TorchNetwork:
     def __init__(self, module: torch.nn.Module, settings: ModelSettings) -> None:
         _check_parameters(module)
         module.to(device())
-        self.module, self.settings, self._is_mixed = module, settings, settings.precision == "mixed_bfloat16"
+        wanted = settings.configuration
+        self.module, self.settings, self._is_mixed = module, settings, wanted.precision == "mixed_bfloat16"
         if self._is_mixed and not torch.amp.autocast_mode.is_autocast_available(device().type):
             raise ModelError(
                 f"this PyTorch has no autocast on {device().type}", where="precision", cure="write precision: float32"
             )
-        self._blocks = blocks_of(module) if settings.gradient_checkpointing else []
-        if settings.gradient_checkpointing and not self._blocks:
+        self._blocks = blocks_of(module) if wanted.gradient_checkpointing else []
+        if wanted.gradient_checkpointing and not self._blocks:
             raise ModelError(
                 f"{type(module).__name__} has no submodules that could be computed again one by one",
                 where="gradient_checkpointing",
@@ -72,7 +73,7 @@ class TorchNetwork:
             )
         self.parameters = trainable_parameters(module)
         self.layout = FlatLayout.of(self.parameters)
-        rank_seed = settings.seed * 1_000_003 + settings.stream  # for dropout, the same for both models of a GAN
+        rank_seed = wanted.seed * 1_000_003 + settings.stream  # for dropout, the same for all models of a composition
         torch.manual_seed(rank_seed)
         seed_python(rank_seed)
 
@@ -179,8 +180,8 @@ class TorchNetwork:
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
-        with self.unchanged(), seeded_python(self.settings.seed):
-            torch.manual_seed(self.settings.seed)
+        with self.unchanged(), seeded_python(self.settings.configuration.seed):
+            torch.manual_seed(self.settings.configuration.seed)
             yield
 
     def arrays(self) -> list[ArrayKind]:

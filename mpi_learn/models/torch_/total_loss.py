@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.models.configuration import Metrics, ModelSettings
+from mpi_learn.models.configuration import Metrics, ModelConfiguration
 from mpi_learn.models.example import Example, named
 from mpi_learn.models.labels import OutputLosses, output_losses
 from mpi_learn.models.outputs import Outputs
@@ -65,20 +65,20 @@ class TotalLoss:
         return sum(terms[1:], terms[0]), divisors[0] if len(divisors) == 1 else float(n)
 
 
-def make_total_loss(settings: ModelSettings, outputs: Outputs, example: Example) -> TotalLoss:
+def make_total_loss(configuration: ModelConfiguration, outputs: Outputs, example: Example) -> TotalLoss:
     """The loss of a model with these outputs, checked on the labels of the example.
 
     Raises:
         ModelError, ConfigurationError: There is no such loss, or it does not fit outputs and labels.
     """
-    if settings.loss is None:
+    if configuration.loss is None:
         raise ConfigurationError("a PyTorch model needs a loss", where="loss", cure="write `loss: …`")
-    loss = None if isinstance(settings.loss, list | dict) else make_loss(component(settings.loss))
+    loss = None if isinstance(configuration.loss, list | dict) else make_loss(component(configuration.loss))
     if loss is None or not loss.is_custom:
-        losses = output_losses(outputs, settings.loss, example, make_output_loss)
+        losses = output_losses(outputs, configuration.loss, example, make_output_loss)
         weights = outputs.weights(example.weight_names, len(example.weights))
-        return TotalLoss(losses, outputs.factors(settings.loss_weights), weights=weights)
-    if settings.loss_weights is not None:
+        return TotalLoss(losses, outputs.factors(configuration.loss_weights), weights=weights)
+    if configuration.loss_weights is not None:
         raise ConfigurationError(
             "expected several losses, found one", where="loss_weights", cure="write one loss per output"
         )
@@ -90,9 +90,9 @@ def make_total_loss(settings: ModelSettings, outputs: Outputs, example: Example)
         )
     n = len(outputs)
     labels: Sequence[int | None] = [None] * n  # only metrics of single outputs need labels that match the outputs
-    of_single_outputs = metrics_of_single_outputs(settings.metrics)
+    of_single_outputs = metrics_of_single_outputs(configuration.metrics)
     if of_single_outputs and len(example.y) and (isinstance(of_single_outputs, dict) or n == 1):
-        labels = outputs.labels(example.y_names, len(example.y), outputs.losses(settings.loss))
+        labels = outputs.labels(example.y_names, len(example.y), outputs.losses(configuration.loss))
     of_outputs = OutputLosses([loss] * n, [None] * n, labels, may_be_sums=True)
     return TotalLoss(of_outputs, joint=loss, label_names=example.y_names)
 

@@ -20,9 +20,9 @@ import numpy as np
 
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, FlatLayout, aligned_empty
-from mpi_learn.models.configuration import ModelSettings, Turn
+from mpi_learn.models.configuration import ModelConfiguration
 from mpi_learn.models.example import Arrays, Example, Tensors
-from mpi_learn.models.frameworks import framework_of
+from mpi_learn.models.gan.section import GanSection, Turn
 from mpi_learn.models.labels import output_losses
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network, joined
@@ -41,7 +41,8 @@ class GanModel(Model):
 
     Args:
         networks: By name: ``generator`` and ``discriminator``.
-        settings: Their losses and metrics, and `Gan`.
+        options: The section ``gan:``.
+        configuration: Losses and metrics.
         example: A few samples: the features, with noise as the last of them, and labels, if any.
 
     Raises:
@@ -50,15 +51,18 @@ class GanModel(Model):
 
     state: GanState
 
-    def __init__(self, networks: Mapping[str, Network], settings: ModelSettings, example: Example) -> None:
-        assert settings.gan is not None
+    takes_samples = False
+
+    def __init__(
+        self, networks: Mapping[str, Network], options: GanSection, configuration: ModelConfiguration, example: Example
+    ) -> None:
         if example.weights:
             raise ConfigurationError(
                 "a gan does not use the weights of samples",
                 where="data",
                 cure="leave out data.weights and data.class_weight, or select the samples by their weights",
             )
-        self._settings, self.options = settings, settings.gan
+        self._configuration, self.options = configuration, options
         self.networks = {name: networks[name] for name in NAMES}
         self._both = self.discriminator, self.generator = networks[DISCRIMINATOR], networks[GENERATOR]
         self.state = GanState(self._both)
@@ -67,7 +71,7 @@ class GanModel(Model):
         self._make_losses(self._outputs_of(example), example)
         self.has_custom_loss = self._losses.may_be_sums or any(network.has_penalty for network in self._both)
         self.synchronizes_statistics = any(network.synchronizes_statistics for network in self._both)
-        metrics = list(map(component, settings.metrics))
+        metrics = list(map(component, configuration.metrics))
         names = names_in_history(wanted.key for wanted in metrics)
         self._metrics = [(name, make_component(wanted, 2)) for name, wanted in zip(names, metrics, strict=True)]
         self.n_sums = FIRST_GAN_METRIC + len(self._metrics) + N_FLAGS
@@ -175,11 +179,11 @@ class GanModel(Model):
             _check_order(outputs, example.y_names)
         else:
             outputs = replace(outputs, names=())  # a layer of Keras without a name gets a generated one
-        outputs = outputs.named_by(self._settings.loss)
+        outputs = outputs.named_by(self._configuration.loss)
         self._loss_weights = outputs.factors(self.options.loss_weights or None, "gan.loss_weights")
         self._validity = np.ones((1, *(n or 1 for n in outputs.shapes[0][1:])), np.float32)
         labels = Example(example.x, [self._validity, *(example.y if len(outputs) > 1 else ())])
-        self._losses = output_losses(outputs, self._settings.loss, labels, self.discriminator.loss)
+        self._losses = output_losses(outputs, self._configuration.loss, labels, self.discriminator.loss)
         if None in self._losses.losses:
             raise ConfigurationError(
                 "every output of the discriminator needs a loss",
@@ -272,19 +276,6 @@ class GanState:
 
     def random_mask(self) -> np.ndarray:
         return joined([False, *(network.random_mask() for network in self._both)], np.bool_)
-
-
-def check_pair(built: Any, specification: str) -> None:
-    """Raises ModelError unless the user's function returned both models."""
-    is_pair = isinstance(built, dict) and set(built) == {DISCRIMINATOR, GENERATOR}
-    kinds = {framework_of(model) for model in built.values()} if is_pair else {None}
-    if len(kinds) > 1 or None in kinds:
-        shown = f"a mapping of {', '.join(map(str, built))}" if isinstance(built, dict) else type(built).__name__
-        raise ModelError(
-            f"expected two models, both of Keras or both of PyTorch, it returned {shown}",
-            where=specification,
-            cure='return {"generator": …, "discriminator": …}',
-        )
 
 
 def _outputs_for(network: Network, x: Arrays, problem: str, where: str) -> Outputs:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-VALIDATION = -1
-"""The epoch number of validation samples, which get the same noise each time."""
 WORDS_PER_BLOCK = 8
 """Philox (Salmon et al. 2011) yields 256 random bits for each value of its counter: eight 32-bit words."""
 
@@ -22,12 +20,14 @@ class Noise:
         size: Numbers per sample and turn.
         turns: The number of uses of each batch, each time with different noise.
         is_normal: Whether the noise is standard normal; otherwise it is uniform in [-1, 1].
+        name: See `AddedInput`.
     """
 
     seed: int
     size: int
     turns: int = 1
     is_normal: bool = True
+    name: str = "noise"
 
     def draw(self, epoch: int, first: int, n: int) -> np.ndarray:
         """Noise of `n` samples from position `first` on in the order of an epoch, shape (turns, n, size), float32."""

@@ -1,0 +1,1 @@
+"""Generative adversarial networks: two models that train each other."""

@@ -1,0 +1,82 @@
+"""A generator and a discriminator as one model, as the section ``gan:`` describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mpi_learn.data.samples.added_input import AddedInput
+from mpi_learn.errors import ModelError
+from mpi_learn.models.composition import Composition, Part
+from mpi_learn.models.configuration import ModelConfiguration, ModelSettings
+from mpi_learn.models.example import Example
+from mpi_learn.models.frameworks import framework_of
+from mpi_learn.models.gan.model import DISCRIMINATOR, GENERATOR, NAMES, GanModel
+from mpi_learn.models.gan.noise import Noise
+from mpi_learn.models.gan.section import GanSection
+from mpi_learn.models.model import Model
+from mpi_learn.models.network import Network
+from mpi_learn.optimizers.configuration import AnyOptimizer
+from mpi_learn.settings.component import component
+from mpi_learn.settings.user_code import is_function
+
+
+class AdversarialPair(Composition):
+    """The discriminator and the generator, each with its own optimizer."""
+
+    key = "gan"
+    loss_names = tuple(f"{name}_loss" for name in NAMES)
+
+    def __init__(self, section: GanSection) -> None:
+        self.section = section
+
+    def problem_with(self, configuration: ModelConfiguration, *, compression: str, accumulate: int) -> str:
+        metrics = configuration.metrics
+        rules = {
+            "gan needs `model: file.py:function`, which returns {generator: …, discriminator: …}": is_function(
+                configuration.model
+            ),
+            "gan needs a loss for the discriminator's outputs": configuration.loss is not None,
+            "with gan, each of metrics is a file.py:function of (real, generated) samples": (
+                isinstance(metrics, list) and all(component(metric).is_custom for metric in metrics)
+            ),
+            "gan supports only compression: float16; the others would send gradients of a model that rests": (
+                compression in ("none", "float16")
+            ),
+            "gan with accumulate needs `exchange: batch`: with `model` the two models take turns": (
+                accumulate == 1 or self.section.exchange == "batch"
+            ),
+        }
+        return next((problem for problem, is_met in rules.items() if not is_met), "")
+
+    def models_of(self, built: Any, specification: str) -> Mapping[str, Any]:
+        is_pair = isinstance(built, dict) and set(built) == {DISCRIMINATOR, GENERATOR}
+        kinds = {framework_of(model) for model in built.values()} if is_pair else {None}
+        if len(kinds) > 1 or None in kinds:
+            shown = f"a mapping of {', '.join(map(str, built))}" if isinstance(built, dict) else type(built).__name__
+            raise ModelError(
+                f"expected two models, both of Keras or both of PyTorch, it returned {shown}",
+                where=specification,
+                cure='return {"generator": …, "discriminator": …}',
+            )
+        return dict(built)
+
+    def compose(
+        self, models: Mapping[str, Any], as_network: Callable[[Any], Network], settings: ModelSettings, example: Example
+    ) -> Model:
+        networks = {name: as_network(model) for name, model in models.items()}
+        return GanModel(networks, self.section, settings.configuration, example)
+
+    def parts(self, optimizer: AnyOptimizer) -> list[Part]:
+        section, turns = self.section, self.section.turns
+        own = {name: getattr(section, f"{name}_optimizer") for name in NAMES}
+        return [
+            Part("optimizer" if options is None else f"gan.{name}_optimizer", options or optimizer, share)
+            for (name, options), share in zip(
+                own.items(), (sum(of_model) / len(turns) for of_model in zip(*turns, strict=True)), strict=True
+            )
+        ]
+
+    def added_input(self, seed: int) -> AddedInput:
+        section = self.section
+        return Noise(seed, section.latent, section.turns_per_batch, is_normal=section.noise == "normal")
