@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
-import symtable
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -116,13 +116,13 @@ def signature_of(specification: str, directory: Path | None = None) -> FunctionS
         # decoded by Python, which knows byte order marks and declared encodings
         content = fixed_code().files.get(str(path)) or path.read_bytes()
         tree = ast.parse(content, filename=str(path))
-        symbols = symtable.symtable(content, str(path), "exec")  # type: ignore[arg-type]
     except SyntaxError as error:
         raise ConfigurationError(f"the file is not valid Python: {error}", where=str(path)) from error
     found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    if name in found and not _is_rebound(tree, found[name]):
+    bound = _bound_names(tree)
+    if name in found and bound[name] == 1:
         return _signature(found[name])
-    if _may_define(tree, symbols, name):
+    if bound.keys() & {name, "*", "__getattr__"}:
         return FunctionSignature((), True)
     raise _no_such_function(source, name, [key for key in found if not key.startswith("_")])
 
@@ -246,28 +246,24 @@ def _names(parameters: list[ast.arg]) -> tuple[str, ...]:
     return tuple(parameter.arg for parameter in parameters)
 
 
-def _may_define(tree: ast.Module, symbols: symtable.SymbolTable, name: str) -> bool:
-    """Whether a module may have a name: by any assignment, definition or import, ``import *`` or ``__getattr__``."""
-    imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names]
-    known = symbols.get_identifiers()
-    if "*" in imported or "__getattr__" in known:
-        return True
-    symbol = symbols.lookup(name) if name in known else None
-    return symbol is not None and (symbol.is_assigned() or symbol.is_imported() or symbol.is_declared_global())
-
-
-def _is_rebound(tree: ast.Module, definition: ast.FunctionDef | ast.ClassDef) -> bool:
-    """Whether a module later assigns or imports the name of a function or class that it defines."""
-    name = definition.name
-    return any(
-        node.lineno > definition.lineno
-        and (
-            (isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store))
-            or (isinstance(node, ast.alias) and (node.asname or node.name.partition(".")[0]) == name)
-        )
-        for node in _nodes_of_scope(tree)
-        if isinstance(node, ast.Name | ast.alias)
-    )
+def _bound_names(tree: ast.Module) -> Counter[str]:
+    """How often a module defines, assigns or imports each of its names; more than once as in ``f = jit(f)``."""
+    names: Counter[str] = Counter()
+    for node in ast.walk(tree):  # in any scope
+        match node:
+            case ast.Global(names=declared):
+                names.update(declared)
+            case ast.NamedExpr(target=ast.Name(id=name)):
+                names[name] += 1
+    for node in _nodes_of_scope(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names[name] += 1
+            case ast.Name(id=name, ctx=ast.Store()):
+                names[name] += 1
+            case ast.alias(name=name, asname=asname):
+                names[asname or name.partition(".")[0]] += 1
+    return names
 
 
 def _nodes_of_scope(outer: ast.AST) -> Iterator[ast.AST]:
