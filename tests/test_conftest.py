@@ -165,15 +165,15 @@ def test_tests_ask_for_optional_packages_with_marks_only():
 def test_every_package_of_an_extra_is_optional_in_the_tests():
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    always = {"cpu", "gpu", "openmpi", "mpich", "docs", "dev", "peers", "all"}  # see `make test`
+    always = {"cpu", "gpu", "openmpi", "mpich", "docs", "dev", "all"}  # see `make test`
     extras = {name: text for name, text in setup["options.extras_require"].items() if name not in always}
     packages = {re.split(r"[^\w-]", line)[0].replace("-", "_") for text in extras.values() for line in text.split()}
     assert packages - {"requests"} == OPTIONAL_PACKAGES, "TensorFlow requires requests"
 
 
-@needs("optuna_dashboard")
+@needs("torchmetrics")
 def test_packages_that_another_one_requires_are_visible_with_it():
-    assert requirements()["optuna_dashboard"] == {"optuna", "optuna_dashboard"}
+    assert requirements()["torchmetrics"] == {"fsspec", "torch", "torchmetrics"}
 
 
 def test_a_file_that_skips_as_a_whole_fails_where_all_are_required(tmp_path):

@@ -21,7 +21,6 @@ HOMES = {
     "torch": r"mpi_learn\.models\.",
     "sqlalchemy": r"mpi_opt\.store\.",
     "matplotlib": r"mpi_opt\.views\.",
-    "optuna": r"mpi_opt\.views\.",
     "h5py": r"mpi_learn\.(data\.|known_data\.)",
     "uproot": r"mpi_learn\.data\.",
     "pyarrow": r"mpi_learn\.(data\.|known_data\.)",

@@ -69,12 +69,10 @@ def dashboard(
     """Serve a live page of a study on 127.0.0.1, also while a search runs it; Ctrl-C ends the command."""
     from mpi_opt.store import Store
     from mpi_opt.study.reading import read_record
+    from mpi_opt.views.page.dashboard import Dashboard
 
     with Store.open(store_url(store), read_only=True) as opened:
         address, name = opened.address, read_record(opened, study).name
-    with _needing("optuna-dashboard", "dashboard"):
-        from mpi_opt.views.page.dashboard import Dashboard
-
     served = Dashboard(address, name, port)
     print(
         f"open      {served.url}\nfrom your own machine first run\n          {served.tunnel}\nCtrl-C ends it",

@@ -6,14 +6,13 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
-from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, Table, and_, func, inspect, select
 
 from mpi_opt.core.budgets import IN_STAGES
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.trial import FINISHED, UNFINISHED, State, TrialRecord
+from mpi_opt.core.trial import FINISHED, State, TrialRecord
 from mpi_opt.store.records import (
     AttemptRecord,
     CodeRecord,
@@ -97,20 +96,6 @@ def read_ended(connection: Connection, study_id: int) -> list[TrialRecord]:
     """
     query = SELECT_TRIALS.where(trials.c.study_id == study_id, trials.c.state.in_(FINISHED))
     return _trials(connection, study_id, query.order_by(trials.c.ended, trials.c.finished_at, trials.c.number))
-
-
-def read_changed(connection: Connection, study_id: int, n_ended: int) -> tuple[list[TrialRecord], int]:
-    """The changes of a study since it had `n_ended` finished trials.
-
-    Returns:
-        The trials that have ended since then and the unfinished ones, by number; and the value to pass as `n_ended` to
-        the next call. That call may return some of these trials again.
-    """
-    these, now_ended = SELECT_TRIALS.where(trials.c.study_id == study_id), studies.c.n_ended
-    n_next = connection.execute(select(now_ended).where(studies.c.id == study_id)).scalar_one()
-    found = _trials(connection, study_id, these.where(trials.c.state.in_(UNFINISHED)))
-    found += _trials(connection, study_id, these.where(trials.c.ended >= n_ended))  # second: a trial may end meanwhile
-    return sorted({trial.number: trial for trial in found}.values(), key=attrgetter("number")), n_next
 
 
 def read_best(

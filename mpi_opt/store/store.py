@@ -239,7 +239,6 @@ class Store:
     earlier = _query(reading.read_earlier)
     front = _query(reading.read_front)
     ended_trials = _query(reading.read_ended)
-    changed_trials = _query(reading.read_changed)
     folds = _query(reading.read_folds)
     curves = _query(reading.read_curves)
     attempts = _query(reading.read_attempts)

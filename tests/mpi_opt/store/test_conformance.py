@@ -180,19 +180,6 @@ def test_order_of_ending_is_one_for_all_processes(store: Store, url: str) -> Non
         assert store.sql("SELECT ended FROM trials ORDER BY ended")[1] == [(place,) for place in range(6)]
 
 
-def test_changed_trials_are_those_that_ended_since_then_and_the_unfinished(store: Store) -> None:
-    study = create(store)
-    store.start(study.id, [start(number) for number in range(5)])
-    store.finish(study.id, [finish(3), finish(1)])
-    changed, n_ended = store.changed_trials(study.id, 0)
-    assert [trial.number for trial in changed] == [0, 1, 2, 3, 4]
-    store.finish(study.id, [finish(0)])
-    store.requeue(study.id, [4], "lost")
-    changed, n_ended = store.changed_trials(study.id, n_ended)
-    assert [(trial.number, trial.state) for trial in changed] == [(0, "complete"), (2, "running"), (4, "queued")]
-    assert [trial.number for trial in store.changed_trials(study.id, n_ended)[0]] == [2, 4]
-
-
 def test_trials_of_older_versions_that_share_a_place_come_by_time_and_number(store: Store) -> None:
     study = create(store)
     store.start(study.id, [start(number) for number in range(4)])
