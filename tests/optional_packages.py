@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
@@ -91,13 +90,20 @@ def _tree(package: str) -> set[str]:
     found: set[str] = set()
     waiting = [_distribution(package)]
     while waiting:
-        if (name := waiting.pop()) in found:
-            continue
-        found.add(name)
-        with suppress(metadata.PackageNotFoundError):
-            lines = [line for line in metadata.requires(name) or [] if "extra ==" not in line]
-            waiting += [_distribution(re.split(r"[^\w.-]", line)[0]) for line in lines]
+        if (name := waiting.pop()) not in found:
+            found.add(name)
+            waiting += _required_by(name)
     return found
+
+
+@cache
+def _required_by(name: str) -> list[str]:
+    """The distributions that one requires. Their metadata are read once: that takes milliseconds for each."""
+    try:
+        lines = [line for line in metadata.requires(name) or [] if "extra ==" not in line]
+    except metadata.PackageNotFoundError:
+        return []
+    return [_distribution(re.split(r"[^\w.-]", line)[0]) for line in lines]
 
 
 def _distribution(name: str) -> str:

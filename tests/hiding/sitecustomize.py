@@ -27,6 +27,8 @@ class VisiblePackages(PathFinder):
     def find_distributions(cls, *context: Any, **named: Any) -> Iterator[Any]:
         hidden = {name.lower() for name in _hidden()}
         found = PathFinder.find_distributions(*context, **named)
+        if not hidden:
+            return iter(found)
         return (one for one in found if re.sub(r"[-_.]+", "_", one.name).lower() not in hidden)
 
 
