@@ -46,6 +46,9 @@ NOT_INSTALLABLE = re.compile(
 )
 """Reasons to skip a test that no installation removes; these tests skip with ``REQUIRE_ALL=1`` too."""
 
+CLOCKS = {"perf_counter", "process_time", "reference_s", "reference_s_of"}
+"""Clocks that are for measurements."""
+
 GROUPS = ("mpirun", "end_to_end", "slurm")
 """Groups of tests that start ``mpirun``, longest first. Tests in folders of the last two names mostly wait."""
 
@@ -66,6 +69,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(RanTests(Path(config.option.write_ran)))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Does not import files without a test of a promised time where only these run, as at the end of ``make test``."""
+    if not config.option.markexpr.startswith("timing") or collection_path.suffix != ".py":
+        return None
+    source = collection_path.read_text(encoding="utf-8")
+    return None if any(word in source for word in ("mark.timing", *CLOCKS)) else True
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -112,7 +123,7 @@ def freeze_once() -> None:
 @cache
 def measures_time(function: Callable[..., object]) -> bool:
     """Whether a test calls a clock that is for measurements; waiting with ``time.monotonic`` is none."""
-    return bool({"perf_counter", "process_time", "reference_s", "reference_s_of"} & set(function.__code__.co_names))
+    return bool(CLOCKS & set(function.__code__.co_names))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -154,7 +154,8 @@ def test_a_rank_that_dies_as_the_search_begins_is_survived(space_file, query, tm
     assert query("SELECT detail FROM events")[0][0].startswith("rank 2")
 
 
-@pytest.mark.parametrize("dying", [4, 5])  # the first rank of its block, another one
+# the first rank of its block, and another one
+@pytest.mark.parametrize("dying", [4, pytest.param(5, marks=pytest.mark.thorough)])
 def test_a_rank_that_dies_on_its_way_to_its_block_costs_no_other_rank(dying, space_file, query, tmp_path):
     program = (
         "import os, signal; from mpi_opt.worker.worker import Worker;"

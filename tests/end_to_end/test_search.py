@@ -82,7 +82,7 @@ def test_the_same_command_continues_a_study(space_file, query, tmp_path):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("launcher", [(), (MPIRUN, *UNPROTECTED, "-np", "2")])
+@pytest.mark.parametrize("launcher", [(), pytest.param((MPIRUN, *UNPROTECTED, "-np", "2"), marks=pytest.mark.thorough)])
 def test_a_trial_that_ends_every_search_is_failed_after_three_times(launcher, space_file, query, tmp_path):
     command = [*launcher, sys.executable, *SEARCH, str(space_file("fatal"))]
     statuses = [run(command, cwd=tmp_path, timeout=60).returncode for _ in range(4)]

@@ -96,6 +96,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough  # it uses up thousands of communicators
 @needs_mpich
 def test_a_block_that_has_used_up_mpichs_communicators_ends_the_search_with_the_reason(query, tmp_path):
     (tmp_path / "failures.py").write_text(MANY_FAILURES)

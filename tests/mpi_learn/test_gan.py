@@ -50,6 +50,11 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 FRAMEWORKS = pytest.mark.parametrize("file", by_framework([KERAS, TORCH]), ids=["keras", "torch"])
 PAIR = AdversarialPair(GanSection(latent=8))
+ONE_OF_KERAS = [
+    pytest.param(KERAS, marks=[needs("keras"), pytest.mark.thorough]),
+    pytest.param(TORCH, marks=needs("torch")),
+]
+"""For tests of what is common to both frameworks, which take long with Keras."""
 NAMES = ("discriminator_loss", "generator_loss")
 STEPS = {"discriminator": 2, "generator": 1}
 
@@ -236,8 +241,7 @@ def test_check_names_the_noise_of_features_that_have_names():
     assert re.search(r"inputs +image \(.*, noise \(", said)
 
 
-@needs("keras")
-@FRAMEWORKS
+@pytest.mark.parametrize("file", ONE_OF_KERAS, ids=["keras", "torch"])
 def test_resumed_training_has_the_losses_of_one_never_stopped(file, tmp_path):
     common = gan_configuration(
         file, parameters={"dropout": 0.3, "norm": True}, gan={"exchange": "batch", "steps": {"discriminator": 5}}
@@ -249,8 +253,7 @@ def test_resumed_training_has_the_losses_of_one_never_stopped(file, tmp_path):
     assert resumed.history == whole.history
 
 
-@needs("keras")
-@FRAMEWORKS
+@pytest.mark.parametrize("file", ONE_OF_KERAS, ids=["keras", "torch"])
 def test_labels_condition_the_generator_and_are_predicted(file, tmp_path):
     losses = [GAN_LOSS[file], "sparse_categorical_crossentropy"]
     changes = {"model": f"{file}:build_conditional_gan", "loss": losses, "metrics": [f"{file}:pixel_gap"]}
@@ -476,6 +479,7 @@ def test_showers_in_a_calorimeter_train_in_three_dimensions():
     assert np.isfinite(result.history["val_loss"]).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 def test_the_example_searches_for_a_gan(tmp_path):
     prepare("digits", tmp_path / "digits.h5")
