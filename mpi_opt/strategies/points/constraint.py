@@ -1,8 +1,8 @@
 """Constraints between hyperparameters: arithmetic and comparisons, read from text.
 
-The text is never executed as Python. It is parsed, every node must be in the tables below, and the tree is evaluated
-for each point. No expression can use all memory or run for hours: powers of integers are limited, and texts and lists
-cannot be repeated or formatted.
+The text is parsed, and only the nodes listed below are allowed: no attributes, no subscripts, no functions but four.
+Python compiles the tree, after calls of bounded functions have replaced some of its nodes. No expression can use all
+memory or run for hours: powers of integers are limited, and texts and lists cannot be repeated or formatted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ast
 import keyword
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from numbers import Number
 from typing import Any, final
 
@@ -51,31 +51,47 @@ def _of_numbers(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], An
     return applied
 
 
-_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: _of_numbers(operator.mul),
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: _of_numbers(operator.mod),
-    ast.Pow: _power,
-}
-_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.In: lambda value, options: value in options,
-    ast.NotIn: lambda value, options: value not in options,
-}
-_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
-    ast.Not: operator.not_,
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-}
+_NODES = (ast.Constant, ast.Name, ast.List, ast.Tuple, ast.Call, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare)
+_OPERATORS = (
+    *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.USub, ast.UAdd),
+    *(ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.And, ast.Or, ast.Not),
+)
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"abs": abs, "min": min, "max": max, "round": _rounded}
+_BOUNDED = {ast.Pow: _power, ast.Mult: _of_numbers(operator.mul), ast.Mod: _of_numbers(operator.mod)}
+# In brackets, a name cannot be that of a hyperparameter, which may be called max.
+_GLOBALS = (
+    {"__builtins__": {}, "<all>": all}
+    | {f"<{name}>": function for name, function in _FUNCTIONS.items()}
+    | {f"<{kind.__name__}>": function for kind, function in _BOUNDED.items()}
+)
+
+
+def _call(name: str, *arguments: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(f"<{name}>", ast.Load()), list(arguments), [])
+
+
+class _Bound(ast.NodeTransformer):
+    """Replaces operators by bounded functions, and tuples by lists, which are equal to lists."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        kind = type(node.op)
+        return _call(kind.__name__, node.left, node.right) if kind in _BOUNDED else node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        assert isinstance(node.func, ast.Name)
+        return _call(node.func.id, *(self.visit(argument) for argument in node.args))
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        """Evaluates all sides of ``a < b < c``: whether it needs an inactive hyperparameter depends on no value."""
+        self.generic_visit(node)
+        lefts = (node.left, *node.comparators)
+        pairs = zip(lefts, node.ops, node.comparators, strict=False)
+        return _call("all", ast.List([ast.Compare(left, [op], [right]) for left, op, right in pairs], ast.Load()))
+
+    def visit_Tuple(self, node: ast.Tuple) -> ast.expr:
+        self.generic_visit(node)
+        return ast.List(node.elts, ast.Load())
 
 
 @final
@@ -95,11 +111,12 @@ class Constraint:
         self.text, self._where = text, f"search.options.constraints: {text!r}"
         self._check_keywords(space)
         try:
-            self._tree = ast.parse(text.strip(), mode="eval").body
+            tree = ast.parse(text.strip(), mode="eval")
         except SyntaxError as error:
             raise self._invalid(f"not a valid expression: {error.msg}") from None
-        self._check(self._tree, space)
-        self._check_condition(self._tree)
+        self._check(tree.body, space)
+        self._check_condition(tree.body)
+        self._code = compile(ast.fix_missing_locations(_Bound().visit(tree)), "constraint", "eval")
 
     def __repr__(self) -> str:
         return f"Constraint({self.text!r})"
@@ -110,8 +127,8 @@ class Constraint:
         As in Python, the right-hand side of ``and`` and ``or`` is evaluated only if the left-hand side does not decide.
         """
         try:
-            return bool(_value(self._tree, parameters))
-        except KeyError:
+            return bool(eval(self._code, _GLOBALS, parameters))  # of nodes that `_check` knows
+        except NameError:
             return True
         except (ArithmeticError, TypeError, ValueError):  # a division by zero, or a comparison of text with a number
             return False
@@ -160,15 +177,10 @@ def _is_known(node: ast.expr) -> bool:
     match node:
         case ast.Constant():
             return isinstance(node.value, bool | int | float | str | None)
-        case ast.BinOp():
-            return type(node.op) in _BINARY
-        case ast.UnaryOp():
-            return type(node.op) in _UNARY
-        case ast.Compare():
-            return all(type(op) in _COMPARISONS for op in node.ops)
         case ast.Call():
             return isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS and not node.keywords
-    return isinstance(node, ast.BoolOp | ast.List | ast.Tuple)
+    operators = (part for part in ast.iter_child_nodes(node) if not isinstance(part, ast.expr | ast.expr_context))
+    return isinstance(node, _NODES) and all(isinstance(one, _OPERATORS) for one in operators)
 
 
 def _has_right_arguments(node: ast.Call) -> bool:
@@ -184,36 +196,3 @@ def _parts(node: ast.expr) -> list[ast.expr]:
     if isinstance(node, ast.Call):
         return node.args
     return [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
-
-
-def _value(node: ast.expr, parameters: Parameters) -> Any:
-    match node:
-        case ast.Name(id=name):
-            return parameters[name]
-        case ast.Constant(value=value):
-            return value
-        case ast.BinOp(left=left, op=op, right=right):
-            return _BINARY[type(op)](_value(left, parameters), _value(right, parameters))
-        case ast.UnaryOp(op=sign, operand=operand):
-            return _UNARY[type(sign)](_value(operand, parameters))
-        case ast.BoolOp() | ast.Compare():
-            return _holds(node, parameters)
-        case ast.Call(func=ast.Name(id=name), args=arguments):
-            return _FUNCTIONS[name](*_values(arguments, parameters))
-        case ast.List(elts=elements) | ast.Tuple(elts=elements):
-            return list(_values(elements, parameters))
-    raise TypeError(f"{type(node).__name__} was not rejected by the check")
-
-
-def _values(nodes: Iterable[ast.expr], parameters: Parameters) -> Iterator[Any]:
-    """Yields the value of each node. Nodes are evaluated on demand, so that ``and`` and ``or`` can stop early."""
-    return (_value(node, parameters) for node in nodes)
-
-
-def _holds(node: ast.BoolOp | ast.Compare, parameters: Parameters) -> bool:
-    if isinstance(node, ast.BoolOp):
-        values = _values(node.values, parameters)
-        return all(values) if isinstance(node.op, ast.And) else any(values)
-    sides = list(_values((node.left, *node.comparators), parameters))
-    pairs = zip(sides, node.ops, sides[1:], strict=False)
-    return all(_COMPARISONS[type(op)](left, right) for left, op, right in pairs)
