@@ -31,8 +31,9 @@ class BlockHealth:
 
     def is_unhealthy(self, block: int) -> bool:
         """Whether the block's consecutive failures are very improbable at the failure rate of the other blocks."""
+        if (n_in_a_row := self._in_a_row[block]) < MIN_FAILURES:
+            return False
         n_ended = self._ended.total() - self._ended[block]
         n_failed = self._failed.total() - self._failed[block]
         rate = (n_failed + 1) / (n_ended + 2)  # Laplace's rule of succession
-        n_in_a_row = self._in_a_row[block]
-        return n_in_a_row >= MIN_FAILURES and n_failed < n_ended and rate**n_in_a_row < UNLIKELY
+        return n_failed < n_ended and rate**n_in_a_row < UNLIKELY

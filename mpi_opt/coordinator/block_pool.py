@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 
 from mpi_learn.mpi.host_fault import FULL_DISK
 from mpi_learn.settings.source_code import SourceCode
@@ -59,16 +58,15 @@ class ListeningClock:
         """The time, in seconds since the creation of the clock."""
         return self._counted_s + min(time.monotonic() - self._since_s, MAX_GAP_S)
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Counts all of the time inside the context, in which messages are received."""
-        began_s = time.monotonic()
-        self._counted_s = self.now_s
-        try:
-            yield
-        finally:
-            self._since_s = time.monotonic()
-            self._counted_s += self._since_s - began_s
+    def begin_listening(self) -> None:
+        """Counts all of the time from now to `end_listening`, in which messages are received."""
+        self._counted_s, self._since_s = self.now_s, time.monotonic()
+
+    def end_listening(self) -> None:
+        """Counts the time since `begin_listening`."""
+        now_s = time.monotonic()
+        self._counted_s += now_s - self._since_s
+        self._since_s = now_s
 
 
 class BlockPool:
@@ -107,8 +105,11 @@ class BlockPool:
         self, timeout_s: float, is_interrupted: Callable[[], bool] = lambda: False
     ) -> list[tuple[int, ToCoordinator]]:
         """Waits for messages, as `CoordinatorLink.receive` does."""
-        with self._clock.listening():
+        self._clock.begin_listening()
+        try:
             return self.link.receive(timeout_s, is_interrupted)
+        finally:
+            self._clock.end_listening()
 
     @property
     def is_empty(self) -> bool:
@@ -239,6 +240,8 @@ class BlockPool:
 
     def give_up_unresponsive(self) -> set[int]:
         """Gives up ranks that do not leave their disbanded block in time; returns them."""
+        if not self.membership.leaving:
+            return set()
         limit_s = self.now_s - self.link.leave_s
         gone = {rank for rank in self.membership.leaving if self._disbanded_at_s[rank] <= limit_s}
         if gone:

@@ -204,7 +204,7 @@ class Coordinator:
             self._handle_host_fault(running, outcome)
             return
         self.queue.end(running, outcome)
-        if outcome.state != "failed":
+        if outcome.state != "failed" and self._faults.kind:
             self._faults.clear()
             self._judge_held()
 
@@ -419,7 +419,7 @@ class Coordinator:
         """Gives up ranks that do not leave their block and blocks that do not answer."""
         for rank in sorted(self.pool.give_up_unresponsive()):
             self._event("rank_lost", f"rank {rank} did not leave its block")
-        for running in [one for one in self.queue.running.values() if one.due_s < self.pool.now_s]:
+        for running in self.queue.overdue(self.pool.now_s):
             when = f"in trial {running.number}" if running.error is None else f"after trial {running.number} failed"
             self._event("block_lost", f"block {running.block} does not answer {when}")
             self._give_up(running.block, "its block does not answer")

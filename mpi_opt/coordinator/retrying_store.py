@@ -69,16 +69,13 @@ class RetryingStore:
         return True
 
     def _write(self, call: Callable[[], None]) -> None:
-        def checked() -> None:
-            self._check_lease()
-            call()
+        self._retry(call, self._check_lease)
 
-        self._retry(checked)
-
-    def _retry(self, call: Callable[[], T]) -> T:
+    def _retry(self, call: Callable[[], T], check: Callable[[], None] = lambda: None) -> T:
         is_noted = False
         while True:
             try:
+                check()
                 return call()
             except StoreNotReadyError as error:
                 if self._must_end():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 from mpi_learn.job.slurm import job_end_s
 from mpi_learn.job.stop_request import StopRequest
@@ -91,8 +92,24 @@ def run_coordinator(
                 _announce(progress, link, request.job_end_s)
                 if settings.kept_models is not None:
                     progress.note(f"models of trials are in {settings.kept_models.folder.path}")
-            coordinator.run()
+            with _frozen_objects():
+                coordinator.run()
         return Study.read(study.store, study.record.name)
+
+
+@contextmanager
+def _frozen_objects() -> Iterator[None]:
+    """Exempts the objects that exist now from garbage collection.
+
+    A full collection visits every object, most of which belong to imported modules. During a search whose trials take
+    no time, it took 10 % of the time of rank 0.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _use_code(plan: Plan, study: OpenStudy, progress: Progress, source: SourceCode) -> int | None:

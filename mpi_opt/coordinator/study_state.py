@@ -17,6 +17,7 @@ from mpi_opt.coordinator.waiting_budget import WaitingBudget
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.limits import MAX_CRASHES
+from mpi_opt.core.space import Value
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import MPILearnError, StoreError
 from mpi_opt.messages.messages import Report
@@ -45,7 +46,9 @@ class StudyState:
         self.has_repeated_step = False
         self._queue, self._strategy, self._external, self._store = queue, strategy, ExternalTrials(store), store
         self._values: dict[tuple[int, int], IntermediateValues] = {}  # (trial, attempt) -> what it has reported
-        self._points: Counter[str] = Counter()  # that trials have ended at, without those that continue a training
+        self._points: Counter[tuple[tuple[str, Value], ...]] = (
+            Counter()
+        )  # that trials have ended at, without those that continue a training
         self._limits, self._n_folds, self._new_strategy = settings.limits, settings.n_folds, settings.new_strategy
         self._complete_trials = settings.complete_trials
         self._budget = WaitingBudget()
@@ -166,7 +169,7 @@ class StudyState:
             self.failures.add(outcome)
         else:
             self.n_usable += 1
-        if outcome.state == "complete" and outcome.figure_of_merit is not None:
+        if self._n_folds > 1 and outcome.state == "complete" and outcome.figure_of_merit is not None:
             folds = {fold.fold: fold.figure_of_merit for fold in outcome.folds}
             self._complete_trials.add(proposal, outcome.figure_of_merit, folds)
 
@@ -251,7 +254,7 @@ class StudyState:
 
     def _count_point(self, proposal: Proposal) -> None:
         if proposal.resume_from is None:
-            self._points[repr(proposal.parameters)] += 1
+            self._points[tuple(proposal.parameters.items())] += 1
 
     def _is_taken(self, running: Attempt) -> bool:
         """Whether a workload system has received a trial that the search had requeued."""

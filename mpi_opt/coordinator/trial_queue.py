@@ -44,6 +44,10 @@ class TrialQueue:
         """The trial that runs on a block; None if there is none."""
         return next((one for one in self.running.values() if one.block == block), None)
 
+    def overdue(self, now_s: float) -> list[Attempt]:
+        """The trials whose blocks should have answered before `now_s`."""
+        return [one for one in self.running.values() if one.due_s < now_s]
+
     def resume(self, past: PastTrials) -> None:
         """Queues the unfinished trials of the study, except those that run on a block or in a workload system."""
         running = past.external | set(self.running)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -148,7 +149,7 @@ class Database:
 def _identity(path: Path | None) -> tuple[int, int] | None:
     """The device and number of a file; None if it does not exist, `UNKNOWN` if the file system does not answer."""
     try:
-        found = None if path is None else path.stat()
+        found = None if path is None else os.stat(path)  # noqa: PTH116 - twice as fast, before each transaction
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError:  # reading or writing raises a better error

@@ -170,7 +170,8 @@ class Store:
         figures = self._figures_of(study_id) if ended else FiguresOfMerit()
         with self._database.writing(durably=bool(ended or given_back)) as connection:
             writing.record(connection, study_id, ended, started, figures)
-            writing.give_back(connection, study_id, given_back)
+            if given_back:
+                writing.give_back(connection, study_id, given_back)
 
     def start(self, study_id: int, started: Sequence[Attempt]) -> None:
         """Records trials as running, see `record`."""

@@ -23,6 +23,7 @@ from sqlalchemy import (
     Update,
     bindparam,
     insert,
+    literal_column,
     or_,
     select,
     update,
@@ -59,7 +60,8 @@ _json = json.JSONEncoder(ensure_ascii=False).encode
 
 KEY: BindParameter[int] = bindparam("key")
 ATTEMPT: BindParameter[int] = bindparam("key_attempt")
-IS_UNFINISHED = or_(*(trials.c.state == state for state in UNFINISHED))  # IN does not work with executemany
+# `IN` does not work with executemany; literals, because `_compiled` would have to add parameters to each row
+IS_UNFINISHED = or_(*(trials.c.state == literal_column(f"'{state}'") for state in UNFINISHED))
 
 INSERT_TRIAL, INSERT_ATTEMPT, INSERT_FOLD, INSERT_METRIC = map(insert, (trials, attempts, folds, metrics))
 INSERT_FIGURE, INSERT_FOLD_FIGURE = map(insert, (figures_of_merit, fold_figures_of_merit))
@@ -169,7 +171,8 @@ def _start(connection: Connection, study_id: int, started: Sequence[Attempt], at
             }
         )
     _run(connection, INSERT_TRIAL, first)
-    _run_on_all(connection, RESTART_TRIAL, again)
+    if again:
+        _run_on_all(connection, RESTART_TRIAL, again)
     _run(connection, INSERT_ATTEMPT, begun)
 
 
@@ -179,8 +182,9 @@ def _finish(
     """Records the outcomes of trials: the trials, their folds, metrics and attempts, and the Pareto front."""
     first = _count_ended(connection, study_id, len(finished))
     ended = {trial_id(study_id, one.result.number): one for one in finished}
-    _run_on_all(connection, END_TRIAL, [_trial_row(*pair, at, first + i) for i, pair in enumerate(ended.items())])
-    _run(connection, END_ATTEMPT, [_attempt_row(*pair, at) for pair in ended.items()])
+    rows = [_trial_row(key, one, at, first + i) for i, (key, one) in enumerate(ended.items())]
+    _run_on_all(connection, END_TRIAL, rows)
+    _run(connection, END_ATTEMPT, [_attempt_row(key, one, at) for key, one in ended.items()])
     _insert_folds(connection, ended)
     if figures.are_several:
         outcomes = {key: one.result for key, one in ended.items()}
@@ -278,7 +282,7 @@ def _run(connection: Connection, statement: Insert | Update | Select[Any], rows:
     if len(rows) == 1:
         cursor.execute(text, arguments(rows[0]))
     else:
-        cursor.executemany(text, [arguments(row) for row in rows])
+        cursor.executemany(text, [*map(arguments, rows)])
     return cursor
 
 
@@ -295,7 +299,7 @@ def _compiled(
         (only,) = compiled.positiontup
         return str(compiled), lambda row: (row[only],)
     in_order = itemgetter(*compiled.positiontup)
-    return str(compiled), lambda row: in_order(constants | row)
+    return str(compiled), (lambda row: in_order(constants | row)) if constants else in_order
 
 
 def _run_on_all(connection: Connection, statement: Update, rows: Sequence[Row]) -> None:
@@ -322,22 +326,15 @@ def _count_ended(connection: Connection, study_id: int, count: int) -> int:
 
 def _insert_folds(connection: Connection, ended: Mapping[int, Attempt | Finish]) -> None:
     """Inserts the folds, their metrics and figures of merit. Earlier attempts of these trials have no such rows."""
-    new = [({"trial_id": key, "fold": fold.fold}, fold) for key, trial in ended.items() for fold in trial.result.folds]
-    rows = [
-        this_fold | {"figure_of_merit": _number(fold.figure_of_merit), "duration_s": fold.duration_s}
-        for this_fold, fold in new
-    ]
-    curves = [
-        this_fold | {"epoch": epoch, "name": name, "value": _number(value)}
-        for this_fold, fold in new
-        for name, values in fold.curves()
-        for epoch, value in values
-    ]
-    figures = [
-        this_fold | {"name": name, "value": _number(value)}
-        for this_fold, fold in new
-        for name, value in fold.figures_of_merit.items()
-    ]
+    rows, curves, figures = [], [], []
+    for key, trial in ended.items():
+        for fold in trial.result.folds:
+            this_fold = {"trial_id": key, "fold": fold.fold}
+            rows.append({**this_fold, "figure_of_merit": _number(fold.figure_of_merit), "duration_s": fold.duration_s})
+            for name, values in fold.curves():
+                curves += [{**this_fold, "epoch": epoch, "name": name, "value": _number(one)} for epoch, one in values]
+            for name, value in fold.figures_of_merit.items():
+                figures.append({**this_fold, "name": name, "value": _number(value)})
     _run(connection, INSERT_FOLD, rows)
     _run(connection, INSERT_METRIC, curves)
     _run(connection, INSERT_FOLD_FIGURE, figures)
@@ -361,14 +358,14 @@ def _trial_row(key: int, finish: Attempt | Finish, at: str, ended: int) -> Row:
 
 def _attempt_row(key: int, finish: Attempt | Finish, at: str) -> Row:
     """The columns that change when an attempt ends. The whole error is in the row of the trial, here its first line."""
-    reason = next(iter((finish.result.error or "").splitlines()), None)
+    error = finish.result.error
     return {
         "key": key,
         "key_attempt": finish.attempt,
         "block": finish.block,
         "finished_at": at,
         "outcome": finish.result.state,
-        "error": clean(reason),
+        "error": clean(next(iter(error.splitlines()), None)) if error else None,
     }
 
 

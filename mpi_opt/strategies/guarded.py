@@ -59,7 +59,7 @@ class Guarded(Strategy):
         self._random: tuple[Bookkeeping, Sampler] | None = None  # while there is no strategy
         self._n_made = self._n_retry = 0  # numbers of outcomes at which the strategy was made, and will be made again
         self._gap = 1
-        self._strategy = self._call("__init__", make)
+        self._strategy = self._made()
 
     def expect(self, n_figures: int) -> None:
         make, self._n_figures = self._make, n_figures
@@ -122,8 +122,8 @@ class Guarded(Strategy):
         return self._try("waits", lambda strategy: strategy.waits, False)
 
     def _make_again(self) -> None:
-        """Constructs the strategy again and self._pending.pop(proposal.number, None)es all trials to it."""
-        self._strategy = self._call("__init__", self._make)
+        """Constructs the strategy again and passes all trials to it."""
+        self._strategy = self._made()
         self.resume(self._observed, self._pending.values())
         if self._strategy is not None:
             self._random = None
@@ -132,26 +132,35 @@ class Guarded(Strategy):
         """`call` of the strategy; `default` if there is none or if it raises."""
         if (strategy := self._strategy) is None:
             return default
-        found = self._call(method, lambda: [call(strategy)])
-        return default if found is None else found[0]
-
-    def _call(self, method: str, call: Callable[[], T]) -> T | None:
-        """The result of `call`; None if it raises. There is no strategy then."""
         try:
-            return call()
+            return call(strategy)
         except MPILearnError:  # invalid options, constraints that no point satisfies, invalid proposals of the user
             raise
-        except Exception as error:  # also in the code of the user
-            if self._fails_at_start:
-                first_line = described(f"{self._name}: {method}", error).partition("\n")[0]
-                cure = "correct the strategy; --debug shows the traceback"
-                raise ConfigurationError(first_line, where="search.strategy", cure=cure) from error
-            self._problems.add(f"{self._name}: {method}", error, "the next points are random")
-            self._drop()
+        except Exception as error:  # noqa: BLE001 - also in the code of the user
+            self._drop(method, error)
+            return default
+
+    def _made(self) -> Strategy | None:
+        """A new strategy; None if its constructor raises."""
+        try:
+            return self._make()
+        except MPILearnError:
+            raise
+        except Exception as error:  # noqa: BLE001
+            self._drop("__init__", error)
             return None
 
-    def _drop(self) -> None:
-        """Drops the strategy, and determines when it is made again."""
+    def _drop(self, method: str, error: Exception) -> None:
+        """Drops the strategy, whose `method` has raised `error`, and determines when it is made again.
+
+        Raises:
+            ConfigurationError: It has not made a proposal yet.
+        """
+        if self._fails_at_start:
+            first_line = described(f"{self._name}: {method}", error).partition("\n")[0]
+            cure = "correct the strategy; --debug shows the traceback"
+            raise ConfigurationError(first_line, where="search.strategy", cure=cure) from error
+        self._problems.add(f"{self._name}: {method}", error, "the next points are random")
         n = len(self._observed)
         self._gap = 1 if n - self._n_made > 2 * self._gap else self._gap
         self._n_retry, self._gap = n + self._gap, 2 * self._gap

@@ -74,9 +74,9 @@ class Lease:
             raise self._error
         now_s = _times_s()
         if (
-            self._thread.is_alive()
-            and _since(self._renewed_s, now_s) > GONE_S
-            and (_since(self._verified_s, now_s) > RETRY_S)
+            _since(self._renewed_s, now_s) > GONE_S
+            and _since(self._verified_s, now_s) > RETRY_S
+            and self._thread.is_alive()
         ):
             self._verified_s = now_s
             with suppress(StoreNotReadyError):
@@ -269,18 +269,21 @@ def _study_in_store(store: Store, study: StudyRecord) -> str:
     return f"study {study.name} in {store.url}"
 
 
-def _times_s() -> tuple[float, ...]:
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def _times_s() -> tuple[float, float]:
     """The time by clocks of this machine that continue while it is suspended, in seconds; for differences only.
 
     `time.monotonic` stops meanwhile on Linux. The clock since the start of the machine also stops if the machine is a
     virtual one that is suspended from outside; the clock of the day is then set forward.
     """
-    return time.time(), time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+    return time.time(), time.clock_gettime(_BOOT_CLOCK)
 
 
-def _since(before_s: tuple[float, ...], now_s: tuple[float, ...]) -> float:
+def _since(before_s: tuple[float, float], now_s: tuple[float, float]) -> float:
     """Seconds between two values of `_times_s`, by the clock that has advanced more."""
-    return max(now - before for before, now in zip(before_s, now_s, strict=True))
+    return max(now_s[0] - before_s[0], now_s[1] - before_s[1])
 
 
 def machine() -> str:

@@ -113,7 +113,8 @@ class Bookkeeping:
         number = whole_number(proposal.number, "tell: number of the trial")
         if number in self.observed:
             raise reported_twice(number)
-        is_pending = self.pending.get(number) == proposal
+        pending = self.pending.get(number)
+        is_pending = pending is proposal or pending == proposal
         if not is_pending:
             try:
                 self.space.check(proposal.parameters)
