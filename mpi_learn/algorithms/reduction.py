@@ -242,6 +242,7 @@ def _orthonormalize(matrix: np.ndarray) -> None:
     n_rows, n_columns = matrix.shape
     columns = matrix.T.copy()
     for j in range(n_columns):
+        # sums in float64: in float32, rounding would hide what is left of a column that depends on the others
         column, square = columns[j], 0.0
         for row in range(n_rows):
             square += float(column[row]) * float(column[row])
@@ -255,7 +256,7 @@ def _orthonormalize(matrix: np.ndarray) -> None:
                     column[row] -= np.float32(product) * columns[i, row]
             for row in range(n_rows):
                 square += float(column[row]) * float(column[row])
-            if square >= 0.25 * before:
+            if square >= 0.25 * before:  # half of the length is left: rounding errors are small beside it
                 break
         if square > 0:
             scale = np.float32(1 / math.sqrt(square))

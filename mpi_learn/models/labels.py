@@ -44,6 +44,7 @@ class LabelRule:
             expected = (*self.output[1:axis], *self.output[axis + 1 :])
             possible = [expected, (*expected, 1)]
             cure = "use categorical_crossentropy for one-hot labels" if shape == self.output[1:] else ""
+            # classes are on axis 1 in PyTorch, which refuses class numbers of another type; Keras converts them
             if labels.dtype.kind == "f" and shape in possible and self.class_axis == 1:
                 raise ModelError(
                     f"with {self.loss} class numbers must be integers, the data have {labels.dtype}",
@@ -56,6 +57,7 @@ class LabelRule:
             cure = "use sparse_categorical_crossentropy for class numbers" if is_class_number else ""
         else:
             return
+        # a length that is known only for a batch (None) cannot be compared; the framework raises an error if it differs
         if shape not in possible and None not in self.output[1:]:
             raise ModelError(
                 f"with {self.loss} the model's output of shape {self.output[1:]} needs labels of shape {expected} per "
@@ -85,6 +87,7 @@ class LabelRule:
             labels = labels[labels != self.ignored]
         if not labels.size:
             return
+        # on a GPU, TensorFlow (2.21) returns NaN, and after an assertion of PyTorch (2.13) the device is unusable
         low, high = labels.min(), labels.max()
         n = None if self.class_axis is None else self.output[self.class_axis]
         if n is not None and (low < 0 or high >= n):

@@ -88,6 +88,7 @@ class Outputs:
                     where=where,
                     cure="write one entry, or return a mapping of outputs from the model",
                 )
+            # a single output without a name is meant whatever its name in the mapping is
             names = self.names or (tuple(value) if len(self) == 1 else ())
             if unknown := [name for name in value if name not in names]:
                 raise ConfigurationError(
@@ -100,7 +101,7 @@ class Outputs:
             return [value.get(name) for name in names]
         if not isinstance(value, list):
             return [value] * len(self)
-        if self.is_mapping and len(self) > 1:
+        if self.is_mapping and len(self) > 1:  # a list would be assigned in the alphabetical order of the outputs
             raise self.without_order(where)
         if len(value) != len(self):
             raise ConfigurationError(
@@ -149,8 +150,9 @@ class Outputs:
             ModelError: They cannot be matched.
         """
         wanted = [index for index, loss in enumerate(losses) if loss is not None]
-        if len(self) == 1 == n_labels:
+        if len(self) == 1 == n_labels:  # nothing can be confused: names need not agree
             return [0]
+        # names before order: two labels of the same shape in another order would train without an error
         if names and (self.names or n_labels > 1):
             if not set(names) <= set(self.names):
                 raise ModelError(
@@ -164,6 +166,7 @@ class Outputs:
         elif self.is_mapping and n_labels:
             raise self.without_order("data.labels")
         elif n_labels in (len(self), len(wanted)):
+            # as many labels as outputs: one for each, also without a loss; fewer: only for outputs with a loss
             order = range(len(self)) if n_labels == len(self) else wanted
             label_of_output = [order.index(index) if index in order else None for index in range(len(self))]
         else:

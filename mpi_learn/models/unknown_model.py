@@ -25,6 +25,7 @@ def shown(built: Any) -> str:
 
 def cure_for(built: Any) -> str:
     """What to return instead of `built`."""
+    # from the particular to the general: most objects below also have what the later questions look for, such as `fit`
     if built is None:
         return "end the function with `return model`"
     if isinstance(built, type):
@@ -36,6 +37,7 @@ def cure_for(built: Any) -> str:
         return "build the model with Keras 3: unset TF_USE_LEGACY_KERAS, and import keras instead of tf_keras"
     parts = vars(built) if hasattr(built, "__dict__") else {}
     for name in PARTS:
+        # not `getattr` alone: a class with `__getattr__`, as mocks and proxies, may have any attribute
         part = getattr(built, name, None) if name in parts or hasattr(type(built), name) else None
         if framework_of(part) is not None:
             return f"return its attribute {name}; {OWN_TRAINING}"

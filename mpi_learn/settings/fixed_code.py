@@ -91,10 +91,11 @@ def fix(code: SourceCode | None) -> None:
     are run again on their next import: they may contain objects of the one that has changed.
     """
     global _code
-    for path in fixed_code().files:
+    for path in fixed_code().files:  # tracebacks would show lines of the former content
         linecache.cache.pop(path, None)
     _code = code
     files = fixed_code().files
+    # a list, because threads of the user may import meanwhile
     loaded = {name: loader for name, one in list(sys.modules.items()) if (loader := _loader(one)) is not None}
     if any(files.get(loader.path, loader.content) != loader.content for loader in loaded.values()):
         for name in loaded:

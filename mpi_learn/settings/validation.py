@@ -257,6 +257,7 @@ def _explained(error: Any, key: _Key) -> tuple[str, str]:
     """Problem and cure of one of pydantic's errors."""
     kind, found, context = error["type"], _shown(error["input"]), error.get("ctx", {})
     name = key.path[-1] if key.path else ""
+    # in this order: an error of a key of a mapping has the same type as one of its value
     if kind == "extra_forbidden":
         return "unknown key", _cure_of_unknown(name, key.section)
     if kind in CHOICES:

@@ -91,6 +91,7 @@ class TrainingConfiguration(ModelConfiguration):
                 self, compression=exchange.compression, accumulate=exchange.accumulate
             ):
                 raise ValueError(problem)
+        # a master has weights alone; an optimizer of a framework needs the variables of a model
         not_fused = next((part.optimizer for part in self.parts if isinstance(part.optimizer, NotFused)), None)
         if isinstance(algorithm, Downpour) and not_fused is not None:
             raise InvalidValue(
@@ -177,7 +178,7 @@ class TrainingConfiguration(ModelConfiguration):
         lacks_validation = name != plain and not self.has_validation_data
         if name in known or (may_exist and not lacks_validation):
             return
-        cures = []
+        cures = []  # a name may be misspelt and lack its validation data: each has its own cure
         if plain not in known:
             cures.append(suggestion(name, known, "it produces"))
             is_misspelt = nearest(name, known, MISSPELT_LIKENESS) is not None

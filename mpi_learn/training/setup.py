@@ -58,7 +58,7 @@ def build_model(context: TrainingContext) -> Model:
             _check_labels(model, dataset)
             if model.divides_by_weights and context.n_workers > 1:
                 check_signs(dataset)
-    if comm.size > 1:
+    if comm.size > 1:  # before the broadcast, which would mix up the arrays of models with other shapes
         agree_on_arrays(comm, model, example)
 
     def build() -> Model:
@@ -68,7 +68,7 @@ def build_model(context: TrainingContext) -> Model:
             mark.check(made, example)
         return made
 
-    worker = model
+    worker = model  # a master without a worker's model has nothing to compare
     if context.layout.masters:
         sizes = comm.bcast(ModelSizes.of(model) if model is not None else None, root=first)
         model = model or WeightsOnly(sizes, build)

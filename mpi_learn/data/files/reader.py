@@ -107,6 +107,7 @@ class Reader:
     def _check_columns(self, request: Request) -> None:
         for column in request.columns:
             description = self._described[column.name]
+            # a batch is one rectangular array, therefore rows of different lengths need a width, and only these
             if description.is_jagged and column.width is None:
                 raise self.error(
                     "the number of values differs between samples",
@@ -127,6 +128,7 @@ class Reader:
                     column.name,
                     cure="name it alone, as a separate input",
                 )
+        # columns of an input are put side by side, but fields of a record become the last axis of one array
         shapes = dict.fromkeys(self._shape(column) for column in request.columns)
         if self._is_record(request) and len(shapes) > 1:
             raise self.error(

@@ -77,12 +77,13 @@ class GanModel(Model):
         self.n_sums = FIRST_GAN_METRIC + len(self._metrics) + N_FLAGS
         self.layout = _joint_layout(*(network.layout for network in self._both))
         self.weights = aligned_empty(self.layout.size)
-        self.weights[:] = 0
+        self.weights[:] = 0  # also the elements behind the two parts, which no network fills: no samples
         self._spans = [place for place, _ in self.layout.by_model()]
         for network, span in zip(self._both, self._spans, strict=True):
             network.move_into(self.weights[span])
         self.has_constraints = any(network.has_constraints for network in self._both)
         compiled = partial(self.generator.compile, example=example, weights=self.weights)
+        # one compiled step per kind of turn: the gradient of a model that rests would be computed for nothing
         self._steps = {turn: compiled(partial(self._step, turn)) for turn in set(self.options.turns)}
         self._forward = compiled(self._evaluated)
         self.has_unsaved_random = any(network.has_unsaved_random for network in self._both)

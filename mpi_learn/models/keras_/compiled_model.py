@@ -13,14 +13,13 @@ import tensorflow as tf
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example, Tensors, named
-from mpi_learn.models.keras_.inputs import input_names, not_taken
 from mpi_learn.models.keras_.losses import compile_arguments, ignored_class, make_output_loss, structured
 from mpi_learn.models.keras_.metrics import MetricStates
-from mpi_learn.models.keras_.network import SEED_STATE, KerasNetwork, fit_errors, overrides, takes_training
+from mpi_learn.models.keras_.network import SEED_STATE, KerasNetwork, error_text, fit_errors, overrides, takes_training
 from mpi_learn.models.keras_.outputs import described, flat_outputs
 from mpi_learn.models.keras_.tensors import tensors
 from mpi_learn.models.labels import OutputLosses, output_losses
-from mpi_learn.models.outputs import Outputs
+from mpi_learn.models.outputs import Outputs, shown
 
 
 class GradientRecorder(keras.optimizers.Optimizer):  # type: ignore[misc] # Keras has no types
@@ -126,7 +125,7 @@ class CompiledModel:
         self.has_test_step = overrides(self.model, "test_step")
         self._has_loss_method = overrides(self.model, "compute_loss")
         self._loss_takes_training = takes_training(self.model.compute_loss)
-        self._inputs, self._labels = input_names(self.model, example), example.y_names
+        self._inputs, self._labels = _input_names(self.model, example), example.y_names
         self._weight_names = example.weight_names
         self.losses = OutputLosses[Any]([], [], [], may_be_sums=settings.configuration.loss is None)
         self._outputs = self._outputs_of(example)
@@ -194,13 +193,16 @@ class CompiledModel:
         ignored = next((value for value in map(ignored_class, losses) if value is not None), None)
         reductions = {SAME_DIVISOR.get(name, name) for name in (getattr(loss, "reduction", None) for loss in losses)}
         output, *other_outputs = flat_outputs(outputs)
+        # Keras (3.15) keeps the mask of an output in this private attribute, and averages over its unmasked entries
         mask = getattr(output, "_keras_mask", None)
         is_only_mask = all(getattr(other, "_keras_mask", None) is mask for other in other_outputs)
         divisors_differ = len(reductions) > 1 or (other_outputs and ignored is not None)
+        # there is no single divisor, or only the user's code knows it
         if self._has_loss_method or not is_only_mask or divisors_differ:
             return n
         entries = None if mask is None else tf.cast(mask, tf.float32)
         if ignored is not None:
+            # Keras takes the labels of the ignored class out of sum and divisor, as if they were masked
             labels = keras.tree.flatten(y)[0]
             is_kept = tf.reshape(tf.cast(labels != ignored, tf.float32), tf.shape(output)[:-1])
             entries = is_kept if entries is None else entries * is_kept
@@ -208,7 +210,7 @@ class CompiledModel:
             return n
         if reductions == {"mean_with_sample_weight"} and weights is not None:
             factors = tf.cast(weights, tf.float32)
-            if entries is not None and entries.shape.rank > factors.shape.rank:
+            if entries is not None and entries.shape.rank > factors.shape.rank:  # a weight for all entries of a sample
                 factors = tf.expand_dims(factors, -1)
             entries = factors if entries is None else entries * factors
         return n if entries is None else tf.reduce_sum(entries)
@@ -237,7 +239,7 @@ class CompiledModel:
         except Exception as error:
             if isinstance(error, NotImplementedError) and self.has_train_step:
                 return None
-            raise not_taken(self.model, example, error) from error
+            raise _not_taken(self.model, example, error) from error
         return described(self.model, outputs)
 
     def _compile(self, example: Example) -> None:
@@ -246,6 +248,7 @@ class CompiledModel:
             self._check_users_compile()
             if outputs is not None and outputs.is_mapping and not example.y_names and len(example.y) > 1:
                 raise outputs.without_order("data.labels")
+            # only the optimizer is replaced: a second `compile` would lose the user's losses and metrics
             self.model.optimizer = GradientRecorder()
             return
         if outputs is not None:
@@ -316,3 +319,46 @@ def as_data(x: Any, y: Any, weights: Any) -> tuple[Any, ...]:
     if y is None and weights is None:
         return (x,)
     return (x, y) if weights is None else (x, y, weights)
+
+
+def _input_names(model: keras.Model, example: Example) -> tuple[str, ...]:
+    """The names by which the model is called; empty for a tensor or a list of tensors.
+
+    Raises:
+        ModelError: The data do not name the model's inputs.
+    """
+    inputs, names = getattr(model, "inputs", None), example.x_names
+    if not inputs:
+        return names
+    # a single input is passed as it is: Keras then accepts any name; several in a mapping have no order
+    structure = getattr(model, "input", None) if len(inputs) > 1 else None
+    by_name = isinstance(structure, dict)
+    known = tuple(structure) if isinstance(structure, dict) else tuple(tensor.name for tensor in inputs)
+    if names and len(inputs) > 1 and set(names) != set(known):
+        raise ModelError(
+            f"the model's inputs are named {', '.join(known)}, the data's features {', '.join(names)}",
+            where="data.features",
+            cure=f"write {{{', '.join(f'{name}: …' for name in known)}}}",
+        )
+    if by_name and not names:
+        raise ModelError(
+            f"the model takes its inputs by name ({', '.join(known)}), which have no order",
+            where="data.features",
+            cure=f"write a mapping: {{{', '.join(f'{name}: …' for name in known)}}}",
+        )
+    return names if len(inputs) > 1 else ()
+
+
+def _not_taken(model: keras.Model, example: Example, error: Exception) -> ModelError:
+    """The error of a model that cannot be called on the example."""
+    shapes = [array.shape[1:] for array in example.x]
+    expected = [tuple(tensor.shape[1:]) for tensor in getattr(model, "inputs", None) or ()]
+    if expected and expected != shapes:
+        return ModelError(
+            f"the model takes samples of shape {shown(expected)}, the data have {shown(shapes)}",
+            where="data.features",
+            cure="change the input shape of the model, or data.features",
+        )
+    return ModelError(
+        f"the model does not take samples of shape {shown(shapes)}: {error_text(error)}", where="data.features"
+    )

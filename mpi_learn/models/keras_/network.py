@@ -229,6 +229,7 @@ class KerasNetwork:
                 )
         for variable in scope.assigned.values():
             of_kind = self._floats if is_float(variable) else self._integers
+            # compared with `is`: `==` of two variables of Keras compares their values
             if any(variable is other for other in known) or (of_kind is self._floats and not with_floats):
                 continue
             variable.assign(scope.get_current_value(variable))

@@ -233,6 +233,7 @@ class LightningModel(Model):
         """The loss of a step of the user, and the values that it logs."""
         logged: dict[str, float] = {}
         batch, attributes = self._batch(x, y, weights), vars(self.module)
+        # on the object, which hides the methods of the class: those of Lightning need its Trainer
         attributes["log"], attributes["log_dict"] = partial(_log, logged), partial(_log_dict, logged)
         self.module.trainer = _NoTrainer(f"{step} of {self._name}")
         try:
@@ -242,7 +243,7 @@ class LightningModel(Model):
         finally:
             del attributes["log"], attributes["log_dict"]
             self.module.trainer = None
-            for metric in self._metrics:
+            for metric in self._metrics:  # their states would grow from step to step, and no epoch of Lightning ends
                 metric.reset()
         loss = returned.get("loss") if isinstance(returned, Mapping) else returned
         if step == VALIDATION:

@@ -174,6 +174,7 @@ def make_metric(wanted: Component, loss: Loss | None, output: Shape) -> Metric:
 
 
 def _accuracy(wanted: Component, loss: Loss | None, output: Shape) -> Metric:
+    # PyTorch has classes on axis 1; a single column, or a loss for many labels per sample, means yes or no
     has_classes = len(output) > 1 and output[1] != 1 and not _has_many_labels(loss)
     if has_classes and "threshold" not in wanted.arguments:
         return ClassAccuracy(loss.rule.ignored if loss is not None and loss.rule is not None else None)

@@ -122,6 +122,7 @@ def _values_of(optimizer: torch.optim.Optimizer, parameters: Parameters, index: 
 
 def _state_after_a_step(wanted: Component, parameters: Parameters) -> dict[StateKey, Any]:
     """The values in the state of the optimizer `wanted` after a step with other parameters of the same shapes."""
+    # the state appears with the first step; it is made on copies, because the step would change the model
     copies = [like(parameter, parameter.detach().clone()) for parameter in parameters]
     optimizer, where = make_framework_optimizer(wanted, torch.optim, copies), f"optimizer: {wanted.name}"
     before = [*({} for _ in copies), *map(dict, optimizer.param_groups)]
@@ -135,6 +136,7 @@ def _state_after_a_step(wanted: Component, parameters: Parameters) -> dict[State
             is_group = index >= len(copies)
             is_setting = is_group and key in ("params", "lr")
             is_absent = value is None and not is_group
+            # what the step has not replaced is an option, such as betas, which the configuration determines
             if is_setting or is_absent or value is previous.get(key):
                 continue
             if not isinstance(value, torch.Tensor | int | float):

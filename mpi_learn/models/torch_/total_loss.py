@@ -59,6 +59,7 @@ class TotalLoss:
             divisors.append(loss.weight(labels[label], n))
             if divisors[-1]:
                 mean = loss.mean(output, labels[label], None if weight is None else weights[weight])
+                # without a multiplication by 1, and below an addition of 0: each would cost an operation per step
                 terms.append(mean if factor == 1 else factor * mean)
         if not terms:
             return torch.zeros(()), 0.0

@@ -126,7 +126,7 @@ class Checkpointing:
         arrays, shapes = checkpoint.arrays, tuple(tuple(shape) for shape in checkpoint.metadata["shapes"])
         kinds = [ArrayKind(name, tuple(shape), *kind) for name, shape, *kind in checkpoint.metadata.get("arrays", [])]
         self._check_order([array.name for array in kinds], where)
-        if self.model.is_sized_later:
+        if self.model.is_sized_later:  # before shapes are compared
             self.model.resize(kinds)
         has_same_weights = shapes == self.model.layout.shapes
         if not has_same_weights or arrays["batch_statistics"].shape != self.model.state.floats().shape:
@@ -139,7 +139,9 @@ class Checkpointing:
         self.model.state.set_floats(arrays["batch_statistics"])
         self._restore_integers(arrays["counters"], checkpoint.metadata.get("first_worker", self.first_worker))
         for name, array in self.algorithm.state().items():
-            saved = arrays.get(f"algorithm.{name}")
+            saved = arrays.get(
+                f"algorithm.{name}"
+            )  # another algorithm or optimizer has saved others: these start from zero
             if saved is not None and (saved.shape, saved.dtype) == (array.shape, array.dtype):
                 array[...] = saved
         self.state.restore(checkpoint.metadata)
