@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.errors import SpaceError
-from tests.mpi_opt.strategies.spaces import SPACES
+from mpi_opt.testing.spaces import SPACES
 
 DIMENSIONS = [
     Real(-5, 10),
