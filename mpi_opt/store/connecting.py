@@ -21,7 +21,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from mpi_learn.settings.paths import expanded
 from mpi_opt.errors import StoreError, without_passwords
 from mpi_opt.store import schema
-from mpi_opt.store.errors import damaged, explained
+from mpi_opt.store.errors import StoreOutdatedError, damaged, explained
 
 # psycopg warns of each transaction that fails because of another process, which this program expects and repeats
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
@@ -276,8 +276,8 @@ def _check_version(version: int, place: str, read_only: bool) -> None:
         raise StoreError(problem, where=place, cure="pip install --upgrade mpi-opt")
     if version < schema.VERSION and read_only:
         problem = f"the store has an older schema ({version}; this version reads {schema.VERSION})"
-        cure = "open it once for writing: mpi-opt search or ask, or Store.open(url)"
-        raise StoreError(problem, where=place, cure=cure)
+        cure = "open it once for writing: mpi-opt search, ask or tell, or Store.open(url)"
+        raise StoreOutdatedError(problem, where=place, cure=cure)
 
 
 def _create_or_migrate(connection: Connection, version: int | None) -> None:

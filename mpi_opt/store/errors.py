@@ -4,6 +4,7 @@ mpi_opt.errors.StoreError   URL, directory, permission or version; exit status 2
 ├── StoreNotReadyError          nothing was written; the same call may succeed later; exit status 1
 │   ├── StoreFullError              no space on the disk, over the quota, or an I/O error
 │   └── StoreLockedError            another program holds the write lock
+├── StoreOutdatedError      the schema is older, and the store was opened for reading
 ├── InvalidQueryError       a query of the user has a wrong syntax, or the name of a table or column
 ├── StoreMovedError         the file was deleted or replaced while it was open; exit status 1
 ├── StoreDamagedError       SQLite cannot read the file, or its content is invalid
@@ -34,6 +35,10 @@ class StoreFullError(StoreNotReadyError):
 
 class StoreLockedError(StoreNotReadyError):
     """Another program holds the write lock."""
+
+
+class StoreOutdatedError(StoreError):
+    """The store has an older schema and was opened for reading, which cannot migrate it."""
 
 
 class StoreMovedError(StoreError):

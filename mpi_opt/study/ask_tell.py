@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 
@@ -20,7 +21,13 @@ from mpi_opt.core.trial import FINISHED, FoldOutcome, Outcome, Proposal, TrialRe
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
-from mpi_opt.store.errors import StoreConflictError, StoreNotReadyError, StudyOwnedError, no_such_trial
+from mpi_opt.store.errors import (
+    StoreConflictError,
+    StoreNotReadyError,
+    StoreOutdatedError,
+    StudyOwnedError,
+    no_such_trial,
+)
 from mpi_opt.store.records import AttemptRecord, Finish, GivenBack, StudyRecord
 from mpi_opt.study.code import changes, code_record, use_code
 from mpi_opt.study.external_results import ExternalResult
@@ -85,7 +92,10 @@ def tell(url: str, name: str | None, results: Sequence[ExternalResult]) -> tuple
         UserError: There is no such store, study or trial; a trial is not running, or a search runs it; a result is of
             another study or attempt, or has a wrong number of values.
     """
-    Store.open(url, read_only=True).close()  # `ask` has created the store: a wrong name must not create another one
+    with suppress(
+        StoreOutdatedError
+    ):  # the trials were given out by an earlier version; opening it for writing migrates
+        Store.open(url, read_only=True).close()  # `ask` has created the store: a wrong name must not create another one
     name = retried(lambda: _record_results(url, name, results))
     return retried(lambda: _study_and_front(url, name))  # a separate retry: results are recorded once
 
