@@ -458,7 +458,7 @@ def test_a_study_survives_any_order_of_events():
     explore(12, 25, derandomize=True)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_study_survives_ten_thousand_events():
     explore(250, 40)
 
