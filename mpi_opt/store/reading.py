@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, Select, Table, and_, func, inspect, sele
 
 from mpi_opt.core.budgets import IN_STAGES
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.trial import FINISHED, State, TrialRecord
+from mpi_opt.core.trial import FINISHED, TRIALS_PER_STUDY, State, TrialRecord
 from mpi_opt.store.records import (
     AttemptRecord,
     CodeRecord,
@@ -180,6 +180,18 @@ def read_latest_code(connection: Connection, study_id: int) -> int | None:
         attempts.c.started_at.desc(), attempts.c.trial_id.desc()
     )
     return connection.execute(query.limit(1)).scalar()
+
+
+def read_left_over(connection: Connection, study_id: int) -> list[int]:
+    """The numbers of trials whose rows were deleted from `trials`, but not their attempts.
+
+    SQLite permits this in a program that has not switched foreign keys on, such as its own.
+    """
+    begin = study_id * TRIALS_PER_STUDY
+    of_study = attempts.c.trial_id.between(begin, begin + TRIALS_PER_STUDY - 1)
+    query = select(attempts.c.trial_id).distinct().where(of_study, trials.c.id.is_(None))
+    found = connection.execute(query.outerjoin_from(attempts, trials, attempts.c.trial_id == trials.c.id))
+    return sorted(key - begin for key in found.scalars())
 
 
 def read_sql(connection: Connection, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:

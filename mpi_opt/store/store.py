@@ -246,6 +246,7 @@ class Store:
     events = _query(reading.read_events)
     codes = _query(reading.read_codes)
     latest_code = _query(reading.read_latest_code)
+    left_over = _query(reading.read_left_over)
 
     def best(self, study: StudyRecord, count: int = 1) -> list[TrialRecord]:
         """The `count` best complete trials, best first; equal ones: first the Pareto front, then by number."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.core.counted import counted
+from mpi_opt.core.counted import counted, listed, plural
 from mpi_opt.errors import without_passwords
 from mpi_opt.store import Store
 from mpi_opt.study.past_trials import EXTERNAL_RANKS
@@ -19,6 +19,12 @@ def n_to_run(plan: Plan, study: Study, store: Store) -> int:
     latest = {one.number: one.ranks for one in store.attempts(study.record.id, running)} if running else {}
     n_external = sum(ranks == EXTERNAL_RANKS for ranks in latest.values())
     return max(0, limits.n_trials - study.record.n_ended - n_external)
+
+
+def missing_trials(study: Study) -> list[int]:
+    """The numbers of trials whose rows were deleted from the store, except the last ones."""
+    known = {trial.number for trial in study.trials}
+    return sorted(set(range(max(known, default=-1) + 1)) - known)
 
 
 def announcement(plan: Plan, study: Study, n_new: int, differences: list[str]) -> str:
@@ -39,6 +45,10 @@ def announcement(plan: Plan, study: Study, n_new: int, differences: list[str]) -
     else:
         ended = f"{study.record.n_ended} of {counted(n_wanted, 'trial')} finished before"
         text = f"{which}: {ended}, {n_new} will run; {plan.layout}"
+    if missing := missing_trials(study):
+        are = "is" if len(missing) == 1 else "are"
+        which = f"{plural('trial', len(missing))} {listed(missing)}"
+        text += f"\n{which} {are} not in the store any more, because rows were deleted; other trials take the place"
     if not differences:
         return text
     what = "its trials ran with other code" if n_new == 0 else "it continues with changed code"

@@ -39,6 +39,16 @@ def _shown(budget: float | None) -> str:
     return counted(int(budget), "epoch") if float(budget).is_integer() else f"{budget:g} {plural('epoch', 2)}"
 
 
+def budget_text(study: StudyRecord, trial: TrialRecord) -> str | None:
+    """``3 of 27 epochs``; None if the strategy has not set the epochs of the trial."""
+    if trial.budget is None:
+        return None
+    full = _full_epochs(study)
+    return (
+        _shown(trial.budget) if full is None or study.strategy in IN_STAGES else f"{trial.budget:g} of {full:g} epochs"
+    )
+
+
 def _full_epochs(study: StudyRecord) -> float | None:
     """The epochs of a full training; None if the configuration does not tell."""
     options = study.configuration.get("search", {}).get("options", {})

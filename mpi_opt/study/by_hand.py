@@ -83,9 +83,14 @@ def _start(url: str, name: str, parameters: Mapping[str, Value], result: Externa
         exact = {key: study.space[key].exact(value) for key, value in study.space.active(point).items()}
         if (known := _same_trial(store, study, exact, result)) is not None:  # a script that runs again
             return known, False
-        proposal = Proposal(study.n_trials, exact)
+        proposal = Proposal(_next_number(store, study), exact)
         store.start(study.id, [Attempt(proposal, 1, EXTERNAL_BLOCK, EXTERNAL_RANKS, hosts="")])
         return proposal.number, True
+
+
+def _next_number(store: Store, study: StudyRecord) -> int:
+    """The number after the largest one: rows of trials may have been deleted."""
+    return max((trial.number for trial in store.trials(study.id)), default=-1) + 1
 
 
 def _same_trial(store: Store, study: StudyRecord, point: Parameters, result: ExternalResult) -> int | None:

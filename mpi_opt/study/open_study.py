@@ -10,7 +10,9 @@ from functools import partial
 from mpi_opt.configuration.configuration import publishable
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.configuration.sections import TransferSection
+from mpi_opt.core.counted import listed, plural
 from mpi_opt.core.space import Space
+from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import may_exist
 from mpi_opt.store.errors import StoreConflictError
@@ -86,6 +88,7 @@ def _open(plan: Plan, awaits_refit: bool) -> OpenStudy:
             earlier, section = read_earlier(configuration, plan.space), configuration.search.transfer
             space = plan.space
         else:
+            _check_not_deleted(store, record)
             earlier = store.earlier(record.id)
             extension = check_unchanged(plan, record, store, has_earlier=bool(earlier))
             space = record.space if extension is None else extension.space  # in the order in which it was first written
@@ -106,6 +109,25 @@ def _transfer_of(record: StudyRecord) -> TransferSection:
     """The section with which a study was created; earlier versions had the key ``learn``."""
     written = record.configuration["search"]["transfer"]
     return TransferSection.model_validate({key: value for key, value in written.items() if key != "learn"})
+
+
+def _check_not_deleted(store: Store, record: StudyRecord) -> None:
+    """Verifies that the next trials do not have numbers of trials of which a part was deleted.
+
+    Raises:
+        StoreError: They have: the store refuses to record them.
+    """
+    if not (left_over := store.left_over(record.id)):
+        return
+    last = max((trial.number for trial in store.trials(record.id)), default=-1)
+    if beyond := [number for number in left_over if number > last]:
+        which = f"{plural('trial', len(beyond))} {listed(beyond)}"
+        raise StoreError(
+            f"rows of {which} were deleted from the table trials, but not from the other tables",
+            where=f"study {record.name} in {store.url}",
+            cure="restore a copy of the store, or delete the rows of attempts, folds, metrics, figures_of_merit and "
+            "fold_figures_of_merit whose trial_id is not in trials",
+        )
 
 
 def build_strategy(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +15,7 @@ import yaml
 from mpi_opt import search
 from mpi_opt.cli.main import main, run
 from mpi_opt.core.space import Real
+from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
 from mpi_opt.strategies import make_strategy
 from mpi_opt.study.past_trials import EXTERNAL_RANKS, PastTrials
@@ -195,3 +198,36 @@ def test_an_objective_that_is_no_plain_function_is_the_same_in_the_next_run(make
     assert len(study.trials) == 2
     with Store.open(str(tmp_path / "results.db"), read_only=True) as store:
         assert store.study("study").configuration["objective"] == name
+
+
+def deleted(folder: Path, number: int) -> str:
+    """A finished study of six trials, of which another program has deleted one row; returns the URL."""
+    url = f"sqlite:///{folder / 'd.db'}"
+    options = {"space": {"x": Real(0, 1)}, "strategy": "random", "study": "d", "store": url, "progress": False}
+    search(lambda trial: trial.parameters["x"], trials=6, **options)
+    with contextlib.closing(sqlite3.connect(folder / "d.db")) as database:
+        database.execute("DELETE FROM trials WHERE number = ?", [number])
+        database.commit()
+    return url
+
+
+def test_a_deleted_trial_is_named_and_another_one_takes_its_place(tmp_path, capsys):
+    url = deleted(tmp_path, 3)
+    options = {"space": {"x": Real(0, 1)}, "strategy": "random", "study": "d", "store": url, "progress": True}
+    study = search(lambda trial: trial.parameters["x"], trials=6, resume=True, **options)
+    assert "\ntrial 3 is not in the store any more, because rows were deleted" in capsys.readouterr().err
+    assert [trial.number for trial in study.trials] == [0, 1, 2, 4, 5, 6]
+    assert study.add_trial({"x": 0.5}, 1.0) == 7
+
+
+def test_the_rest_of_a_deleted_last_trial_is_refused_instead_of_waiting_for_ever(tmp_path):
+    url = deleted(tmp_path, 5)
+    options = {"space": {"x": Real(0, 1)}, "strategy": "random", "study": "d", "store": url, "progress": False}
+    with pytest.raises(StoreError, match="rows of trial 5 were deleted from the table trials, but not from the other"):
+        search(lambda trial: trial.parameters["x"], trials=6, resume=True, **options)
+    with contextlib.closing(sqlite3.connect(tmp_path / "d.db")) as database:
+        for table in ("attempts", "folds", "metrics", "figures_of_merit", "fold_figures_of_merit"):
+            database.execute(f"DELETE FROM {table} WHERE trial_id NOT IN (SELECT id FROM trials)")
+        database.commit()
+    study = search(lambda trial: trial.parameters["x"], trials=6, resume=True, **options)
+    assert [trial.number for trial in study.trials] == list(range(6))

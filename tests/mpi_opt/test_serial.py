@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -238,3 +239,36 @@ def test_folds_that_take_too_long_together_fail_their_trial():
     study = mpi_opt.search(slow, trials=3, timeout=1.2, **SETTINGS | {"folds": 4})
     assert [trial.state for trial in study.trials] == ["complete", "failed", "complete"]
     assert "the trial took longer than trial.timeout, 1.2 s" in study.trials[1].error
+
+
+NOTEBOOK = """
+import os, signal, sys, time
+from mpi_opt import Real, Study, search
+
+sys.ps1 = "In : "
+CELLS = [
+    "sent = []\\ndef objective(trial):\\n    if trial.number == 2 and not sent:\\n        sent.append(1)\\n"
+    "        os.kill(os.getpid(), signal.SIGINT)\\n    time.sleep(0.1)\\n    return trial.parameters['x']",
+    "search(objective, trials=100, **options)",
+    "found = Study.open('nb.db', 'nb'); print(found.is_finished, 0 < len(found.trials) < 100)",
+    "print(search(objective, trials=len(found.trials) + 2, **options).is_finished)",
+]
+names = globals() | {"options": {"space": {"x": Real(0, 1)}, "strategy": "random", "study": "nb", "store": "nb.db"}}
+for number, cell in enumerate(CELLS):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # as the kernel of IPython does for each cell
+    try:
+        exec(compile(cell, f"<ipython-input-{number}>", "exec"), names)
+    except KeyboardInterrupt:
+        print("prompt", signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+    signal.signal(signal.SIGINT, before)
+"""
+
+
+def test_interrupting_a_cell_of_a_notebook_ends_the_cell_alone_and_the_study_continues(tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", NOTEBOOK]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout.splitlines() == ["prompt True", "False True", "True"], done.stderr
+    assert done.returncode == 0 and "Traceback" not in done.stderr

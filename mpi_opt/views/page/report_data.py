@@ -12,8 +12,8 @@ from itertools import chain, combinations
 from typing import Any
 
 from mpi_opt.core.space import Categorical, Dimension, Integer
-from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.records import CurveRecord, FoldRecord
+from mpi_opt.study.budgets import budget_text
 from mpi_opt.study.study import Study
 from mpi_opt.views import series
 from mpi_opt.views.block_label import block_label
@@ -57,7 +57,7 @@ def report_data(
     return {
         "study": {"figure_of_merit": series.main_figure_name(study.record), "sign": -1 if study.record.maximize else 1},
         "space": [_dimension(study, name, dimension) for name, dimension in study.space.items()],
-        "trials": _trials(study.trials),
+        "trials": _trials(study),
         "values": [_places(study, name) for name in study.space],
         "history": _history(study, index),
         "y": _axis(axis_of_figures(study)),
@@ -99,7 +99,8 @@ def _shortened(values: Iterable[float | None]) -> list[float | int | None]:
     return [short(value) for value in values]
 
 
-def _trials(trials: Sequence[TrialRecord]) -> dict[str, Any]:
+def _trials(study: Study) -> dict[str, Any]:
+    trials = study.trials
     return {
         "number": [trial.number for trial in trials],
         "state": [trial.state for trial in trials],
@@ -107,6 +108,7 @@ def _trials(trials: Sequence[TrialRecord]) -> dict[str, Any]:
         "uncertainty": _shortened(trial.uncertainty for trial in trials),
         "duration": _shortened(trial.duration_s for trial in trials),
         "attempts": [trial.attempts for trial in trials],
+        "budget": {i: text for i, trial in enumerate(trials) if (text := budget_text(study.record, trial))},
         "note": {i: trial.note for i, trial in enumerate(trials) if trial.note},
         "error": {i: (error_line(trial.error) or "")[:200] for i, trial in enumerate(trials) if trial.error},
     }

@@ -14,6 +14,7 @@ from mpi_learn.cli.terminal import duration, sparkline
 from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.records import AttemptRecord, CurveRecord, FoldRecord, StudyRecord, readable
+from mpi_opt.study.budgets import budget_text
 from mpi_opt.study.ranking import STATES
 from mpi_opt.study.trial_table import (
     NOTE,
@@ -151,7 +152,7 @@ def trial_page(
         ("duration", None if trial.duration_s is None else duration(trial.duration_s)),
         ("started", trial.started_at),
         ("finished", trial.finished_at),
-        ("budget", trial.budget),
+        ("trained for", budget_text(study, trial)),
         ("note", trial.note),
         ("continues", None if trial.resume_from is None else f"trial {trial.resume_from}"),
     ]

@@ -42,6 +42,7 @@ function describe(trial) {
     : [[FIGURE_OF_MERIT, figureOfMerit(trial)]];
   const rows = [...figuresOfMerit, ...DATA.space.map((d, i) => [d.name, shown(d, DATA.values[i][trial], trial)]), ["duration", seconds(T.duration[trial])]];
   if (T.attempts[trial] > 1) rows.push(["attempts", T.attempts[trial]]);
+  if (T.budget[trial] !== undefined) rows.push(["trained for", T.budget[trial]]);
   if (T.note[trial] !== undefined) rows.push(["note", T.note[trial]]);
   if (T.error[trial] !== undefined) rows.push(["error", T.error[trial]]);
   const table = tip.appendChild(document.createElement("table"));
