@@ -199,7 +199,7 @@ def _print_trials(study: StudyRecord, form: Format, n_best: int | None, trials: 
     from mpi_opt.views.text import tables
 
     if form == "json":
-        show(tables.to_json(map(asdict, trials)))
+        show(tables.to_json(map(tables.trial_object, trials)))
     elif form == "csv":
         show(tables.to_csv(*tables.table_of(study, trials)))
     else:
@@ -238,4 +238,4 @@ def _print_trial(store: Store, study: StudyRecord, number: int, form: Format) ->
         "curves": list(map(asdict, curves)),
         "attempts": list(map(asdict, attempts)),
     }
-    show(tables.to_json([asdict(trial) | lists]))
+    show(tables.to_json([tables.trial_object(trial) | lists]))

@@ -44,9 +44,9 @@ class KeptModels:
             return
         removed = set()
         for proposal, outcome in ended:
-            if outcome.state == "complete" and outcome.figure_of_merit is not None:
+            if outcome.state == "complete" and outcome.figures_of_merit:
                 self._lengths[outcome.number] = rank_of_length(proposal.budget, self._strategy)
-                self._costs[outcome.number] = self._figures.costs(self._figures.values(outcome))
+                self._costs[outcome.number] = self._figures.costs(outcome.figures_of_merit)
             else:
                 removed.add(outcome.number)
         removed |= set(self._costs) - self._chosen()

@@ -10,16 +10,21 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
+from mpi_opt.core.figures import Figures, Measured
 from mpi_opt.core.real_number import real_number
-from mpi_opt.core.trial import Failed, FoldOutcome, Measured, Outcome, State, TrialRecord
+from mpi_opt.core.trial import Failed, Outcome, TrialRecord
 from mpi_opt.errors import ConfigurationError
 
 Direction = Literal["minimize", "maximize"]
 Selection = Literal["mean", "mean+std", "median"]
 Target = tuple[float | None, ...]
 """The target of each figure of merit; None for any value."""
+
+VAL_LOSS = "val_loss"
+"""The default figure of merit of a training."""
 
 MAIN = "figure_of_merit"
 """The default name of the figure of merit of a user's function."""
@@ -45,7 +50,7 @@ class FiguresOfMerit:
         """Whether there is more than one figure of merit."""
         return len(self.names) > 1
 
-    @property
+    @cached_property
     def signs(self) -> tuple[float, ...]:
         """The factor of each figure that turns it into a cost to be minimised: 1 or -1."""
         return tuple(-1.0 if direction == "maximize" else 1.0 for direction in self.directions)
@@ -55,21 +60,18 @@ class FiguresOfMerit:
         """The factor of the first figure."""
         return self.signs[0]
 
-    def read(self, value: object) -> tuple[float, ...]:
+    def read(self, value: object) -> Figures:
         """Validates the return value of an objective.
 
         Args:
             value: A number; with several figures a sequence, or a mapping from name to number.
-
-        Returns:
-            One float per figure.
 
         Raises:
             TypeError: `value` is of another type.
             ValueError: A name is missing or unknown, or a number is not finite.
         """
         if not self.are_several:
-            return (_number(value),)
+            return Figures({self.names[0]: Measured(_number(value))})
         expected = f"the objective must return {len(self.names)} numbers ({', '.join(self.names)})"
         if isinstance(value, Mapping):
             if set(value) != set(self.names):
@@ -79,55 +81,27 @@ class FiguresOfMerit:
             raise TypeError(f"{expected}, not {value!r}")
         if len(value) != len(self.names):
             raise ValueError(f"{expected}, not {len(value)}")
-        return tuple(_number(entry) for entry in value)
+        return Figures({name: Measured(_number(entry)) for name, entry in zip(self.names, value, strict=True)})
 
-    def values(self, ended: FoldOutcome | Outcome | TrialRecord) -> tuple[float, ...]:
-        """The figures of merit of a fold or trial that has not failed, in the order of `names`."""
-        return tuple(_of_a_success(ended.figures_of_merit.get(name, ended.figure_of_merit)) for name in self.names)
-
-    def costs(self, figures: Sequence[float]) -> tuple[float, ...]:
+    def costs(self, figures: Mapping[str, float]) -> tuple[float, ...]:
         """`figures`, in the order of `names`, as values to be minimised."""
-        return tuple(sign * figure for sign, figure in zip(self.signs, figures, strict=True))
+        return tuple(sign * figure for sign, figure in zip(self.signs, figures.values(), strict=True))
 
-    def by_name(self, figures: Sequence[float]) -> dict[str, float]:
-        """Name to figure if there are several; empty if there is one."""
-        return dict(zip(self.names, figures, strict=True)) if self.are_several else {}
-
-    def outcome(
-        self,
-        number: int,
-        state: State,
-        figures: Sequence[float],
-        uncertainties: Sequence[float] | None,
-        duration_s: float,
-        folds: list[FoldOutcome],
-    ) -> Outcome:
-        """The outcome of a trial with these figures of merit, and their uncertainties if they are known."""
-        return Outcome(
-            number,
-            state,
-            figures[0],
-            uncertainties[0] if uncertainties else None,
-            duration_s,
-            folds,
-            figures_of_merit=self.by_name(figures),
-            uncertainties=self.by_name(uncertainties) if uncertainties else {},
-        )
-
-    def aggregate_folds(self, folds: Sequence[FoldOutcome]) -> tuple[tuple[float, ...], tuple[float, ...] | None]:
+    def aggregate_folds(self, folds: Sequence[Outcome]) -> Figures:
         """Aggregates the folds of a trial.
 
         Returns:
-            One value per figure of merit, and the sample standard deviation (K - 1 degrees of freedom) of each over the
-            folds. None in place of the deviations with one fold, or if one is too large for a float. A value that is
-            too large is NaN.
+            The figures of merit, each with the sample standard deviation over the folds (K - 1 degrees of freedom).
+            With one fold, or if it is too large for a float, the deviation is None. A value that is too large is NaN.
         """
         if len(folds) == 1:
-            return self.values(folds[0]), None
-        columns = list(zip(*map(self.values, folds), strict=True))
-        deviations = tuple(_finite(statistics.stdev, column) for column in columns)
-        values = tuple(self.aggregate(column, figure) for figure, column in enumerate(columns))
-        return values, deviations if all(map(math.isfinite, deviations)) else None
+            return folds[0].figures_of_merit
+        found = Figures()
+        for index, name in enumerate(folds[0].figures_of_merit):
+            values = [float(fold.figures_of_merit[name]) for fold in folds]
+            deviation = _finite(statistics.stdev, values)
+            found[name] = Measured(self.aggregate(values, index), None if math.isnan(deviation) else deviation)
+        return found
 
     def aggregate(self, values: Sequence[float], figure: int = 0) -> float:
         """Aggregates the values, one per fold, of the figure of merit with index `figure`.
@@ -145,24 +119,23 @@ class FiguresOfMerit:
     def measured_cost(self, ended: Outcome | TrialRecord, n_folds: int) -> float | tuple[float, ...] | Failed:
         """The result of a trial for the strategy: its cost, a tuple of several costs, or `Failed`.
 
-        With one fold, a cost whose uncertainty was reported is a `Measured`. With several folds it is a plain number:
+        With one fold, a cost is a `Measured` with the uncertainty that was reported. With several it is a plain number:
         their standard deviation contains the different difficulty of the folds. All trials have the same folds, so that
         this part does not affect the comparison of trials.
         """
-        if ended.figure_of_merit is None:
+        if not ended.figures_of_merit:
             return Failed(ended.error or "failed")
-        uncertainties = ended.uncertainties if self.are_several else {self.names[0]: ended.uncertainty}
-        costs = []
-        for name, cost in zip(self.names, self.costs(self.values(ended)), strict=True):
-            uncertainty = uncertainties.get(name)
-            costs.append(cost if uncertainty is None or n_folds > 1 else Measured(cost, uncertainty))
-        return tuple(costs) if self.are_several else costs[0]
+        costs: tuple[float, ...] = self.costs(ended.figures_of_merit)
+        if n_folds == 1:
+            uncertainties = (figure.uncertainty for figure in ended.figures_of_merit.values())
+            costs = tuple(map(Measured, costs, uncertainties))
+        return costs if self.are_several else costs[0]
 
     def reaches(self, target: Target | None, ended: Outcome | TrialRecord) -> bool:
         """Whether a trial is as good as `target` in every figure that has a target."""
-        if target is None or ended.figure_of_merit is None:
+        if target is None or not ended.figures_of_merit:
             return False
-        trios = zip(self.costs(self.values(ended)), target, self.signs, strict=True)
+        trios = zip(self.costs(ended.figures_of_merit), target, self.signs, strict=True)
         return all(limit is None or cost <= sign * limit for cost, limit, sign in trios)
 
 
@@ -208,7 +181,7 @@ def read_figures_of_merit(
 
 def _names_of_one(figure_of_merit: str, n: int, is_training: bool) -> tuple[str, ...]:
     if n == 1:
-        return (figure_of_merit if is_training else MAIN,)
+        return (MAIN if figure_of_merit == VAL_LOSS and not is_training else figure_of_merit,)
     if is_training and ":" not in figure_of_merit:
         raise ConfigurationError(
             f"{figure_of_merit} is one number, and there are {n} directions",
@@ -251,12 +224,6 @@ def _finite(statistic: Callable[[Sequence[float]], float], values: Sequence[floa
     except OverflowError:
         return math.nan
     return result if math.isfinite(result) else math.nan
-
-
-def _of_a_success(figure: float | None) -> float:
-    """The figure of a fold or trial that did not fail."""
-    assert figure is not None
-    return figure
 
 
 def _number(value: object) -> float:

@@ -1,8 +1,8 @@
 """Proposals, trials and their outcomes as plain values. No MPI, SQL or clock.
 
 A *proposal* is a point that a strategy wants to evaluate. A *trial* is a proposal that was started, with the same
-number. An *outcome* is the report of a block about a trial that ended; a failure is a value, not an exception. A
-`Trial` is the argument of a user's objective.
+number. An *outcome* is the result of a trial that ended, or of one of its folds; a failure is a value, not an
+exception. A `Trial` is the argument of a user's objective.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from mpi_opt.core.arrays import Ints
+from mpi_opt.core.figures import Figures
 from mpi_opt.core.folds import fold_splits
 from mpi_opt.core.real_number import real_number
 from mpi_opt.core.space import Parameters
@@ -63,44 +64,42 @@ class Failed:
     reason: str
 
 
-class Measured(float):
-    """A cost with its uncertainty.
-
-    Attributes:
-        uncertainty: Standard deviation of the value.
-    """
-
-    uncertainty: float
-
-    def __new__(cls, value: float, uncertainty: float) -> Measured:
-        """Constructs a float with an attribute."""
-        made = super().__new__(cls, value)
-        made.uncertainty = float(uncertainty)
-        return made
-
-    def __reduce__(self) -> tuple[Any, ...]:  # the default would call `__new__` without the uncertainty
-        return Measured, (float(self), self.uncertainty)
-
-
 @dataclass(slots=True)
-class FoldOutcome:
-    """The result of one fold of a trial that was trained.
+class Outcome:
+    """The result of a trial that ended, or of one of its folds.
 
     Attributes:
-        fold: 0-based index.
-        figure_of_merit: In the user's direction.
+        number: The number of the trial.
+        state: ``complete``, ``pruned`` or ``failed``.
+        figures_of_merit: In the user's direction; empty if failed. Those of a trial aggregate its folds (see
+            `mpi_opt.core.figures_of_merit`). Their uncertainties are the sample standard deviations over the folds
+            (K - 1 degrees of freedom), unknown with one fold.
         duration_s: Seconds on the block's own clock.
-        history: Metric name -> one value per epoch.
-        figures_of_merit: Name -> value if there are several; the first one is `figure_of_merit`.
-        reported: Step -> value that a user's function reported.
+        folds: Of a trial: the outcomes of the folds that have figures of merit.
+        error: Reason, rank, host and traceback of a failure as text.
+        host_fault: The kind of fault of a host that has caused a failure, such as a full disk; empty if there is none.
+        is_consequence: Whether the failure is only the consequence of another rank's failure.
+        fold: Of a fold: its 0-based index.
+        history: Of a fold: metric name -> one value per epoch.
+        reported: Of a fold: step -> value that a user's function reported.
     """
 
-    fold: int
-    figure_of_merit: float
-    duration_s: float
+    number: int
+    state: State
+    figures_of_merit: Figures = field(default_factory=Figures)
+    duration_s: float = 0.0
+    folds: list[Outcome] = field(default_factory=list)
+    error: str | None = None
+    host_fault: str = ""
+    is_consequence: bool = False
+    fold: int = 0
     history: dict[str, list[float]] = field(default_factory=dict)
-    figures_of_merit: dict[str, float] = field(default_factory=dict)
     reported: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def figure_of_merit(self) -> float | None:
+        """The first figure of merit; None if failed."""
+        return self.figures_of_merit.main
 
     def curves(self) -> Iterator[tuple[str, Iterable[tuple[int, float]]]]:
         """The name of each metric, and its epochs with their values; ``report`` for the values that were reported."""
@@ -110,50 +109,19 @@ class FoldOutcome:
             yield REPORTED, self.reported.items()
 
 
-@dataclass(slots=True)
-class Outcome:
-    """The report of a block about a trial that ended.
-
-    Attributes:
-        number: The number of the trial.
-        state: ``complete``, ``pruned`` or ``failed``.
-        figure_of_merit: The aggregate over the folds (see `mpi_opt.core.figures_of_merit`), in the user's direction;
-            None if failed.
-        uncertainty: Sample standard deviation over the folds (K - 1 degrees of freedom); None with one fold.
-        duration_s: Seconds from start to end on the block's own clock.
-        folds: The folds that ended.
-        error: Reason, rank, host and traceback of a failure as text.
-        figures_of_merit: Name -> value if there are several; the first one is `figure_of_merit`.
-        uncertainties: Name -> uncertainty if there are several figures of merit.
-        host_fault: The kind of fault of a host that has caused a failure, such as a full disk; empty if there is none.
-    """
-
-    number: int
-    state: State
-    figure_of_merit: float | None = None
-    uncertainty: float | None = None
-    duration_s: float = 0.0
-    folds: list[FoldOutcome] = field(default_factory=list)
-    error: str | None = None
-    figures_of_merit: dict[str, float] = field(default_factory=dict)
-    uncertainties: dict[str, float] = field(default_factory=dict)
-    host_fault: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
     """A trial in the store. Times are UTC ISO-8601 text. `ended` is its position in the order of ending, 0-based.
 
-    In a study with several figures of merit, `figures_of_merit` and `uncertainties` are mappings from their names,
-    `figure_of_merit` and `uncertainty` are those of the first one, and `pareto` is whether the trial is on the Pareto
-    front. `code` is the number of the code that its latest attempt ran with, see ``Study.codes``.
+    `figures_of_merit` is a mapping from their names. In a study with several, `figure_of_merit` and `uncertainty` are
+    those of the first one, and `pareto` is whether the trial is on the Pareto front. `code` is the number of the code
+    that its latest attempt ran with, see ``Study.codes``.
     """
 
     number: int
     state: State
     parameters: Parameters
-    figure_of_merit: float | None = None
-    uncertainty: float | None = None
+    figures_of_merit: Figures = field(default_factory=Figures)
     started_at: str | None = None
     finished_at: str | None = None
     duration_s: float | None = None
@@ -164,9 +132,24 @@ class TrialRecord:
     ended: int | None = None
     note: str | None = None
     pareto: bool | None = None
-    figures_of_merit: dict[str, float] = field(default_factory=dict)
-    uncertainties: dict[str, float] = field(default_factory=dict)
     code: int | None = None
+
+    @property
+    def figure_of_merit(self) -> float | None:
+        """The first figure of merit; None without a result."""
+        main = self.figures_of_merit.main
+        return None if main is None else float(main)
+
+    @property
+    def uncertainty(self) -> float | None:
+        """The uncertainty of the first figure of merit; None if it is unknown."""
+        main = self.figures_of_merit.main
+        return None if main is None else main.uncertainty
+
+    @property
+    def uncertainties(self) -> dict[str, float]:
+        """The known uncertainties of the figures of merit, by name."""
+        return self.figures_of_merit.uncertainties
 
     @property
     def proposal(self) -> Proposal:
@@ -176,16 +159,7 @@ class TrialRecord:
     @property
     def outcome(self) -> Outcome:
         """The outcome of a trial that has ended, without its folds."""
-        return Outcome(
-            self.number,
-            self.state,
-            self.figure_of_merit,
-            self.uncertainty,
-            self.duration_s or 0.0,
-            error=self.error,
-            figures_of_merit=self.figures_of_merit,
-            uncertainties=self.uncertainties,
-        )
+        return Outcome(self.number, self.state, self.figures_of_merit, self.duration_s or 0.0, error=self.error)
 
 
 def is_usable(value: object) -> bool:

@@ -6,11 +6,11 @@
 | member of a block | leader, then back | `ReadyToForm` | `TO_MEMBER` | the rank is ready; all members are |
 | leader of a block | coordinator | `Ready` | `TO_COORDINATOR` | its objective is prepared, or its preparation failed |
 | coordinator | leader of a block | `Assignment` | `TO_RANK` | the block is idle and there is a proposal |
-| leader of a block | its members | `ForwardedAssignment` | `TO_MEMBER` | it has received one (block communicator) |
+| leader of a block | its members | `Assignment` | `TO_MEMBER` | it has received one (block communicator) |
 | first rank of a fold group | coordinator | `Report` | `TO_COORDINATOR` | the objective reports an intermediate value |
 | coordinator | first ranks of the fold groups | `Stop` | `STOP` | the trial is pruned, or the search ends |
 | leader of a block | its members | `NextFold` | `NEXT_FOLD` | a fold has ended and others remain (block communicator) |
-| member of a block | leader | `PartOutcome` | `TO_LEADER` | its part has ended (block communicator) |
+| member of a block | leader | list of `Outcome` | `TO_LEADER` | its folds have ended (block communicator) |
 | leader of a block | coordinator | `Outcome` | `TO_COORDINATOR` | the trial has ended |
 | any rank of a block | coordinator | `Abandoned` | `TO_COORDINATOR` | its part failed; other ranks may wait for it |
 | any rank of a block | coordinator | `Broken` | `TO_COORDINATOR` | communication in the block has failed |
@@ -28,12 +28,12 @@ In every message, `number` is the number of the trial, and `block` the index of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mpi_learn.settings.source_code import SourceCode
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
-from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
+from mpi_opt.core.trial import Outcome, Proposal
 from mpi_opt.errors import MPILearnError
 
 if TYPE_CHECKING:
@@ -91,30 +91,20 @@ class Assignment:
         study: The study's key, as in `Trial.study`.
         reference: The trial with which consecutive folds are compared; None to run all folds.
         seed: The seed with which the study was created; None for the seed of the configuration, which may have changed.
+        renew: From the leader to its members: whether to replace the fold communicator first, because the last trial
+            may have left it unusable.
     """
 
     proposal: Proposal
     study: str = ""
     reference: ReferenceTrial | None = None
     seed: int | None = None
+    renew: bool = False
 
     @property
     def number(self) -> int:
         """The number of the trial."""
         return self.proposal.number
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardedAssignment:
-    """An assignment, forwarded by the leader of a block to its members.
-
-    Attributes:
-        assignment: The trial to run.
-        renew: Whether to replace the fold communicator first, because the last trial may have left it unusable.
-    """
-
-    assignment: Assignment
-    renew: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +133,7 @@ class Abandoned:
     """The sender's part of a trial has failed, and other ranks may wait for it forever. Sent without protection only.
 
     Attributes:
-        error: The same text as in its `PartOutcome`.
+        error: The same text as in its `Outcome`.
     """
 
     block: int
@@ -193,28 +183,6 @@ class Stop:
     """The trial must end at the next opportunity."""
 
     number: int
-
-
-@dataclass(slots=True)
-class PartOutcome:
-    """The outcome of one rank's part of a trial.
-
-    Attributes:
-        folds: The outcomes of the folds whose first rank is the sender.
-        error: The reason, rank, host and traceback of a failure, as text.
-        is_consequence: Whether the error is only the consequence of another rank's failure.
-        host_fault: The kind of fault of the host that has caused the error; empty if there is none.
-        was_stopped: Whether the objective was asked to stop.
-        is_clearly_worse: Whether the trial is clearly worse than the best one after some of its folds.
-    """
-
-    number: int
-    folds: list[FoldOutcome] = field(default_factory=list)
-    error: str | None = None
-    is_consequence: bool = False
-    host_fault: str = ""
-    was_stopped: bool = False
-    is_clearly_worse: bool = False
 
 
 @dataclass(frozen=True, slots=True)

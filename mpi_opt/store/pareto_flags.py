@@ -26,7 +26,7 @@ def changes(
     front = _front(connection, study_id, figures)
     changed: dict[int, int] = {}
     for trial, outcome in ended.items():
-        costs = figures.costs(figures.values(outcome)) if outcome.state == "complete" else None
+        costs = figures.costs(outcome.figures_of_merit) if outcome.state == "complete" else None
         if costs is None or any(dominates(other, costs) for other in front.values()):
             changed[trial] = 0
             continue
@@ -45,4 +45,4 @@ def _front(connection: Connection, study_id: int, figures: FiguresOfMerit) -> di
     found: dict[int, dict[str, float]] = {}
     for trial, name, value in connection.execute(query.where(trials.c.study_id == study_id, trials.c.pareto == 1)):
         found.setdefault(trial, {})[name] = value
-    return {trial: figures.costs([values[name] for name in figures.names]) for trial, values in found.items()}
+    return {trial: figures.costs({name: values[name] for name in figures.names}) for trial, values in found.items()}

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, Table, and_, func, inspect, select
 
 from mpi_opt.core.budgets import IN_STAGES
+from mpi_opt.core.figures import Figures, Measured
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.trial import FINISHED, TRIALS_PER_STUDY, State, TrialRecord
 from mpi_opt.store.records import (
@@ -39,12 +40,14 @@ from mpi_opt.store.schema import (
 MAX_SELECTED = 1000
 """Up to this many trials, figures of merit are selected by number; otherwise those of the whole study are read."""
 
-TRIAL_COLUMNS = tuple(trials.c[field.name] for field in fields(TrialRecord) if field.name in trials.c)
-"""The columns of `trials` that are fields of `TrialRecord`, in the order of the fields; ``pareto`` is the last."""
+OTHER_COLUMNS = tuple(trials.c[field.name] for field in fields(TrialRecord)[3:] if field.name in trials.c)
+"""The columns of `trials` that are fields of `TrialRecord` after the first ones; ``pareto`` is the last."""
 
-SELECT_TRIALS = select(*TRIAL_COLUMNS, attempts.c.code).outerjoin(
-    attempts, and_(attempts.c.trial_id == trials.c.id, attempts.c.attempt == trials.c.attempts)
-)
+SELECT_TRIALS = select(
+    *(trials.c[name] for name in ("number", "state", "parameters", "figure_of_merit", "uncertainty")),
+    *OTHER_COLUMNS,
+    attempts.c.code,
+).outerjoin(attempts, and_(attempts.c.trial_id == trials.c.id, attempts.c.attempt == trials.c.attempts))
 """Trials, and the code of the latest attempt of each."""
 
 
@@ -65,9 +68,9 @@ def read_study(connection: Connection, name: str) -> StudyRecord | None:
 
 def read_study_figures(connection: Connection, study_id: int) -> FiguresOfMerit:
     """The figures of merit of a study."""
-    columns = (studies.c.merits, studies.c.direction, studies.c.selection)
+    columns = (studies.c.merits, studies.c.direction, studies.c.selection, studies.c.configuration)
     row = connection.execute(select(*columns).where(studies.c.id == study_id)).one()
-    return figures_from_json(row.merits, row.direction, row.selection)
+    return figures_from_json(row.merits, row.direction, row.selection, row.configuration)
 
 
 def read_trials(
@@ -216,7 +219,7 @@ def _study(connection: Connection, row: Row[Any]) -> StudyRecord:
     budget = func.coalesce(trials.c.budget, UNLIMITED)
     least, most = (select(end(budget)).where(trials.c.study_id == row.id) for end in (func.min, func.max))
     has_budgets = connection.scalar(least) != connection.scalar(most)
-    figures = figures_from_json(row.merits, row.direction, row.selection)
+    figures = figures_from_json(row.merits, row.direction, row.selection, row.configuration)
     longest_first = has_budgets and row.strategy not in IN_STAGES and not figures.are_several
     best = read_best(connection, row.id, row.direction == "maximize", longest_first=longest_first)
     return StudyRecord(
@@ -239,49 +242,37 @@ def _study(connection: Connection, row: Row[Any]) -> StudyRecord:
 
 
 def _trials(connection: Connection, study_id: int, query: Select[Any]) -> list[TrialRecord]:
-    records = [_trial(row) for row in connection.execute(query)]
-    if all(record.pareto is None for record in records):  # one figure of merit, or no finished trial
+    names = read_study_figures(connection, study_id).names
+    records = [_trial(row, names[0]) for row in connection.execute(query)]
+    if len(names) == 1:
         return records
-    numbers = [record.number for record in records] if len(records) <= MAX_SELECTED else None
-    figures, uncertainties = _figures(connection, study_id, numbers)
-    return [
-        replace(
-            record, figures_of_merit=figures.get(record.number, {}), uncertainties=uncertainties.get(record.number, {})
-        )
-        for record in records
-    ]
+    figures = _figures(connection, study_id, names, [record.number for record in records])
+    return [replace(record, figures_of_merit=figures.get(record.number, Figures())) for record in records]
 
 
-def _trial(row: Row[Any]) -> TrialRecord:
-    """A trial from a row of `TRIAL_COLUMNS`, without its several figures of merit.
+def _trial(row: Row[Any], name: str) -> TrialRecord:
+    """A trial from a row of `SELECT_TRIALS`. Of several figures of merit, it has the first one, called `name`.
 
     Raises:
         ValueError: `resume_from` is not the number of an earlier trial. Chains of resumed trials would not end.
     """
-    number, state, parameters, *middle, pareto, code = tuple(row)
+    number, state, parameters, figure, uncertainty, *middle, pareto, code = tuple(row)
     if row.resume_from is not None and row.resume_from not in range(number):
         raise ValueError(f"trial {number} cannot resume from trial {row.resume_from}")
-    values = [number, state, json.loads(parameters), *middle, None if pareto is None else bool(pareto), {}, {}, code]
-    return TrialRecord(*values)
+    figures = Figures() if figure is None else Figures({name: Measured(figure, uncertainty)})
+    others = [*middle, None if pareto is None else bool(pareto), code]
+    return TrialRecord(number, state, json.loads(parameters), figures, *others)
 
 
-def _figures(
-    connection: Connection, study_id: int, numbers: Sequence[int] | None
-) -> tuple[dict[int, dict[str, float]], dict[int, dict[str, float]]]:
-    """Trial number -> its figures of merit by name, and the same for their uncertainties, in the order of the study.
-
-    For the trials `numbers`; None: for all.
-    """
-    order = {name: index for index, name in enumerate(read_study_figures(connection, study_id).names)}
+def _figures(connection: Connection, study_id: int, names: Sequence[str], numbers: Sequence[int]) -> dict[int, Figures]:
+    """Trial number -> its figures of merit, at least for the trials `numbers`."""
     columns = (figures_of_merit.c.name, figures_of_merit.c.value, figures_of_merit.c.uncertainty)
-    rows = connection.execute(_of_trials(figures_of_merit, columns, study_id, numbers)).all()
-    figures: dict[int, dict[str, float]] = {}
-    uncertainties: dict[int, dict[str, float]] = {}
-    for number, name, value, uncertainty in sorted(rows, key=lambda row: order[row.name]):
-        figures.setdefault(number, {})[name] = value
-        if uncertainty is not None:
-            uncertainties.setdefault(number, {})[name] = uncertainty
-    return figures, uncertainties
+    chosen = numbers if len(numbers) <= MAX_SELECTED else None
+    rows = connection.execute(_of_trials(figures_of_merit, columns, study_id, chosen)).all()
+    found: dict[int, Figures] = {}
+    for number, name, value, uncertainty in sorted(rows, key=lambda row: names.index(row.name)):
+        found.setdefault(number, Figures())[name] = Measured(value, uncertainty)
+    return found
 
 
 def _of_trials(table: Table, columns: Sequence[Any], study_id: int, numbers: Sequence[int] | None) -> Select[Any]:

@@ -23,7 +23,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from mpi_opt.core.figures_of_merit import Direction, FiguresOfMerit, Selection
+from mpi_opt.core.figures_of_merit import VAL_LOSS, Direction, FiguresOfMerit, Selection, read_figures_of_merit
 from mpi_opt.core.space import DIMENSIONS, Space
 
 VERSION = 4
@@ -231,10 +231,14 @@ def figures_to_json(figures: FiguresOfMerit) -> str | None:
     return json.dumps([{"name": name, "direction": way} for name, way in pairs]) if figures.are_several else None
 
 
-def figures_from_json(text: str | None, direction: Direction, selection: Selection) -> FiguresOfMerit:
-    """The figures of merit in a row of `studies`."""
+def figures_from_json(
+    text: str | None, direction: Direction, selection: Selection, configuration: str
+) -> FiguresOfMerit:
+    """The figures of merit in a row of `studies`. A single one has its name in the configuration."""
     if text is None:
-        return FiguresOfMerit(directions=(direction,), selection=selection)
+        wanted = json.loads(configuration)
+        name, is_training = wanted.get("figure_of_merit"), wanted.get("objective", "train") == "train"
+        return read_figures_of_merit(name or VAL_LOSS, direction, selection, is_training=is_training)
     entries = json.loads(text)
     names, directions = (tuple(entry[key] for entry in entries) for key in ("name", "direction"))
     return FiguresOfMerit(names, directions, selection)

@@ -185,7 +185,7 @@ def _finish(
     rows = [_trial_row(key, one, at, first + i) for i, (key, one) in enumerate(ended.items())]
     _run_on_all(connection, END_TRIAL, rows)
     _run(connection, END_ATTEMPT, [_attempt_row(key, one, at) for key, one in ended.items()])
-    _insert_folds(connection, ended)
+    _insert_folds(connection, ended, figures)
     if figures.are_several:
         outcomes = {key: one.result for key, one in ended.items()}
         on_front = pareto_flags.changes(connection, study_id, outcomes, figures)
@@ -324,9 +324,9 @@ def _count_ended(connection: Connection, study_id: int, count: int) -> int:
     return int(n_ended) - count
 
 
-def _insert_folds(connection: Connection, ended: Mapping[int, Attempt | Finish]) -> None:
+def _insert_folds(connection: Connection, ended: Mapping[int, Attempt | Finish], figures: FiguresOfMerit) -> None:
     """Inserts the folds, their metrics and figures of merit. Earlier attempts of these trials have no such rows."""
-    rows, curves, figures = [], [], []
+    rows, curves, by_name = [], [], []
     for key, trial in ended.items():
         for fold in trial.result.folds:
             this_fold = {"trial_id": key, "fold": fold.fold}
@@ -334,21 +334,22 @@ def _insert_folds(connection: Connection, ended: Mapping[int, Attempt | Finish])
             for name, values in fold.curves():
                 curves += [{**this_fold, "epoch": epoch, "name": name, "value": _number(one)} for epoch, one in values]
             for name, value in fold.figures_of_merit.items():
-                figures.append({**this_fold, "name": name, "value": _number(value)})
+                by_name.append({**this_fold, "name": name, "value": _number(value)})
     _run(connection, INSERT_FOLD, rows)
     _run(connection, INSERT_METRIC, curves)
-    _run(connection, INSERT_FOLD_FIGURE, figures)
+    if figures.are_several:
+        _run(connection, INSERT_FOLD_FIGURE, by_name)
 
 
 def _trial_row(key: int, finish: Attempt | Finish, at: str, ended: int) -> Row:
     """The columns that change when a trial ends as number `ended` of its study (0-based)."""
-    outcome = finish.result
+    outcome, main = finish.result, finish.result.figures_of_merit.main
     return {
         "key": key,
         "key_attempt": finish.attempt,
         "state": outcome.state,
-        "figure_of_merit": _number(outcome.figure_of_merit),
-        "uncertainty": _number(outcome.uncertainty),
+        "figure_of_merit": _number(main),
+        "uncertainty": None if main is None else _number(main.uncertainty),
         "finished_at": at,
         "duration_s": outcome.duration_s,
         "error": clean(outcome.error),
@@ -372,9 +373,9 @@ def _attempt_row(key: int, finish: Attempt | Finish, at: str) -> Row:
 def _figure_rows(outcomes: Mapping[int, Outcome]) -> list[Row]:
     """A row for each of several figures of merit of each trial."""
     return [
-        {"trial_id": key, "name": name, "value": value, "uncertainty": _number(outcome.uncertainties.get(name))}
+        {"trial_id": key, "name": name, "value": float(figure), "uncertainty": _number(figure.uncertainty)}
         for key, outcome in outcomes.items()
-        for name, value in outcome.figures_of_merit.items()
+        for name, figure in outcome.figures_of_merit.items()
     ]
 
 

@@ -15,9 +15,10 @@ from typing import Any, Literal, TypeVar
 
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.attempt import Attempt
+from mpi_opt.core.figures import Figures, Measured
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.folds.fold_splits import number_of_folds
-from mpi_opt.core.trial import FINISHED, FoldOutcome, Outcome, Proposal, TrialRecord, trial_seed
+from mpi_opt.core.trial import FINISHED, Outcome, Proposal, TrialRecord, trial_seed
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
@@ -243,24 +244,22 @@ def finish(trial: TrialRecord, result: ExternalResult, figures_of_merit: Figures
         ConfigurationError: The number of values is not the study's number of figures of merit.
     """
     duration_s = _seconds_since(trial.started_at)
-    figures = _read(result, "value", figures_of_merit)
+    values = _read(result, "value", figures_of_merit)
     uncertainties = _read(result, "uncertainty", figures_of_merit)
-    if not figures:
+    if not values:
         outcome = Outcome(trial.number, "failed", duration_s=duration_s, error=result.failed)
     else:
-        fold = FoldOutcome(0, figures[0], duration_s, figures_of_merit=figures_of_merit.by_name(figures))
-        folds = [fold] if n_folds == 1 else []
-        outcome = figures_of_merit.outcome(trial.number, "complete", figures, uncertainties, duration_s, folds)
+        figures = Figures({name: Measured(value, uncertainties.get(name)) for name, value in values.items()})
+        folds = [Outcome(trial.number, "complete", figures, duration_s)] if n_folds == 1 else []
+        outcome = Outcome(trial.number, "complete", figures, duration_s, folds)
     return Finish(outcome, trial.attempts, EXTERNAL_BLOCK)
 
 
-def _read(
-    result: ExternalResult, key: Literal["value", "uncertainty"], figures_of_merit: FiguresOfMerit
-) -> tuple[float, ...]:
-    """The figures of merit, or their uncertainties, in the order of the study; empty without a value."""
+def _read(result: ExternalResult, key: Literal["value", "uncertainty"], figures_of_merit: FiguresOfMerit) -> Figures:
+    """The figures of merit, or their uncertainties; empty without a value."""
     value = getattr(result, key)
     try:
-        return () if value is None else figures_of_merit.read(value)
+        return Figures() if value is None else figures_of_merit.read(value)
     except (TypeError, ValueError):
         names = figures_of_merit.names
         wanted = f"{len(names)} numbers: {', '.join(names)}" if len(names) > 1 else "one number"

@@ -96,14 +96,12 @@ def _next_number(store: Store, study: StudyRecord) -> int:
 def _same_trial(store: Store, study: StudyRecord, point: Parameters, result: ExternalResult) -> int | None:
     """The number of a complete trial that no search has run, with this point and result; None if there is none."""
     expected = ask_tell.finish(TrialRecord(0, "running", point), result, study.figures_of_merit, 1).result
+    figures = expected.figures_of_merit
     same = [
         trial.number
         for trial in store.trials(study.id, ("complete",))
         if trial.parameters == point
-        and trial.figure_of_merit == expected.figure_of_merit
-        and trial.uncertainty == expected.uncertainty
-        and trial.figures_of_merit == expected.figures_of_merit
-        and trial.uncertainties == expected.uncertainties
+        and (trial.figures_of_merit, trial.uncertainties) == (figures, figures.uncertainties)
     ]
     external = {one.number for one in store.attempts(study.id, same) if one.ranks == EXTERNAL_RANKS} if same else set()
     return next((number for number in same if number in external), None)

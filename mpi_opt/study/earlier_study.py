@@ -6,7 +6,7 @@ Only `read_earlier` reads a store. The new study keeps the mapped trials, and co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
@@ -105,8 +105,8 @@ def _ranked(
     """The complete trials of `earlier`, best first, each with the cost that counts in the new study."""
     theirs, wanted = earlier.figures_of_merit, figures.names[0]
     index = theirs.names.index(wanted) if wanted in theirs.names else 0
-    complete = [trial for trial in ranked(trials, theirs, ("complete",)) if trial.figure_of_merit is not None]
-    found = [(trial, theirs.costs(theirs.values(trial))[index]) for trial in complete]
+    complete = filter(attrgetter("figures_of_merit"), ranked(trials, theirs, ("complete",)))
+    found = [(trial, theirs.costs(trial.figures_of_merit)[index]) for trial in complete]
     return found if figures.are_several else sorted(found, key=itemgetter(1))
 
 

@@ -19,7 +19,7 @@ def ranked(
     only these dominate, and so on; within such a front by the first figure.
     """
     chosen = [trial for trial in trials if trial.state in states]
-    costs = {t.number: figures.costs(figures.values(t)) for t in chosen if t.figure_of_merit is not None}
+    costs = {t.number: figures.costs(t.figures_of_merit) for t in chosen if t.figures_of_merit}
     front = _fronts(chosen, costs) if figures.are_several else {}
 
     def key(trial: TrialRecord) -> tuple[int, int, bool, tuple[float, ...], int]:

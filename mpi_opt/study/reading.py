@@ -35,7 +35,7 @@ SEARCH_EVENTS = (STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED, SEARCH_FINISHED)
 
 def sorted_front(front: Iterable[TrialRecord], figures: FiguresOfMerit) -> list[TrialRecord]:
     """The trials of a Pareto front, sorted by their figures of merit, then by number."""
-    return sorted(front, key=lambda trial: (figures.costs(figures.values(trial)), trial.number))
+    return sorted(front, key=lambda trial: (figures.costs(trial.figures_of_merit), trial.number))
 
 
 def read_record(store: Store, name: str | None) -> StudyRecord:

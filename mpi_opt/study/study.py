@@ -29,7 +29,7 @@ N_SHOWN = 10
 """How many trials a notebook shows."""
 
 
-Figures = float | Sequence[float] | Mapping[str, float]
+Given = float | Sequence[float] | Mapping[str, float]
 """One figure of merit; or several, in the order of the study or by name."""
 
 
@@ -235,8 +235,8 @@ class Study:
     def tell(
         self,
         number: int,
-        value: Figures | None = None,
-        uncertainty: Figures | None = None,
+        value: Given | None = None,
+        uncertainty: Given | None = None,
         *,
         failed: str | None = None,
         lost: str | None = None,
@@ -262,7 +262,7 @@ class Study:
         ask_tell.tell(self.store, self.name, [ResultReader("Study.tell()", self.figures_of_merit).read(number, result)])
         self._read_again()
 
-    def add_trial(self, parameters: Mapping[str, Value], value: Figures, uncertainty: Figures | None = None) -> int:
+    def add_trial(self, parameters: Mapping[str, Value], value: Given, uncertainty: Given | None = None) -> int:
         """Adds a complete trial that was run elsewhere. It is one of the study's trials; the strategy learns from it.
 
         If `add_trial`, or `tell`, has already recorded this result for this point, no trial is added: a script that

@@ -15,7 +15,7 @@ from mpi_opt.study.trial_table import (
     cell,
     figures_as_text,
     html_table,
-    main_figure_name,
+    shown_names,
     trial_columns,
     trial_rows,
 )
@@ -23,15 +23,14 @@ from mpi_opt.study.trial_table import (
 
 def as_text(study: StudyRecord, best: TrialRecord | None, store: str, *, is_finished: bool) -> str:
     """The store, the states of the trials, and the best trial, in at most four lines."""
-    figures = study.figures_of_merit
-    names = figures.names if figures.are_several else (main_figure_name(study),)
-    aims = ", ".join(" ".join(pair) for pair in zip(figures.directions, names, strict=True))
+    pairs = zip(study.figures_of_merit.directions, shown_names(study), strict=True)
+    aims = ", ".join(map(" ".join, pairs))
     lines = [
         f"Study {study.name!r} in {without_passwords(store)}: {'finished' if is_finished else 'not finished'}",
         f"{_trials(study)}; {aims}; strategy {study.strategy}",
     ]
     if best is not None:
-        values = ", ".join(" ".join(pair) for pair in figures_as_text(best, figures, names[0]))
+        values = ", ".join(map(" ".join, figures_as_text(best, study)))
         lines.append(f"best: trial {best.number}, {values}")
         lines.append(", ".join(f"{name}={cell(value)}" for name, value in best.parameters.items()))
     return "\n  ".join(lines)

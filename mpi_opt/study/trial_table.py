@@ -7,7 +7,8 @@ from collections.abc import Container, Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
-from mpi_opt.core.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures import Measured
+from mpi_opt.core.figures_of_merit import MAIN
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.records import StudyRecord
 from mpi_opt.store.study_view import FIRST_COLUMNS, StudyColumns
@@ -53,8 +54,8 @@ def trial_rows(trials: Iterable[TrialRecord], study: StudyRecord) -> list[dict[s
 def _trial_row(trial: TrialRecord, first: Iterable[str], columns: StudyColumns) -> dict[str, Any]:
     row: dict[str, Any] = {name: getattr(trial, name) for name in first}
     for figure, (value, uncertainty) in columns.figures.items():
-        row[value] = trial.figures_of_merit.get(figure)
-        row[uncertainty] = trial.uncertainties.get(figure)
+        row[value] = found = trial.figures_of_merit.get(figure)
+        row[uncertainty] = None if found is None else found.uncertainty
     if columns.pareto is not None:
         row[columns.pareto] = trial.pareto
     for parameter, column in columns.parameters.items():
@@ -64,11 +65,12 @@ def _trial_row(trial: TrialRecord, first: Iterable[str], columns: StudyColumns) 
 
 def main_figure_name(study: StudyRecord) -> str:
     """The name of the figure of merit, or of the first if there are several."""
-    if study.figures_of_merit.are_several:
-        return study.figures_of_merit.names[0]
-    name = str(study.configuration.get("figure_of_merit") or "val_loss")
-    is_unnamed = name == "val_loss" and study.configuration.get("objective", "train") != "train"
-    return "figure of merit" if is_unnamed else name
+    return shown_names(study)[0]
+
+
+def shown_names(study: StudyRecord) -> list[str]:
+    """The names of the figures of merit for users."""
+    return ["figure of merit" if name == MAIN else name for name in study.figures_of_merit.names]
 
 
 def _with_code(row: dict[str, Any], trial: TrialRecord) -> dict[str, Any]:
@@ -76,16 +78,16 @@ def _with_code(row: dict[str, Any], trial: TrialRecord) -> dict[str, Any]:
     return row | {CODE: trial.code} | last
 
 
-def figures_as_text(trial: TrialRecord, figures_of_merit: FiguresOfMerit, name: str) -> list[tuple[str, str]]:
-    """The name of each figure of merit of a trial, and its value ± its uncertainty. A single one is called `name`."""
-    if not figures_of_merit.are_several:
-        return [(name, _with_uncertainty(trial.figure_of_merit, trial.uncertainty))]
-    figures, uncertainties = trial.figures_of_merit, trial.uncertainties
-    return [(n, _with_uncertainty(figures.get(n), uncertainties.get(n))) for n in figures_of_merit.names]
+def figures_as_text(trial: TrialRecord, study: StudyRecord) -> list[tuple[str, str]]:
+    """The name of each figure of merit of a trial, and its value ± its uncertainty."""
+    found = map(trial.figures_of_merit.get, study.figures_of_merit.names)
+    return list(zip(shown_names(study), map(_with_uncertainty, found), strict=True))
 
 
-def _with_uncertainty(figure: float | None, uncertainty: float | None) -> str:
-    return "none" if figure is None else f"{figure:.6g}" + ("" if uncertainty is None else f" ± {uncertainty:.3g}")
+def _with_uncertainty(figure: Measured | None) -> str:
+    if figure is None:
+        return "none"
+    return f"{figure:.6g}" + ("" if figure.uncertainty is None else f" ± {figure.uncertainty:.3g}")
 
 
 def cell(value: object, width: int | None = CELL_WIDTH) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from mpi_learn.settings.paths import file_name
 from mpi_opt.core.space import Parameters
-from mpi_opt.core.trial import Outcome, is_usable
+from mpi_opt.core.trial import Outcome
 from mpi_opt.errors import ConfigurationError, without_passwords
 from mpi_opt.store.records import CurveRecord
 from mpi_opt.views import series
@@ -46,9 +46,7 @@ class TensorBoard(Tracker):
         for name, curve in _mean_curves(outcome).items():
             for epoch, value in curve.items():
                 writer.add_scalar(name, value, epoch)
-        figure = outcome.figure_of_merit
-        figures = {"figure_of_merit": figure} if figure is not None and is_usable(figure) else {}
-        figures |= {f"figure_of_merit/{name}": value for name, value in outcome.figures_of_merit.items()}
+        figures = _figures(outcome)
         shown = {name: "none" if value is None else value for name, value in parameters.items()}
         for summary in self._hparams(shown, figures):
             writer.file_writer.add_summary(summary)
@@ -138,11 +136,21 @@ def _metrics(outcome: Outcome) -> Iterator[tuple[str, float, int]]:
     for name, curve in _mean_curves(outcome).items():
         for epoch, value in curve.items():
             yield name, value, epoch
-    for name in ("figure_of_merit", "uncertainty", "duration_s"):
-        if is_usable(getattr(outcome, name)):
-            yield name, getattr(outcome, name), 0
-    for name, value in outcome.figures_of_merit.items():
-        yield f"figure_of_merit/{name}", value, 0  # a curve may have the same name
+    for name, figure in _figures(outcome).items():
+        yield name, figure, 0
+    yield "duration_s", outcome.duration_s, 0
+
+
+def _figures(outcome: Outcome) -> dict[str, float]:
+    """The first figure of merit with its uncertainty, and each of several by its name."""
+    figures, found = outcome.figures_of_merit, dict[str, float]()
+    if figures.main is not None:
+        found["figure_of_merit"] = figures.main
+        if figures.main.uncertainty is not None:
+            found["uncertainty"] = figures.main.uncertainty
+    if len(figures) > 1:  # with a prefix, because a curve may have the same name
+        found |= {f"figure_of_merit/{name}": figure for name, figure in figures.items()}
+    return found
 
 
 def _mean_curves(outcome: Outcome) -> dict[str, series.Curve]:

@@ -14,12 +14,12 @@ from operator import attrgetter
 from mpi_learn.mpi import agreement, communicators, lost_ranks, messaging
 from mpi_learn.mpi.communicators import Communicator
 from mpi_opt.core.block_layout import fold_groups, folds_of_group
-from mpi_opt.core.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures import Figures, Measured
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.objective import Objective, TrialSettings
-from mpi_opt.core.trial import FoldOutcome, Outcome, Reporter, State, Trial
+from mpi_opt.core.trial import Outcome, Reporter, Trial
 from mpi_opt.errors import MPILearnError
-from mpi_opt.messages.messages import NEXT_FOLD, TO_LEADER, Assignment, NextFold, PartOutcome, Ready
+from mpi_opt.messages.messages import NEXT_FOLD, TO_LEADER, Assignment, NextFold, Ready
 from mpi_opt.worker.forked_children import ending_forked_children
 from mpi_opt.worker.watchdog import Watchdog
 
@@ -62,18 +62,19 @@ class Block:
 
     def run(self, assignment: Assignment) -> Outcome | None:
         """Runs one trial; returns its outcome on the leader, None on the members. Collective over the block."""
+        if assignment.renew:
+            self._renew()
         started = time.perf_counter()
-        part = self._run_part(assignment)
+        folds = self._run_folds(assignment)
         if self.comm.rank != 0:
-            messaging.send(self.comm, part, dest=0, tag=TO_LEADER, meanwhile=self.check)
+            messaging.send(self.comm, folds, dest=0, tag=TO_LEADER, meanwhile=self.check)
             return None
-        parts = [part]
-        while len(parts) < self.comm.size:
-            other, _, _ = messaging.receive(self.comm, tag=TO_LEADER, meanwhile=self.check)
-            parts.append(other)
-        return merged(parts, time.perf_counter() - started, self.settings.figures_of_merit, assignment.reference)
+        for _ in range(1, self.comm.size):
+            others, _, _ = messaging.receive(self.comm, tag=TO_LEADER, meanwhile=self.check)
+            folds += others
+        return merged(folds, time.perf_counter() - started, self.settings, assignment.reference)
 
-    def renew(self) -> None:
+    def _renew(self) -> None:
         """Replaces the fold communicator after a trial that may have left it unusable. Collective over the block.
 
         The old communicator is not freed, because its context would be reused. MPICH would deliver unreceived messages
@@ -87,8 +88,9 @@ class Block:
     def _split(self) -> Communicator:
         return self.comm if self.comm.size == 1 else communicators.split(self.comm, self.group, self.comm.rank)
 
-    def _run_part(self, assignment: Assignment) -> PartOutcome:
-        part, started = PartOutcome(assignment.number), time.perf_counter()
+    def _run_folds(self, assignment: Assignment) -> list[Outcome]:
+        """The outcomes of the folds of this rank's group; only the first rank of the group has figures of merit."""
+        folds, started = list[Outcome](), time.perf_counter()
         for fold in folds_of_group(self.group, len(self.groups), self.settings.n_folds):
             self.check()  # user code may have caught the exception that the disbanding of the block raised in it
             trial = Trial(
@@ -100,26 +102,30 @@ class Block:
                 reporter=self.reporter,
                 study=assignment.study,
             )
-            if not self._continues(self._run_fold(trial, part, started), trial, part, assignment.reference):
+            outcome = self._run_fold(trial, started)
+            if outcome.state == "pruned" and folds:  # not comparable with the folds that are complete
+                outcome.figures_of_merit = Figures()
+            folds.append(outcome)
+            if not self._continues(trial, folds, assignment.reference):
                 break
-        return part
+        return folds
 
-    def _continues(self, may_continue: bool, trial: Trial, part: PartOutcome, reference: ReferenceTrial | None) -> bool:
+    def _continues(self, trial: Trial, folds: list[Outcome], reference: ReferenceTrial | None) -> bool:
         """Whether the next fold runs. The leader decides and sends its decision to the members.
 
         Only the leader has the figure of merit, which may be invalid. The leader always sends its decision. A member
         whose own fold failed or was stopped ends its part without waiting for it.
         """
+        may_continue = folds[-1].state == "complete"
         if len(self.groups) > 1 or trial.fold == self.settings.n_folds - 1:
             return may_continue
         if self.comm.rank > 0:
             return may_continue and self._await_decision(trial)
         if may_continue and reference is not None:
-            part.is_clearly_worse = reference.is_clearly_worse(_figures_of_merit(part.folds))
-        continues = may_continue and not part.is_clearly_worse
+            may_continue = not reference.is_clearly_worse(_main_figures(folds))
         for member in range(1, self.comm.size):
-            self.comm.send(NextFold(trial.number, trial.fold, continues), dest=member, tag=NEXT_FOLD)
-        return continues
+            self.comm.send(NextFold(trial.number, trial.fold, may_continue), dest=member, tag=NEXT_FOLD)
+        return may_continue
 
     def _await_decision(self, trial: Trial) -> bool:
         while True:
@@ -127,9 +133,9 @@ class Block:
             if (decision.number, decision.fold) == (trial.number, trial.fold):
                 return decision.runs  # other decisions concern folds that have failed on this rank
 
-    def _run_fold(self, trial: Trial, part: PartOutcome, trial_started: float) -> bool:
-        """Runs one fold and adds it to `part`; returns whether the next fold may run."""
-        started, has_returned = time.perf_counter(), False
+    def _run_fold(self, trial: Trial, trial_started: float) -> Outcome:
+        outcome, has_returned = Outcome(trial.number, "complete", fold=trial.fold), False
+        started = time.perf_counter()
         try:
             try:
                 self.watchdog.guard(trial.comm, self.settings.timeout_s, started - trial_started)
@@ -139,58 +145,59 @@ class Block:
                 self.watchdog.stop_guarding()
             self.watchdog.raise_late()
             has_returned = True
-            figures = self.settings.figures_of_merit.read(value) if trial.comm.rank == 0 else ()
+            if trial.comm.rank == 0:
+                outcome.figures_of_merit = self.settings.figures_of_merit.read(value)
         except BaseException as raised:  # noqa: BLE001 - any exception of user code is the outcome of the trial
             self.watchdog.stop_guarding()  # again: an interruption may have been raised in the `finally` clause
             error = self.watchdog.cause(raised)
             failure = agreement.as_training_error(error, self.comm.rank)
             if has_returned and error is raised:  # the return value is wrong: no line of the user raised the error
                 failure.traceback = ""
-            part.error, part.host_fault = str(failure), failure.host_fault
+            outcome.state, outcome.error, outcome.host_fault = "failed", str(failure), failure.host_fault
             # without protection the loss of a rank ends the job, and an error of MPI is that of user code
-            part.is_consequence = lost_ranks.is_protected() and lost_ranks.is_consequence(error)
+            outcome.is_consequence = lost_ranks.is_protected() and lost_ranks.is_consequence(error)
             lost_ranks.release(trial.comm)
-            if trial.comm.size > 1 and not part.is_consequence:
-                self.reporter.abandon(self.index, trial.number, part.error)
-            return False
-        part.was_stopped = trial.was_stopped
-        is_partial = trial.was_stopped and part.folds  # not comparable with the folds that are complete
-        if trial.comm.rank == 0 and not is_partial:
-            reported = {} if history else trial.reported  # a training reports a metric of its history
-            duration_s, by_name = time.perf_counter() - started, self.settings.figures_of_merit.by_name(figures)
-            part.folds.append(FoldOutcome(trial.fold, figures[0], duration_s, history or {}, by_name, reported))
-        return not trial.was_stopped
+            if trial.comm.size > 1 and not outcome.is_consequence:
+                self.reporter.abandon(self.index, trial.number, outcome.error)
+            return outcome
+        outcome.duration_s = time.perf_counter() - started
+        if trial.was_stopped:
+            outcome.state = "pruned"
+        if history:  # of a training, which reports one of its metrics
+            outcome.history = history
+        else:
+            outcome.reported = trial.reported
+        return outcome
 
 
 def merged(
-    parts: list[PartOutcome],
-    duration_s: float,
-    figures_of_merit: FiguresOfMerit,
-    reference: ReferenceTrial | None = None,
+    outcomes: list[Outcome], duration_s: float, settings: TrialSettings, reference: ReferenceTrial | None = None
 ) -> Outcome:
-    """The outcome of a trial, from the parts of its ranks. Its figure of merit aggregates those of the folds.
+    """The outcome of a trial, from those of its folds on all ranks. Its figures of merit aggregate those of the folds.
 
-    If the trial was clearly worse than the `reference` after some of its folds, its figure of merit is the expected one
-    of all folds.
+    If not all folds have run because the trial was clearly worse than the `reference`, its figure of merit is the
+    expected one of all folds.
     """
-    number, folds = parts[0].number, sorted((fold for part in parts for fold in part.folds), key=attrgetter("fold"))
-    errors = sorted(filter(attrgetter("error"), parts), key=attrgetter("is_consequence"))
-    if errors:
-        return Outcome(
-            number, "failed", duration_s=duration_s, folds=folds, error=errors[0].error, host_fault=errors[0].host_fault
-        )
-    if reference is not None and any(part.is_clearly_worse for part in parts):
-        values = _figures_of_merit(folds)
-        expected, uncertainty = reference.expected(values), reference.uncertainty(values)
-        return figures_of_merit.outcome(number, "pruned", (expected,), (uncertainty,), duration_s, folds)
-    state: State = "pruned" if any(part.was_stopped for part in parts) else "complete"
-    figures, uncertainties = figures_of_merit.aggregate_folds(folds)
-    if not all(map(math.isfinite, figures)):
-        shown = ", ".join(f"{value:g}" for value in _figures_of_merit(folds))
-        error = f"the figures of merit of the folds are too large to aggregate: {shown}"
-        return Outcome(number, "failed", duration_s=duration_s, folds=folds, error=error)
-    return figures_of_merit.outcome(number, state, figures, uncertainties, duration_s, folds)
+    folds = sorted(filter(attrgetter("figures_of_merit"), outcomes), key=attrgetter("fold"))
+    trial = Outcome(outcomes[0].number, "complete", duration_s=duration_s, folds=folds)
+    if failed := sorted(filter(attrgetter("error"), outcomes), key=attrgetter("is_consequence")):
+        trial.state, trial.error, trial.host_fault = "failed", failed[0].error, failed[0].host_fault
+        return trial
+    if any(one.state == "pruned" for one in outcomes):
+        trial.state = "pruned"
+    elif reference is not None and len(folds) < settings.n_folds:
+        (name,), values = folds[0].figures_of_merit, _main_figures(folds)
+        expected = Measured(reference.expected(values), reference.uncertainty(values))
+        trial.state, trial.figures_of_merit = "pruned", Figures({name: expected})
+        return trial
+    figures = settings.figures_of_merit.aggregate_folds(folds)
+    if all(map(math.isfinite, figures.values())):
+        trial.figures_of_merit = figures
+    else:
+        shown = ", ".join(f"{value:g}" for value in _main_figures(folds))
+        trial.state, trial.error = "failed", f"the figures of merit of the folds are too large to aggregate: {shown}"
+    return trial
 
 
-def _figures_of_merit(folds: list[FoldOutcome]) -> list[float]:
-    return [fold.figure_of_merit for fold in folds]
+def _main_figures(folds: list[Outcome]) -> list[float]:
+    return [figure for fold in folds if (figure := fold.figures_of_merit.main) is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from dataclasses import replace
 from functools import partial
 
 from mpi_learn.mpi import lost_ranks, messaging
@@ -17,7 +18,6 @@ from mpi_opt.messages.messages import (
     Assignment,
     Broken,
     Dismissal,
-    ForwardedAssignment,
     Join,
     LeftBlock,
     Report,
@@ -98,23 +98,20 @@ class Worker:
             message = self._next_message(block.index)
             if not isinstance(message, Assignment):
                 raise Dismissed
+            assignment = replace(message, renew=True) if renew else message
             for member in members:
-                block.comm.send(ForwardedAssignment(message, renew), dest=member, tag=TO_MEMBER)
-            if renew:
-                block.renew()
-            outcome = block.run(message)
+                block.comm.send(assignment, dest=member, tag=TO_MEMBER)
+            outcome = block.run(assignment)
             assert outcome is not None, "the leader of a block has the outcome"
             renew = outcome.state == "failed"
             self.link.send(outcome)
 
     def _follow(self, block: Block) -> None:
         while True:
-            order, _, _ = messaging.receive(
+            assignment, _, _ = messaging.receive(
                 block.comm, source=0, tag=TO_MEMBER, meanwhile=lambda: self._check_dismissal(block.index)
             )
-            if order.renew:
-                block.renew()
-            block.run(order.assignment)
+            block.run(assignment)
 
     def _next_message(self, block: int | None = None) -> ToRank:
         return self.link.receive((lambda: None) if block is None else partial(self.watchdog.check, block))

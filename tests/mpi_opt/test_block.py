@@ -14,31 +14,31 @@ from mpi_learn.testing.thread_ranks import ThreadComm, run_ranks
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.objective import TrialSettings
-from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
-from mpi_opt.messages.messages import TO_LEADER, Assignment, PartOutcome
+from mpi_opt.core.trial import Outcome, Proposal, State
+from mpi_opt.messages.messages import TO_LEADER, Assignment
 from mpi_opt.worker.block import Block, merged
 from mpi_opt.worker.watchdog import Disbanded, TrialTimeout
+from tests.mpi_opt.outcomes import a_fold, one_figure
 
 
-def fold(index: int) -> FoldOutcome:
-    return FoldOutcome(index, float(index), 1.0)
+def fold(index: int, state: State = "complete", **failure: object) -> Outcome:
+    figures = one_figure(None if failure else float(index))
+    return Outcome(7, state, figures, 1.0, fold=index, **failure)
 
 
 @pytest.mark.parametrize(("was_stopped", "state"), [((False, False), "complete"), ((False, True), "pruned")])
 def test_a_trial_of_which_one_rank_was_stopped_is_pruned(was_stopped, state):
-    parts = [PartOutcome(7, was_stopped=stopped) for stopped in was_stopped]
-    parts[0].folds.append(fold(0))
-    assert merged(parts, 1.0, FiguresOfMerit()).state == state
+    folds = [fold(index, "pruned" if stopped else "complete") for index, stopped in enumerate(was_stopped)]
+    assert merged(folds, 1.0, TrialSettings(0, 2)).state == state
 
 
 def test_the_error_of_a_trial_is_that_of_the_rank_that_failed_first():
-    parts = [
-        PartOutcome(7),
-        PartOutcome(7, error="revoked", is_consequence=True),
-        PartOutcome(7, error="ValueError: no"),
+    folds = [
+        fold(0),
+        fold(1, "failed", error="revoked", is_consequence=True),
+        fold(2, "failed", error="ValueError: no"),
     ]
-    parts[0].folds.append(fold(0))
-    outcome = merged(parts, 1.0, FiguresOfMerit())
+    outcome = merged(folds, 1.0, TrialSettings(0, 3))
     assert (outcome.number, outcome.state, outcome.error) == (7, "failed", "ValueError: no")
 
 
@@ -68,7 +68,7 @@ def test_an_error_of_mpi_is_the_consequence_of_another_ranks_only_if_it_names_a_
 
 
 def test_folds_are_in_order_whichever_part_arrives_first():
-    outcome = merged([PartOutcome(7, [fold(index)]) for index in (2, 0, 1)], 1.0, FiguresOfMerit())
+    outcome = merged([fold(index) for index in (2, 0, 1)], 1.0, TrialSettings(0, 3))
     assert [one.fold for one in outcome.folds] == [0, 1, 2]
     assert outcome.figure_of_merit == 1.0
 
@@ -76,8 +76,9 @@ def test_folds_are_in_order_whichever_part_arrives_first():
 @pytest.mark.parametrize("selection", ["mean", "median", "mean+std"])
 def test_folds_whose_mean_is_too_large_for_a_number_fail_the_trial(selection):
     largest = sys.float_info.max
-    folds = [FoldOutcome(index, largest, 1.0) for index in range(2)]
-    outcome = merged([PartOutcome(7, folds)], 1.0, FiguresOfMerit(selection=selection))
+    folds = [a_fold(index, largest, 1.0) for index in range(2)]
+    settings = TrialSettings(0, 2, figures_of_merit=FiguresOfMerit(selection=selection))
+    outcome = merged(folds, 1.0, settings)
     assert (outcome.state, outcome.figure_of_merit) == ("failed", None)
     assert "too large" in outcome.error
 
@@ -354,7 +355,7 @@ def test_a_member_of_a_disbanded_block_does_not_wait_until_its_leader_receives_i
                 block.run(Assignment(Proposal(0, {}), "", None))
 
     run_ranks(2, rank, timeout_s=20)
-    assert MPI.COMM_SELF.recv(source=0, tag=TO_LEADER).number == 0
+    assert [fold.number for fold in MPI.COMM_SELF.recv(source=0, tag=TO_LEADER)] == [0]
 
 
 def test_the_error_of_an_interrupted_trial_is_the_interruption_and_not_its_consequence():

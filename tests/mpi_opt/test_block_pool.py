@@ -7,15 +7,15 @@ import pytest
 from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.block_pool import BlockPool
 from mpi_opt.core.block_layout import BlockLayout
-from mpi_opt.core.trial import Outcome
 from mpi_opt.messages.messages import Broken, Ready
 from tests.mpi_opt.fakes import ScriptedLink
+from tests.mpi_opt.outcomes import an_outcome
 
 
 @pytest.fixture
 def pool() -> BlockPool:
     """Block 0: ranks 1 and 2; block 1: ranks 3 and 4."""
-    link = ScriptedLink(lambda assignment: Outcome(assignment.number, "complete", 0.0))
+    link = ScriptedLink(lambda assignment: an_outcome(assignment.number, "complete", 0.0))
     link.leave_s = 0.0
     return BlockPool(link, BlockMembership.of(BlockLayout(5, 2)))
 

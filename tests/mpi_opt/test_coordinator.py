@@ -19,7 +19,7 @@ from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.space import Real, Space
-from mpi_opt.core.trial import Failed, FoldOutcome, Outcome, TrialRecord
+from mpi_opt.core.trial import Failed, Outcome, TrialRecord
 from mpi_opt.errors import MPILearnError, RanksLost, SearchFailed, UserError
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Disband, Join, Lost, Ready, Report, Stop
 from mpi_opt.store import Store
@@ -29,18 +29,19 @@ from mpi_opt.strategies.strategy import Decision
 from mpi_opt.study.past_trials import EXTERNAL_BLOCK, EXTERNAL_RANKS
 from mpi_opt.study.progress import Progress
 from tests.mpi_opt.fakes import ListedStore, ListedStrategy, ScriptedLink
+from tests.mpi_opt.outcomes import a_fold, an_outcome, one_figure
 
 
 def squares(assignment) -> Outcome:
-    return Outcome(assignment.number, "complete", float(assignment.proposal.parameters["x"]) ** 2, None, 1.0)
+    return an_outcome(assignment.number, "complete", float(assignment.proposal.parameters["x"]) ** 2, None, 1.0)
 
 
 def squares_of(assignment, power) -> Outcome:
-    return Outcome(assignment.number, "complete", float(assignment.proposal.parameters["x"]) ** power, None, 1.0)
+    return an_outcome(assignment.number, "complete", float(assignment.proposal.parameters["x"]) ** power, None, 1.0)
 
 
 def failing(assignment) -> Outcome:
-    return Outcome(assignment.number, "failed", None, None, 1.0, error="ValueError: no")
+    return an_outcome(assignment.number, "failed", None, None, 1.0, error="ValueError: no")
 
 
 def run(link, store, stopping, **limits):
@@ -191,7 +192,7 @@ def test_a_stop_goes_to_the_first_rank_of_each_fold_also_before_it_has_reported(
             self.order = lambda numbers: -1
             return super().receive(timeout_s, is_interrupted)
 
-    link = Reaching(lambda assignment: Outcome(assignment.number, "complete", 0.0, None, 1.0))
+    link = Reaching(lambda assignment: an_outcome(assignment.number, "complete", 0.0, None, 1.0))
     pool = BlockPool(link, BlockMembership.of(BlockLayout(11, 5, n_folds=2)))
     limits = SearchLimits(9, target=(0.0,))
     Coordinator(pool, ListedStrategy(), ListedStore(), 1, SearchSettings(limits, n_folds=2)).run()
@@ -199,7 +200,7 @@ def test_a_stop_goes_to_the_first_rank_of_each_fold_also_before_it_has_reported(
 
 
 def test_a_target_that_an_earlier_search_reached_ends_the_search_before_a_trial():
-    store = ListedStore([TrialRecord(0, "complete", {"x": 0}, 0.0)])
+    store = ListedStore([TrialRecord(0, "complete", {"x": 0}, one_figure(0.0))])
     search(ScriptedLink(squares), trials=50, store=store, target=(0.0,))
     assert not store.started
     assert store.events[-1] == "study_finished"
@@ -271,7 +272,7 @@ def test_a_single_trial_that_fails_is_not_called_the_first_trials():
 def pruned(assignment) -> Outcome:
     outcome = squares(assignment)
     outcome.state = "pruned" if assignment.number % 2 else "complete"
-    outcome.folds = [FoldOutcome(0, 1.0, 1.0)]
+    outcome.folds = [a_fold(0, 1.0, 1.0)]
     return outcome
 
 
@@ -297,7 +298,10 @@ def test_a_pruned_trial_is_recorded_as_pruned_and_is_no_reference():
 
 
 def test_a_pruned_trial_of_an_earlier_search_is_no_reference():
-    records = [TrialRecord(0, "pruned", {"x": 0}, 4.0), TrialRecord(1, "complete", {"x": 1}, 4.0)]
+    records = [
+        TrialRecord(0, "pruned", {"x": 0}, one_figure(4.0)),
+        TrialRecord(1, "complete", {"x": 1}, one_figure(4.0)),
+    ]
     store, complete_trials = ListedStore(records), RecordedTrials()
     store.folds = lambda study_id: []
     pool = BlockPool(ScriptedLink(squares), BlockMembership.of(BlockLayout(2, 1)))
@@ -332,7 +336,7 @@ def test_mistakes_of_the_user_end_the_search_before_a_trial():
 
 def test_a_continued_study_keeps_its_trials_and_first_repeats_those_that_were_running():
     records = [
-        TrialRecord(0, "complete", {"x": 0}, 4.0),
+        TrialRecord(0, "complete", {"x": 0}, one_figure(4.0)),
         TrialRecord(1, "running", {"x": 1}, attempts=1),
         TrialRecord(2, "failed", {"x": 2}, error="lost"),
         TrialRecord(3, "queued", {"x": 3}, attempts=2),
@@ -374,14 +378,16 @@ class ShareStore(ListedStore):
 
     def start(self, study_id, starts) -> None:
         if self.told.number in [one.proposal.number for one in starts] and self.told not in self.records:
-            self.records = [TrialRecord(n, "complete", {"x": n}, 1.0) for n in range(self.told.number)] + [self.told]
+            self.records = [TrialRecord(n, "complete", {"x": n}, one_figure(1.0)) for n in range(self.told.number)] + [
+                self.told
+            ]
             raise StoreConflictError("another process has started this trial")
         super().start(study_id, starts)
 
 
 def test_a_target_that_a_workload_system_reached_between_two_trials_ends_the_search():
-    store = ShareStore(TrialRecord(2, "complete", {"x": 2}, 0.0))
-    link, strategies = ScriptedLink(lambda one: Outcome(one.number, "complete", 1.0, None, 1.0)), []
+    store = ShareStore(TrialRecord(2, "complete", {"x": 2}, one_figure(0.0)))
+    link, strategies = ScriptedLink(lambda one: an_outcome(one.number, "complete", 1.0, None, 1.0)), []
 
     def new_strategy():
         strategies.append(ListedStrategy())
@@ -403,8 +409,8 @@ def test_a_target_that_a_workload_system_reached_stops_the_trials_that_still_run
                 self.records[0] = TrialRecord(0, "running", {"x": 0}, attempts=1)
                 raise
 
-    store = Share(TrialRecord(2, "complete", {"x": 2}, 0.0))
-    outcome_of = lambda one: Outcome(one.number, "complete", 1.0, None, 1.0)  # noqa: E731
+    store = Share(TrialRecord(2, "complete", {"x": 2}, one_figure(0.0)))
+    outcome_of = lambda one: an_outcome(one.number, "complete", 1.0, None, 1.0)  # noqa: E731
     link = ScriptedLink(outcome_of, order=lambda numbers: -1)  # trial 1 ends before trial 0
     pool = BlockPool(link, BlockMembership.of(BlockLayout(3, 1)))
     settings = SearchSettings(SearchLimits(50, target=(0.5,)), new_strategy=ListedStrategy)
@@ -420,7 +426,7 @@ def test_trials_that_a_workload_system_ends_between_two_starts_are_shown():
         def finished(self, block, outcome, parameters):
             shown.append((block, outcome.number))
 
-    store = ShareStore(TrialRecord(2, "complete", {"x": 2}, 1.0))
+    store = ShareStore(TrialRecord(2, "complete", {"x": 2}, one_figure(1.0)))
     store.records = [TrialRecord(0, "running", {"x": 0}, attempts=1)]
     store.attempted = [AttemptRecord(0, 1, 0, EXTERNAL_RANKS, "", "", "", "running", "")]
     pool = BlockPool(ScriptedLink(squares), BlockMembership.of(BlockLayout(2, 1)))
@@ -454,7 +460,7 @@ def test_a_target_that_is_reached_when_no_more_trials_start_is_the_reason_of_the
     store, pool = (
         ListedStore(),
         BlockPool(
-            ScriptedLink(lambda one: Outcome(one.number, "complete", 3.0 - one.number, None, 1.0)),
+            ScriptedLink(lambda one: an_outcome(one.number, "complete", 3.0 - one.number, None, 1.0)),
             BlockMembership.of(BlockLayout(3, 1)),
         ),
     )
@@ -475,13 +481,13 @@ def test_a_search_does_not_finish_the_study_while_a_workload_system_runs_one_of_
 
 def test_a_study_continues_although_a_pruned_trial_was_as_good_as_the_target():
     """The values of a pruned trial are provisional: it did not end the search in which it ran."""
-    records = [TrialRecord(0, "pruned", {"x": 0}, 0.5), TrialRecord(1, "queued", {"x": 1})]
+    records = [TrialRecord(0, "pruned", {"x": 0}, one_figure(0.5)), TrialRecord(1, "queued", {"x": 1})]
     _, store = search(ScriptedLink(squares), trials=3, store=ListedStore(records), target=(0.5,))
     assert [start.proposal.number for start in store.started][:1] == [1]
 
 
 def test_a_finished_study_is_left_as_it_is():
-    records = [TrialRecord(n, "complete", {"x": n}, 1.0) for n in range(6)]
+    records = [TrialRecord(n, "complete", {"x": n}, one_figure(1.0)) for n in range(6)]
     _, store = search(link := ScriptedLink(squares), trials=6, store=ListedStore(records))
     assert not store.started
     assert not link.joined  # no block loads data in vain
@@ -578,7 +584,7 @@ def test_a_late_outcome_of_a_block_that_was_given_up_is_ignored():
         def send(self, rank, message):
             super().send(rank, message)
             if isinstance(message, Assignment) and message.number == 0 and rank != 1:
-                self.waiting.append((1, Outcome(0, "complete", 99.0, None, 1.0)))
+                self.waiting.append((1, an_outcome(0, "complete", 99.0, None, 1.0)))
 
     strategy, store = search(Late(squares, {0: 1}), blocks=2, trials=3)
     assert dict(strategy.told) == {0: 0.0, 1: 1.0, 2: 4.0}
@@ -776,7 +782,7 @@ def test_an_exception_of_the_strategy_counts_against_no_running_trial():
 def test_a_trial_that_ends_just_before_an_error_of_another_block_is_recorded():
     store = ListedStore()
     with pytest.raises(UserError, match="no such file"):
-        search(LateError(Outcome(0, "complete", 4.0, None, 1.0)), blocks=2, store=store)
+        search(LateError(an_outcome(0, "complete", 4.0, None, 1.0)), blocks=2, store=store)
     assert [(finish.outcome.number, finish.outcome.figure_of_merit) for finish in store.finished] == [(0, 4.0)]
     assert store.requeued == []
 
@@ -789,7 +795,7 @@ def test_a_search_that_no_longer_owns_its_study_changes_nothing_after_an_error()
             raise StudyOwnedError("another search runs the study")
 
     store = ListedStore()
-    pool = BlockPool(LateError(Outcome(0, "complete", 4.0, None, 1.0)), BlockMembership.of(BlockLayout(3, 1)))
+    pool = BlockPool(LateError(an_outcome(0, "complete", 4.0, None, 1.0)), BlockMembership.of(BlockLayout(3, 1)))
     settings = SearchSettings(SearchLimits(6), check_lease=check_lease)
     with pytest.raises(UserError):
         Coordinator(pool, ListedStrategy(), store, 1, settings).run()
@@ -1017,7 +1023,7 @@ def test_a_request_to_end_requeues_the_running_trials(state):
     def receive(*arguments, receive=link.receive):
         if len(link.log) >= 4:
             request.ask("SIGTERM")
-            return [(rank, Outcome(n, state, 1.0, None, 1.0)) for n, (rank, _) in link.assigned.items()][
+            return [(rank, an_outcome(n, state, 1.0, None, 1.0)) for n, (rank, _) in link.assigned.items()][
                 : 1 if link.stopped else 0
             ]
         return receive(*arguments)
@@ -1046,7 +1052,7 @@ def test_a_trial_that_a_workload_system_takes_while_the_search_ends_is_left_to_i
             ((number, (rank, assignment)),) = link.assigned.items()
             store.start(study.id, [Attempt(assignment.proposal, 2, 0, EXTERNAL_RANKS, "")])
             link.assigned.clear()
-            return [(rank, Outcome(number, state, 1.0 if state == "complete" else None, None, 1.0))]
+            return [(rank, an_outcome(number, state, 1.0 if state == "complete" else None, None, 1.0))]
 
         link.receive = receive
         pool = BlockPool(link, BlockMembership.of(BlockLayout(2, 1)))
@@ -1159,7 +1165,7 @@ def test_a_cancellation_whose_second_signal_comes_late_counts_against_no_trial(c
 
 
 def test_no_trial_starts_that_would_end_after_the_time_limit():
-    slow = ScriptedLink(lambda a: Outcome(a.number, "complete", 1.0, None, 3600.0))
+    slow = ScriptedLink(lambda a: an_outcome(a.number, "complete", 1.0, None, 3600.0))
     _, store = search(slow, trials=100, time_limit_s=60.0)
     assert len(store.finished) == 1
 

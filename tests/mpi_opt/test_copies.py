@@ -7,9 +7,11 @@ import pickle
 
 import pytest
 
+from mpi_opt.core.figures import Measured
 from mpi_opt.core.space import Categorical, Integer, Real, Space
-from mpi_opt.core.trial import Failed, FoldOutcome, Measured, Outcome, Proposal, TrialRecord
+from mpi_opt.core.trial import Failed, Proposal, TrialRecord
 from mpi_opt.strategies.strategy import Decision
+from tests.mpi_opt.outcomes import a_fold, an_outcome
 
 SPACE = Space({"x": Real(0, 1), "n": Integer(1, 8, "log-uniform"), "c": Categorical((1, None)), "y": Real(1, 2)})
 POINT = {"x": 0.5, "n": 2, "c": None}
@@ -20,8 +22,8 @@ VALUES = [
     Proposal(3, POINT, 9.0, 1),
     SPACE,
     Decision.STOP,
-    FoldOutcome(0, 0.5, 1.0, {"loss": [1.0, 0.5]}),
-    Outcome(3, "complete", 0.5, 0.1, folds=[FoldOutcome(0, 0.5, 1.0)]),
+    a_fold(0, 0.5, 1.0, {"loss": [1.0, 0.5]}),
+    an_outcome(3, "complete", 0.5, 0.1, folds=[a_fold(0, 0.5, 1.0)]),
     TrialRecord(3, "complete", POINT, 0.5),
 ]
 

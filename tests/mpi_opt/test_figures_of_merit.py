@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit, read_figures_of_merit, read_target
-from mpi_opt.core.trial import FoldOutcome, Outcome, TrialRecord, is_usable
+from mpi_opt.core.trial import TrialRecord, is_usable
 from mpi_opt.errors import ConfigurationError
+from tests.mpi_opt.outcomes import a_fold, an_outcome, several_figures
 
 FOLDS = [0.1, 0.4, 0.2, 0.9, 0.15]
 TWO = FiguresOfMerit(("accuracy", "seconds"), ("maximize", "minimize"))
 
 
 def outcomes(values):
-    return [FoldOutcome(index, value, 1.0) for index, value in enumerate(values)]
+    return [a_fold(index, value, 1.0) for index, value in enumerate(values)]
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
@@ -28,59 +29,57 @@ def outcomes(values):
 )
 def test_folds_are_aggregated_by_the_selection_and_keep_their_standard_deviation(selection, direction, expected):
     figures_of_merit = FiguresOfMerit(directions=(direction,), selection=selection)
-    figures, spreads = figures_of_merit.aggregate_folds(outcomes(FOLDS))
-    assert figures == (pytest.approx(expected(FOLDS, figures_of_merit.sign)),)
-    assert spreads == (pytest.approx(np.std(FOLDS, ddof=1)),)
+    figure = figures_of_merit.aggregate_folds(outcomes(FOLDS)).main
+    assert figure == pytest.approx(expected(FOLDS, figures_of_merit.sign))
+    assert figure.uncertainty == pytest.approx(np.std(FOLDS, ddof=1))
 
 
 def test_mean_plus_std_is_pessimistic_in_both_directions():
     for direction, is_worse in (("minimize", float.__gt__), ("maximize", float.__lt__)):
         figures_of_merit = FiguresOfMerit(directions=(direction,), selection="mean+std")
-        assert is_worse(figures_of_merit.aggregate_folds(outcomes(FOLDS))[0][0], float(np.mean(FOLDS)))
+        assert is_worse(figures_of_merit.aggregate_folds(outcomes(FOLDS)).main, float(np.mean(FOLDS)))
 
 
 @pytest.mark.parametrize("selection", ["mean", "mean+std", "median"])
 def test_one_fold_is_its_own_figure_without_uncertainty(selection):
-    assert FiguresOfMerit(selection=selection).aggregate_folds(outcomes([0.3])) == ((0.3,), None)
+    figure = FiguresOfMerit(selection=selection).aggregate_folds(outcomes([0.3])).main
+    assert (figure, figure.uncertainty) == (0.3, None)
 
 
 def test_a_strategy_receives_a_reported_uncertainty():
-    cost = FiguresOfMerit().measured_cost(Outcome(0, "complete", 1.0, 2.0, 1.0), 1)
+    cost = FiguresOfMerit().measured_cost(an_outcome(0, "complete", 1.0, 2.0, 1.0), 1)
     assert (cost, cost.uncertainty) == (1.0, 2.0)
 
 
 def test_the_standard_deviation_over_folds_is_no_uncertainty_for_a_strategy():
     """It contains the difficulty of the folds, which is the same for all trials."""
-    cost = FiguresOfMerit().measured_cost(Outcome(0, "complete", 1.0, 2.0, 1.0), 5)
+    cost = FiguresOfMerit().measured_cost(an_outcome(0, "complete", 1.0, 2.0, 1.0), 5)
     assert (cost, type(cost)) == (1.0, float)
 
 
 def test_each_of_several_figures_is_averaged_separately():
-    folds = [FoldOutcome(i, a, 1.0, {}, TWO.by_name((a, b))) for i, (a, b) in enumerate([(0.8, 3.0), (0.6, 5.0)])]
-    figures, spreads = TWO.aggregate_folds(folds)
-    assert figures == pytest.approx((0.7, 4.0))
-    record = TrialRecord(
-        0, "complete", {}, 0.7, 0.1, figures_of_merit=TWO.by_name(figures), uncertainties=TWO.by_name(spreads)
-    )
+    figures = TWO.aggregate_folds([a_fold(i, TWO.read(both)) for i, both in enumerate([(0.8, 3.0), (0.6, 5.0)])])
+    assert figures == pytest.approx({"accuracy": 0.7, "seconds": 4.0})
+    record = TrialRecord(0, "complete", {}, figures)
+    assert record.uncertainties == pytest.approx({"accuracy": 0.2 / 2**0.5, "seconds": 2**0.5})
     cost = TWO.measured_cost(record, 1)
     assert cost == pytest.approx((-0.7, 4.0))
-    assert [one.uncertainty for one in cost] == pytest.approx(spreads)
+    assert [one.uncertainty for one in cost] == list(record.uncertainties.values())
     assert TWO.measured_cost(record, 2) == pytest.approx((-0.7, 4.0))
 
 
-def test_outcome_has_all_figures_with_their_uncertainties_and_the_first_as_the_main_one():
-    outcome = TWO.outcome(3, "complete", (0.7, 4.0), (0.1, 1.0), 2.0, [])
-    assert (outcome.figure_of_merit, outcome.uncertainty) == (0.7, 0.1)
-    assert outcome.figures_of_merit == {"accuracy": 0.7, "seconds": 4.0}
-    assert outcome.uncertainties == {"accuracy": 0.1, "seconds": 1.0}
-    assert FiguresOfMerit().outcome(3, "complete", (0.7,), None, 2.0, []) == Outcome(3, "complete", 0.7, None, 2.0, [])
+def test_first_of_several_figures_is_that_of_the_trial():
+    record = TrialRecord(0, "complete", {}, several_figures({"accuracy": 0.7, "seconds": 4.0}, {"accuracy": 0.1}))
+    assert (record.figure_of_merit, record.uncertainty) == (0.7, 0.1)
+    assert record.uncertainties == {"accuracy": 0.1}
+    assert (TrialRecord(0, "failed", {}).figure_of_merit, TrialRecord(0, "failed", {}).uncertainty) == (None, None)
 
 
 @pytest.mark.parametrize(
     "value", [(0.9, 12), [0.9, 12.0], np.array([0.9, 12.0]), {"seconds": 12.0, "accuracy": 0.9}], ids=repr
 )
 def test_several_numbers_may_come_in_order_or_by_name(value):
-    assert TWO.read(value) == (0.9, 12.0)
+    assert list(TWO.read(value).items()) == [("accuracy", 0.9), ("seconds", 12.0)]
 
 
 @pytest.mark.parametrize("value", [0.9, "ab", None, (0.9,), (0.9, 1.0, 2.0), {"accuracy": 1.0}, (0.9, math.nan)])
@@ -119,7 +118,7 @@ def test_value_that_is_not_one_number_is_named_in_the_error(value):
     ],
 )
 def test_target_of_several_figures_is_reached_by_one_trial_in_all_of_them(target, figures, is_reached):
-    record = TrialRecord(0, "complete", {}, figures[0], figures_of_merit=TWO.by_name(figures))
+    record = TrialRecord(0, "complete", {}, TWO.read(figures))
     assert TWO.reaches(target, record) is is_reached
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from mpi_opt.coordinator.first_failures import FirstFailures, reason_of
-from mpi_opt.core.trial import Outcome
+from tests.mpi_opt.outcomes import an_outcome
 
 
 def failures(*errors: str, duration_s: float = 1.0) -> FirstFailures:
     found = FirstFailures()
     for number, error in enumerate(errors):
-        found.add(Outcome(number, "failed", duration_s=duration_s, error=error))
+        found.add(an_outcome(number, "failed", duration_s=duration_s, error=error))
     return found
 
 
@@ -67,7 +67,7 @@ def test_trials_start_meanwhile_only_if_others_survive_longer_than_failures_take
 
 def test_a_single_slow_failure_does_not_decide_what_survival_is():
     found = failures(*["no"] * 10)
-    found.add(Outcome(10, "failed", duration_s=7200.0, error="no"))
+    found.add(an_outcome(10, "failed", duration_s=7200.0, error="no"))
     assert found.allow_another([11.0])
 
 

@@ -24,6 +24,7 @@ from mpi_opt.errors import HostFailed, UserError
 from mpi_opt.store import Store
 from tests.in_process import in_process
 from tests.mpi_opt.fakes import ListedStore, ScriptedLink
+from tests.mpi_opt.outcomes import an_outcome
 from tests.mpi_opt.test_coordinator import search, squares
 from tests.optional_packages import needs
 
@@ -83,7 +84,9 @@ class Failing:
         kinds = self.faults.get(assignment.number, [])
         if not kinds:
             return squares(assignment)
-        return Outcome(assignment.number, "failed", error=f"OSError: of {assignment.number}", host_fault=kinds.pop(0))
+        return an_outcome(
+            assignment.number, "failed", error=f"OSError: of {assignment.number}", host_fault=kinds.pop(0)
+        )
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.objectives.training_objective import TrainingObjective
 from mpi_opt.study.study import Study
 from tests.in_process import in_process
+from tests.mpi_opt.outcomes import an_outcome
 from tests.optional_packages import by_framework, needs
 
 MINIMIZE, MAXIMIZE = FiguresOfMerit(), FiguresOfMerit(directions=("maximize",))
@@ -28,8 +29,7 @@ TWO = FiguresOfMerit(("loss", "cost"), ("minimize", "maximize"))
 
 
 def complete(number: int, *values: float) -> Outcome:
-    named = dict(zip(TWO.names, values, strict=True)) if len(values) > 1 else {}
-    return Outcome(number, "complete", values[0], figures_of_merit=named)
+    return an_outcome(number, "complete", TWO.read(values) if len(values) > 1 else values[0])
 
 
 def ended(*outcomes: Outcome, budget: float | None = None) -> list[tuple[Proposal, Outcome]]:
@@ -48,7 +48,7 @@ def ended(*outcomes: Outcome, budget: float | None = None) -> list[tuple[Proposa
 )
 def test_models_of_the_best_complete_trials_are_kept(keep, figures, left, tmp_path):
     folder, outcomes = ModelFolder(tmp_path), [complete(n, v) for n, v in enumerate((3.0, 5.0, 1.0, 2.0, 2.0))]
-    outcomes += [Outcome(5, "failed", error="x"), Outcome(6, "pruned", 0.0)]
+    outcomes += [an_outcome(5, "failed", error="x"), an_outcome(6, "pruned", 0.0)]
     kept = KeptModels(keep, figures, folder, "key", "random")
     for outcome in outcomes:
         folder.of_fold("key", outcome.number, 0).mkdir(parents=True)

@@ -12,7 +12,7 @@ PROGRAM = """
 import gc, sys, time
 import numpy as np
 from mpi4py import MPI
-from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
+from mpi_opt.core.trial import Proposal
 from mpi_opt.messages.messages import Assignment
 from mpi_opt.messages.mpi_link import MPICoordinatorLink, MPIWorkerLink
 
@@ -20,7 +20,7 @@ N = 1_000_000  # numbers: a message of 9 MB, far above the size that MPI sends w
 world = MPI.COMM_WORLD
 
 def outcome(number):
-    return Outcome(number, "complete", 1.0, None, 1.0, [FoldOutcome(0, 1.0, 1.0, {"loss": [number + 0.5] * N})])
+    return an_outcome(number, "complete", 1.0, None, 1.0, [a_fold(0, 1.0, 1.0, {"loss": [number + 0.5] * N})])
 
 def assignment(rank):
     return Assignment(Proposal(rank, {f"x{index}": rank for index in range(200_000)}))

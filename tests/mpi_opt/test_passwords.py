@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from mpi_opt.cli.main import main
-from mpi_opt.core.trial import Outcome
 from mpi_opt.errors import ConfigurationError, without_passwords
 from mpi_opt.store import Store
 from mpi_opt.store.records import Finish, GivenBack
@@ -19,6 +18,7 @@ from mpi_opt.views.page.report import report
 from mpi_opt.views.text.progress_counts import ProgressCounts
 from mpi_opt.views.text.progress_display import PlainProgress
 from mpi_opt.views.trackers import FailSafeTracker, Tracker, make_tracker
+from tests.mpi_opt.outcomes import an_outcome
 from tests.mpi_opt.store.made_up import make_study, start
 from tests.optional_packages import needs
 
@@ -122,7 +122,9 @@ def test_errors_events_and_reasons_in_the_store_hold_no_password():
         study_id = make_study(store, n_trials=1).id
         store.event(study_id, "rank_lost", URL)
         store.start(study_id, [start(5), start(6)])
-        store.finish(study_id, [Finish(Outcome(5, "failed", None, None, 0.1, [], URL), 1, 0)], [GivenBack(6, 1, URL)])
+        store.finish(
+            study_id, [Finish(an_outcome(5, "failed", None, None, 0.1, [], URL), 1, 0)], [GivenBack(6, 1, URL)]
+        )
         store.start(study_id, [start(6, attempt=2)])
         store.requeue(study_id, [6], URL)
         texts = [event.detail for event in store.events(study_id)]
@@ -137,10 +139,10 @@ def test_trackers_and_progress_show_no_password(capsys):
         def record(self, outcome, parameters):
             raise OSError(f"no answer from {URL}")
 
-    FailSafeTracker(Broken()).record(Outcome(0, "complete", 1.0, None, 0.1), {})
+    FailSafeTracker(Broken()).record(an_outcome(0, "complete", 1.0, None, 0.1), {})
     progress = PlainProgress(ProgressCounts(2, maximize=False))
     progress.note(URL)
-    progress.finished(0, Outcome(0, "failed", None, None, 0.1, error=URL), {})
+    progress.finished(0, an_outcome(0, "failed", None, None, 0.1, error=URL), {})
     progress.tick()
     printed, said = capsys.readouterr()
     assert said and printed.count("***") == 4

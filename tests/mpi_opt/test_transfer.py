@@ -9,7 +9,6 @@ from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Integer, Real, Space
-from mpi_opt.core.trial import Outcome
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.records import Finish
@@ -17,6 +16,7 @@ from mpi_opt.strategies import STRATEGIES, Transfer, make_strategy
 from mpi_opt.study.earlier_study import mapped
 from mpi_opt.study.open_study import open_study
 from mpi_opt.study.study import Study
+from tests.mpi_opt.outcomes import an_outcome
 from tests.mpi_opt.store.made_up import finish, start
 
 EARLIER = Space(
@@ -110,8 +110,8 @@ def test_study_with_several_figures_of_merit_is_ranked_by_that_of_the_new_study(
         study = store.create_study("a", figures_of_merit=two, strategy="random", seed=1, configuration={}, space=space)
         for units, values in figures.items():
             store.start(study.id, [start(units, {"units": units})])
-            failed = Outcome(units, "failed", error="it failed")
-            outcome = failed if values is None else two.outcome(units, "complete", values, None, 1.0, [])
+            failed = an_outcome(units, "failed", error="it failed")
+            outcome = failed if values is None else an_outcome(units, "complete", two.read(values))
             store.finish(study.id, [Finish(outcome, 1, 0)])
         earlier = Study.read(store, "a")
     found = mapped(earlier.record, earlier.trials, space, FiguresOfMerit(names, directions))

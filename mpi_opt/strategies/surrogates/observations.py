@@ -9,8 +9,9 @@ from typing import final
 import numpy as np
 
 from mpi_opt.core.arrays import Bools, Floats
+from mpi_opt.core.figures import Measured
 from mpi_opt.core.pareto import as_tuple
-from mpi_opt.core.trial import Measured, Proposal
+from mpi_opt.core.trial import Proposal
 from mpi_opt.strategies.points.encoding import Encoding, GrowingArray
 from mpi_opt.strategies.strategy import Cost
 from mpi_opt.strategies.surrogates.extremes import scaled, without_extremes
@@ -120,4 +121,5 @@ class ObservationHistory:
 
 def _uncertainty(cost: float) -> float:
     """The standard deviation of a value; 0 if it is not known."""
-    return cost.uncertainty if isinstance(cost, Measured) and math.isfinite(cost.uncertainty) else 0.0
+    known = cost.uncertainty if isinstance(cost, Measured) else None
+    return 0.0 if known is None or not math.isfinite(known) else known

@@ -67,8 +67,8 @@ def _draw_front(axes: Axes, front: list[TrialRecord], x: str, y: str) -> None:
     places = _places(front, x, y)
     axes.errorbar(
         *places,
-        xerr=[trial.uncertainties.get(x, 0.0) for trial in front],
-        yerr=[trial.uncertainties.get(y, 0.0) for trial in front],
+        xerr=[trial.figures_of_merit[x].uncertainty or 0.0 for trial in front],
+        yerr=[trial.figures_of_merit[y].uncertainty or 0.0 for trial in front],
         fmt="o",
         color=COLOURS["best"],
         ecolor=COLOURS["faint"],

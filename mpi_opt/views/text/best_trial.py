@@ -13,7 +13,6 @@ from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.trial import TrialRecord, trial_seed
 from mpi_opt.store.records import StudyRecord
 from mpi_opt.study.trial_table import cell, figures_as_text
-from mpi_opt.views.series import main_figure_name
 from mpi_opt.views.text.schedule import schedule_text
 
 
@@ -33,8 +32,7 @@ def trial_yaml(
     """
     trial = trials[-1]
     training, directory = study.configuration.get("training"), study.configuration.get("directory")
-    pairs = figures_as_text(trial, study.figures_of_merit, main_figure_name(study))
-    figures = ", ".join(" ".join(pair) for pair in pairs)
+    figures = ", ".join(map(" ".join, figures_as_text(trial, study)))
     lines = [f"# study {study.name}, trial {trial.number}: {figures}"]
     lines += [f"# {note}" for note in notes]
     lines += _differences(study, trials)

@@ -192,7 +192,7 @@ def _folds_note(study: StudyRecord, trial: TrialRecord, folds: Sequence[FoldReco
 
 def _figures(study: StudyRecord, trial: TrialRecord, n_folds: int) -> list[tuple[str, str | None]]:
     """The figures of merit, each with a label, and whether the trial is on the Pareto front."""
-    found = figures_as_text(trial, study.figures_of_merit, "figure of merit")
+    found = figures_as_text(trial, study)
     noted = [(name, f"{text} (over the folds)" if "±" in text and n_folds > 1 else text) for name, text in found]
     return [*noted, ("Pareto front", None if trial.pareto is None else "yes" if trial.pareto else "no")]
 
@@ -226,8 +226,14 @@ def to_json(rows: Iterable[dict[str, Any]]) -> str:
 def study_object(study: StudyRecord) -> dict[str, Any]:
     """A study for JSON, without its configuration."""
     fields = ("name", "direction", "strategy", "seed", "created_at", "view", "counts")
-    best = None if study.best is None else asdict(study.best)
+    best = None if study.best is None else trial_object(study.best)
     return {field: getattr(study, field) for field in fields} | {"best": best}
+
+
+def trial_object(trial: TrialRecord) -> dict[str, Any]:
+    """A trial for JSON."""
+    first = ("number", "state", "parameters", "figure_of_merit", "uncertainty")
+    return {name: getattr(trial, name) for name in first} | asdict(trial) | {"uncertainties": trial.uncertainties}
 
 
 def table_of(study: StudyRecord, trials: Sequence[TrialRecord]) -> tuple[list[str], list[list[Any]]]:

@@ -9,9 +9,10 @@ import pytest
 
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.space import Categorical, Integer, Real, Space
-from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
+from mpi_opt.core.trial import Outcome, Proposal
 from mpi_opt.store import Store
 from mpi_opt.store.records import CodeRecord, Finish, StudyRecord
+from tests.mpi_opt.outcomes import a_fold, an_outcome
 from tests.optional_packages import needs
 
 SEVERAL_SESSIONS = pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def finish(
 ) -> Finish:
     """A trial that ends with `merit`; without folds."""
     error = None if merit is not None else "ValueError: it went wrong"
-    return Finish(Outcome(number, state, merit, None, 0.1, [], error), attempt, block)
+    return Finish(an_outcome(number, state, merit, None, 0.1, [], error), attempt, block)
 
 
 def make_study(
@@ -100,7 +101,7 @@ def make_study(
 def _outcome(number: int, point: dict, rng: np.random.Generator, n_epochs: int, n_folds: int) -> Outcome:
     if number % 17 == 5:
         error = f"ValueError: loss is nan <b>at epoch 3</b> (rank 4 on node2)\n  in digits.py, trial {number}"
-        return Outcome(number, "failed", None, None, 1.5, [], error)
+        return an_outcome(number, "failed", None, None, 1.5, [], error)
     is_pruned = number % 7 == 3
     epochs = 3 if is_pruned else n_epochs
     floor = 0.05 + 0.03 * abs(math.log10(point["learning_rate"]) + 2.3) ** 2 + 0.1 * abs(point["units"] - 160) / 160
@@ -110,7 +111,7 @@ def _outcome(number: int, point: dict, rng: np.random.Generator, n_epochs: int, 
         end = floor * (1 + 0.08 * rng.standard_normal())
         values = [end + 1.5 * math.exp(-0.5 * (epoch + 1)) + 0.01 * rng.random() for epoch in range(epochs)]
         history = {"loss": [0.9 * value for value in values], "val_loss": values}
-        folds.append(FoldOutcome(fold, values[-1], 0.8 * epochs, history))
+        folds.append(a_fold(fold, values[-1], 0.8 * epochs, history))
     figures = [fold.figure_of_merit for fold in folds]
     state = "pruned" if is_pruned else "complete"
-    return Outcome(number, state, float(np.mean(figures)), float(np.std(figures)), 0.8 * epochs, folds)
+    return an_outcome(number, state, float(np.mean(figures)), float(np.std(figures)), 0.8 * epochs, folds)

@@ -9,7 +9,6 @@ import pytest
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Integer, Space
-from mpi_opt.core.trial import Outcome
 from mpi_opt.store import Store
 from mpi_opt.store.errors import InvalidQueryError
 from mpi_opt.store.records import Finish, StudyRecord
@@ -17,6 +16,7 @@ from mpi_opt.study.study import Study
 from mpi_opt.study.trial_table import LAST_COLUMNS, trial_columns, trial_rows
 from mpi_opt.views.text.search_summary import search_summary
 from mpi_opt.views.text.tables import trials_table
+from tests.mpi_opt.outcomes import an_outcome, several_figures
 from tests.mpi_opt.store.made_up import start
 
 
@@ -27,9 +27,9 @@ def one_trial(store: Store, names: list[str], figures: FiguresOfMerit) -> StudyR
         "names", figures_of_merit=figures, strategy="random", seed=1, configuration={}, space=space
     )
     store.start(study.id, [start(0, {name: 100 + index for index, name in enumerate(names)})])
-    values = [0.5 + index for index in range(len(figures.names))]
-    uncertainties = [value + 0.25 for value in values]
-    store.finish(study.id, [Finish(figures.outcome(0, "complete", values, uncertainties, 9.0, []), 1, 0)])
+    values = {name: 0.5 + index for index, name in enumerate(figures.names)}
+    found = several_figures(values, {name: value + 0.25 for name, value in values.items()})
+    store.finish(study.id, [Finish(an_outcome(0, "complete", found, None, 9.0), 1, 0)])
     return study
 
 
@@ -78,7 +78,8 @@ def test_query_that_a_search_prints_is_valid_whatever_the_names_are(store, figur
         "Digits", figures_of_merit=figures, strategy="random", seed=1, configuration={}, space=space
     )
     store.start(study.id, [start(0, {"number": 4, "order": 5, "Rate": 6, "x": 7})])
-    outcome = figures.outcome(0, "complete", [0.5, 1.5][: len(figures.names)], None, 9.0, [])
+    found = several_figures(dict(zip(figures.names, (0.5, 1.5), strict=False)))
+    outcome = an_outcome(0, "complete", found, None, 9.0)
     store.finish(study.id, [Finish(outcome, 1, 0)])
     summary = search_summary(Study.read(store, "Digits"), "sqlite:///digits.db", 1)
     columns, (row,) = store.sql(shlex.split(summary.splitlines()[-1])[-1])
@@ -148,8 +149,7 @@ def test_shown_table_hides_uncertainties_that_no_trial_has(store):
         space=Space({"x": Integer(0, 9)}),
     )
     store.start(study.id, [start(0, {"x": 1})])
-    by_name = figures.by_name((0.5, 1.5))
-    store.finish(study.id, [Finish(Outcome(0, "complete", 0.5, figures_of_merit=by_name), 1, 0)])
+    store.finish(study.id, [Finish(an_outcome(0, "complete", figures.read((0.5, 1.5))), 1, 0)])
     shown = Study.read(store, "plain")
     assert trials_table(shown.record, shown.trials).splitlines()[0].split() == [
         "number", "state", "duration_s", "a", "merit_state", "pareto", "x",

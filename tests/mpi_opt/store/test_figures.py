@@ -7,9 +7,9 @@ from sqlalchemy import create_engine, event, inspect, text
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Integer, Real, Space
-from mpi_opt.core.trial import FoldOutcome, Outcome
 from mpi_opt.store import Store, schema
 from mpi_opt.store.records import Finish
+from tests.mpi_opt.outcomes import a_fold, an_outcome, several_figures
 from tests.mpi_opt.store.made_up import SEVERAL_SESSIONS, finish, make_study, start
 
 TWO = FiguresOfMerit(("accuracy", "seconds"), ("maximize", "minimize"))
@@ -21,10 +21,8 @@ def create(store, name="two", figures=TWO):
 
 
 def ended(number, figures, state="complete", attempt=1):
-    by_name = TWO.by_name(figures)
-    folds = [FoldOutcome(0, figures[0], 1.0, {}, by_name)]
-    outcome = Outcome(number, state, figures[0], 0.5, 1.0, folds, None, by_name, TWO.by_name((0.5, 0.25)))
-    return Finish(outcome, attempt, 0)
+    named = several_figures(dict(zip(TWO.names, figures, strict=True)), {"accuracy": 0.5, "seconds": 0.25})
+    return Finish(an_outcome(number, state, named, None, 1.0, [a_fold(0, named)]), attempt, 0)
 
 
 def test_the_front_contains_the_trials_that_no_complete_trial_dominates_in_any_order(store):
@@ -111,8 +109,9 @@ def test_best_is_the_front_trial_with_the_best_first_figure(store):
 def test_figures_of_merit_of_a_study_are_read_back(store):
     several = FiguresOfMerit(("a", "b"), ("minimize", "maximize"), "median")
     assert create(store, "several", several).figures_of_merit == several
-    one = create(store, "one", FiguresOfMerit(directions=("maximize",), selection="mean+std"))
-    assert one.figures_of_merit == FiguresOfMerit(directions=("maximize",), selection="mean+std")
+    single = FiguresOfMerit(("val_loss",), ("maximize",), "mean+std")
+    one = create(store, "one", single)
+    assert one.figures_of_merit == single
     assert one.direction == "maximize"
     assert store.sql("SELECT selection FROM studies ORDER BY id")[1] == [("median",), ("mean+std",)]
 
@@ -121,12 +120,12 @@ def test_figures_of_merit_of_a_study_are_read_back(store):
 def test_store_of_the_first_schema_becomes_one_of_this(url):
     with Store.open(url) as store:
         make_study(store, n_trials=12)
-        before = store.trials(1)
+        before, figures = store.trials(1), store.study("digits").figures_of_merit
     _make_first(url)
     with Store.open(url) as store:
         assert store.sql("SELECT version FROM schema_version")[1] == [(schema.VERSION,)]
         assert store.trials(1) == before
-        assert store.study("digits").figures_of_merit == FiguresOfMerit()
+        assert store.study("digits").figures_of_merit == figures
         test_the_front_contains_the_trials_that_no_complete_trial_dominates_in_any_order(store)
     assert _columns(url) == {
         table.name: {column.name for column in table.columns} for table in schema.metadata.tables.values()

@@ -10,8 +10,9 @@ from scipy.stats import norm
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
+from mpi_opt.core.figures import Measured
 from mpi_opt.core.space import Categorical, Integer, Real, Space
-from mpi_opt.core.trial import Failed, Measured, Proposal
+from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.surrogates.acquisition import log_improvement
 from mpi_opt.strategies.surrogates.fitting import SuccessProbability, Surrogate

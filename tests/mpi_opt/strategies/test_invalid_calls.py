@@ -8,7 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from mpi_opt.core.trial import Failed, Measured, Proposal
+from mpi_opt.core.figures import Measured
+from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError, SpaceError
 from mpi_opt.strategies import STRATEGIES, make_strategy
 from mpi_opt.strategies.points.checks import observed_cost

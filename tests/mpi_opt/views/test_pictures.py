@@ -14,7 +14,7 @@ import pytest
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Real, Space
-from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal, TrialRecord
+from mpi_opt.core.trial import Proposal, TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
 from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, Finish, time_of
@@ -23,6 +23,7 @@ from mpi_opt.views import series
 from mpi_opt.views.figures.importance import Forest, _without_outliers
 from mpi_opt.views.figures.timeline import make_timeline
 from mpi_opt.views.series import curves
+from tests.mpi_opt.outcomes import a_fold, an_outcome, one_figure
 from tests.mpi_opt.store.made_up import finish, make_study, start
 from tests.optional_packages import needs
 
@@ -84,7 +85,7 @@ def test_surface_finds_the_valley() -> None:
 def test_one_diverged_trial_does_not_explain_everything(digits: Study) -> None:
     from dataclasses import replace
 
-    bad = replace(digits.trials[0], state="complete", figure_of_merit=1e12)
+    bad = replace(digits.trials[0], state="complete", figures_of_merit=one_figure(1e12))
     before, after = Forest.of(digits), Forest.of(Study(digits.record, [bad, *digits.trials[1:]], ""))
     assert before.ranked()[0] == after.ranked()[0]
 
@@ -108,7 +109,7 @@ def test_importance_is_that_of_complete_trials_without_diverged_ones(tmp_path, s
 
 def test_improvements_are_complete_trials_only_and_follow_the_direction() -> None:
     values = [("complete", 0.5), ("pruned", 0.1), ("complete", 0.7), ("failed", None), ("complete", 0.3)]
-    trials = [TrialRecord(i, state, {}, value) for i, (state, value) in enumerate(values)]
+    trials = [TrialRecord(i, state, {}, one_figure(value)) for i, (state, value) in enumerate(values)]
     assert [index for index, _ in series.improvements(trials, maximize=False)] == [0, 4]
     assert [index for index, _ in series.improvements(trials, maximize=True)] == [0, 2]
 
@@ -144,7 +145,7 @@ def test_figure_with_a_panel_per_hyperparameter_shows_the_most_important_ones(tm
         for number in range(40):
             values = dict(zip(space, rng.random(70).tolist(), strict=True))
             store.start(study.id, [Attempt(Proposal(number, values), 1, 0, "0", "")])
-            store.finish(study.id, [Finish(Outcome(number, "complete", values["x7"]), 1, 0)])
+            store.finish(study.id, [Finish(an_outcome(number, "complete", values["x7"]), 1, 0)])
         wide = Study.read(store, "a")
     from mpi_opt.views.figures import plots
 
@@ -278,8 +279,8 @@ def test_long_names_and_names_with_dollars_are_drawn_as_texts(tmp_path, kind: st
         study = store.create_study(STRANGE, strategy="random", seed=1, configuration=configuration, space=space)
         for number in range(12):
             store.start(study.id, [start(number, {STRANGE: number / 12, f"{STRANGE}2": STRANGE})])
-            folds = [FoldOutcome(0, float(number), 1.0, {STRANGE: [0.5, float(number)]})]
-            store.finish(study.id, [Finish(Outcome(number, "complete", float(number), None, 1.0, folds), 1, 0)])
+            folds = [a_fold(0, float(number), 1.0, {STRANGE: [0.5, float(number)]})]
+            store.finish(study.id, [Finish(an_outcome(number, "complete", float(number), None, 1.0, folds), 1, 0)])
         figure = plots.KINDS[kind](Study.read(store, STRANGE))
     figure.draw_without_rendering()
 

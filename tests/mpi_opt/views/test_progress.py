@@ -17,10 +17,11 @@ from mpi_opt.views.text import progress_display
 from mpi_opt.views.text.make_display import make_display
 from mpi_opt.views.text.progress_counts import ProgressCounts
 from mpi_opt.views.text.progress_display import LivePanel, PlainProgress, panel
+from tests.mpi_opt.outcomes import an_outcome
 
 
 def ended(number: int, value: float | None = None, state: str = "complete", error: str | None = None) -> Outcome:
-    return Outcome(number, state, value, None, 1.0, error=error)
+    return an_outcome(number, state, value, None, 1.0, error=error)
 
 
 def drawn(counts: ProgressCounts, width: int = 100) -> str:

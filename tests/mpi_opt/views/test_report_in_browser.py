@@ -12,11 +12,12 @@ import pytest
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Real, Space
-from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal, TrialRecord
+from mpi_opt.core.trial import Proposal, TrialRecord
 from mpi_opt.store import Store
 from mpi_opt.store.records import Finish
 from mpi_opt.study.study import Study
 from mpi_opt.views.page.report import report
+from tests.mpi_opt.outcomes import a_fold, an_outcome, one_figure, several_figures
 
 Shown = Callable[[Study, str], str]
 
@@ -47,7 +48,11 @@ def study_of(path: Path, trials: list[TrialRecord], **options) -> Study:
 def complete(n_trials: int, figure: Callable[[int], float]) -> list[TrialRecord]:
     return [
         TrialRecord(
-            i, "complete", {"x": i / n_trials, "y": 0.5}, figure(i), finished_at=f"2026-01-01T00:00:{i:02}+00:00"
+            i,
+            "complete",
+            {"x": i / n_trials, "y": 0.5},
+            one_figure(figure(i)),
+            finished_at=f"2026-01-01T00:00:{i:02}+00:00",
         )
         for i in range(n_trials)
     ]
@@ -188,8 +193,8 @@ def test_axes_of_200_000_trials_are_drawn(tmp_path: Path, shown: Shown) -> None:
         study = store.create_study("two", **options, space=Space({"x": Real(0, 1)}))
         for number in range(2):
             store.start(study.id, [Attempt(Proposal(number, {"x": 0.5 * number}), 1, 0, "1", "node1")])
-            both = {"loss": 1.0 + number, "seconds": 2.0 - number}
-            outcome = Outcome(number, "complete", 1.0 + number, None, 1.0, [FoldOutcome(0, 1.0, 1.0)], None, both)
+            both = several_figures({"loss": 1.0 + number, "seconds": 2.0 - number})
+            outcome = an_outcome(number, "complete", both, None, 1.0, [a_fold(0, both)])
             store.finish(study.id, [Finish(outcome, 1, 0)])
         study = Study.read(store, "two")
     many = """

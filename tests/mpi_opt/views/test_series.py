@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mpi_learn.cli.terminal import sparkline
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.space import Categorical, Integer, Real, Space
-from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal, TrialRecord
+from mpi_opt.core.trial import Proposal, TrialRecord
 from mpi_opt.store import Store
 from mpi_opt.store.records import AttemptRecord, Finish
 from mpi_opt.study.study import Study
@@ -26,6 +26,7 @@ from mpi_opt.views.figures.importance import Forest
 from mpi_opt.views.figures.timeline import make_timeline
 from mpi_opt.views.page.report import report
 from mpi_opt.views.series.axes import Axis, hyperparameter_axis, nice_ticks, number_text, outside, whole_axis
+from tests.mpi_opt.outcomes import a_fold, an_outcome, one_figure
 from tests.optional_packages import needs
 
 SPACE = Space(
@@ -51,10 +52,10 @@ def study_of(path: Path, figure: Callable[[int, dict], float | None], n: int = 2
         for number in range(n):
             point = {name: dimension.sample(rng) for name, dimension in SPACE.items()}
             value = figure(number, point)
-            folds = [] if value is None else [FoldOutcome(0, value, 1.0, {"loss": [value, -value]})]
+            folds = [] if value is None else [a_fold(0, value, 1.0, {"loss": [value, -value]})]
             state = "failed" if value is None else "complete"
             store.start(study.id, [Attempt(Proposal(number, point), 1, 0, "1", "node1")])
-            store.finish(study.id, [Finish(Outcome(number, state, value, None, 1.0, folds), 1, 0)])
+            store.finish(study.id, [Finish(an_outcome(number, state, value, None, 1.0, folds), 1, 0)])
         return Study.read(store, "a")
 
 
@@ -72,7 +73,9 @@ def test_order_of_ending_is_the_recorded_one_whatever_the_clocks_say() -> None:
     """The search was continued on a host whose clock is an hour behind."""
     ended = {0: 1, 1: 0, 2: 3, 3: 2}
     trials = [
-        TrialRecord(n, "complete", {}, 1.0, ended=ended[n], finished_at=f"2026-01-01T0{1 - n // 2}:00:00+00:00")
+        TrialRecord(
+            n, "complete", {}, one_figure(1.0), ended=ended[n], finished_at=f"2026-01-01T0{1 - n // 2}:00:00+00:00"
+        )
         for n in range(4)
     ]
     assert [t.number for t in series.by_end_time(Study(None, trials, ""))] == [1, 0, 3, 2]

@@ -9,13 +9,14 @@ import math
 import pickle
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Parameters, Real, Space
-from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal, TrialRecord
+from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.records import Finish
@@ -23,6 +24,7 @@ from mpi_opt.study import trial_table
 from mpi_opt.study.study import Study
 from mpi_opt.views.series import main_figure_name
 from mpi_opt.views.text import tables
+from tests.mpi_opt.outcomes import a_fold, an_outcome, several_figures
 from tests.mpi_opt.store.made_up import finish, make_study, start
 from tests.optional_packages import needs
 
@@ -39,8 +41,8 @@ def test_only_early_stopping_estimates_the_value_over_all_folds(folds: object, n
         configuration, space = {"folds": folds}, Space({"x": Real(0, 1)})
         study = store.create_study("s", strategy="random", seed=1, configuration=configuration, space=space)
         store.start(study.id, [start(0)])
-        of_folds = [FoldOutcome(fold, 0.5, 1.0) for fold in range(2)]
-        store.finish(study.id, [Finish(Outcome(0, "pruned", 0.5, None, 1234.0, of_folds), 1, 0)])
+        of_folds = [a_fold(fold, 0.5, 1.0) for fold in range(2)]
+        store.finish(study.id, [Finish(an_outcome(0, "pruned", 0.5, None, 1234.0, of_folds), 1, 0)])
         read = Study.read(store, "s")
         page = tables.trial_page(read.record, read.trials[0], store.folds(study.id), [], [])
     assert note in page
@@ -108,7 +110,7 @@ def one_trial() -> Callable[..., str]:
 
 
 def test_page_of_a_trial_shows_a_category_that_is_null(one_trial: Callable[..., str]) -> None:
-    page = one_trial({"penalty": None, "kind": "elu"}, Outcome(0, "complete", 0.5))
+    page = one_trial({"penalty": None, "kind": "elu"}, an_outcome(0, "complete", 0.5))
     assert page.split("hyperparameters\n")[1].split() == ["penalty", "null", "kind", "elu"]
 
 
@@ -145,8 +147,8 @@ def test_control_characters_of_an_error_do_not_reach_the_terminal() -> None:
 def test_uncertainty_is_that_of_the_folds_only_if_there_are_several(
     one_trial: Callable[..., str], n_folds: int, note: str
 ) -> None:
-    folds = [FoldOutcome(fold, 0.5, 1.0) for fold in range(n_folds)]
-    page = one_trial({"kind": "elu"}, Outcome(0, "complete", 0.5, 0.1, folds=folds))
+    folds = [a_fold(fold, 0.5, 1.0) for fold in range(n_folds)]
+    page = one_trial({"kind": "elu"}, an_outcome(0, "complete", 0.5, 0.1, folds=folds))
     assert next(line for line in page.splitlines() if "±" in line).endswith(f"0.5 ± 0.1{note}")
 
 
@@ -249,10 +251,8 @@ def test_study_survives_being_sent_to_another_process(digits: Study) -> None:
     assert pickle.loads(pickle.dumps(digits)) == digits
 
 
-def test_a_trial_is_shown_with_all_its_figures_of_merit_and_their_uncertainties() -> None:
-    figures, uncertainties = {"loss": 0.25, "seconds": 12.0}, {"loss": 0.01}
-    trial = TrialRecord(3, "complete", {}, 0.25, 0.01, figures_of_merit=figures, uncertainties=uncertainties)
-    two = FiguresOfMerit(("loss", "seconds", "parameters"), ("minimize",) * 3)
-    shown = trial_table.figures_as_text(trial, two, "val_loss")
+def test_a_trial_is_shown_with_all_its_figures_of_merit_and_their_uncertainties(digits: Study) -> None:
+    trial = TrialRecord(3, "complete", {}, several_figures({"loss": 0.25, "seconds": 12.0}, {"loss": 0.01}))
+    three = FiguresOfMerit(("loss", "seconds", "parameters"), ("minimize",) * 3)
+    shown = trial_table.figures_as_text(trial, replace(digits.record, figures_of_merit=three))
     assert shown == [("loss", "0.25 ± 0.01"), ("seconds", "12"), ("parameters", "none")]
-    assert trial_table.figures_as_text(trial, FiguresOfMerit(), "val_loss") == [("val_loss", "0.25 ± 0.01")]

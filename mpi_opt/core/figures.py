@@ -1,0 +1,48 @@
+"""Figures of merit as values: by name, each with its uncertainty."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Measured(float):
+    """A figure of merit, or a cost, with its uncertainty.
+
+    Attributes:
+        uncertainty: Standard deviation of the value; None if it is unknown.
+    """
+
+    __slots__ = ("uncertainty",)
+
+    uncertainty: float | None
+
+    def __new__(cls, value: float, uncertainty: float | None = None) -> Measured:
+        """Constructs a float with an attribute."""
+        made = super().__new__(cls, value)
+        made.uncertainty = None if uncertainty is None else float(uncertainty)
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:  # the default would call `__new__` without the uncertainty
+        return Measured, (float(self), self.uncertainty)
+
+
+class Figures(dict[str, Measured]):
+    """The figures of merit of a trial or of a fold, by name and in the order of the study; empty without a result.
+
+    A study with one figure of merit is no special case: its trials have one entry. As with all mappings, equality is
+    that of names and numbers; uncertainties are not compared.
+    """
+
+    __slots__ = ()
+
+    @property
+    def main(self) -> Measured | None:
+        """The first figure of merit, which is shown where there is space for one number only."""
+        for figure in self.values():  # in a third of the time of `next(iter(…))`; tables ask for each of many trials
+            return figure
+        return None
+
+    @property
+    def uncertainties(self) -> dict[str, float]:
+        """The known uncertainties, by name."""
+        return {name: figure.uncertainty for name, figure in self.items() if figure.uncertainty is not None}
