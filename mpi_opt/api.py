@@ -194,9 +194,8 @@ def search(
 
 def _display(configuration: StudyConfiguration, progress: bool | None) -> PlainProgress:
     """The progress display of rank 0, made in the thread that calls `search`."""
-    from mpi_opt.views.text.make_display import make_display
     from mpi_opt.views.text.progress_counts import ProgressCounts
-    from mpi_opt.views.text.progress_display import LINE_INTERVAL_S
+    from mpi_opt.views.text.progress_display import LINE_INTERVAL_S, make_display
 
     interval_s = LINE_INTERVAL_S if progress else QUIET_INTERVAL_S
     return make_display(ProgressCounts.of(configuration), in_python=True, interval_s=interval_s)

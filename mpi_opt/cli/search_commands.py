@@ -209,7 +209,7 @@ def _check_one_batch(configuration: StudyConfiguration, directory: Path) -> None
 
 def _progress(configuration: StudyConfiguration, counts: ProgressCounts) -> PlainProgress:
     """The progress display, which also records the trials elsewhere if the configuration says so."""
-    from mpi_opt.views.text.make_display import make_display
+    from mpi_opt.views.text.progress_display import make_display
     from mpi_opt.views.trackers import make_tracker
 
     tracker = None if configuration.track is None else make_tracker(configuration.track, configuration.study)

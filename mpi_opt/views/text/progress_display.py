@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
-from mpi_learn.cli.terminal import console_size, duration, make_console
+from mpi_learn.cli.terminal import console_size, duration, is_notebook, is_watched, make_console
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Outcome
 from mpi_opt.errors import without_passwords
@@ -26,10 +27,12 @@ LINE_INTERVAL_S = 1.0
 """The shortest interval between the lines of two trials, in seconds."""
 
 DRAW_INTERVAL_S = 0.25
-"""The shortest interval between two updates of the panel, in seconds."""
+"""The shortest interval between two updates of the panel on a terminal, in seconds."""
 
 MAX_CELLS = 256
 """The largest number of blocks in the panel."""
+
+PAGE = '<pre style="font-family: monospace; line-height: 1.2; white-space: pre">{code}</pre>'
 
 
 class PlainProgress(Progress):
@@ -107,43 +110,106 @@ class PlainProgress(Progress):
 
 
 class LivePanel(PlainProgress):
-    """A panel on the terminal, which is updated at most four times a second."""
+    """A panel that is updated in its place, at most four times a second on a terminal, and twice in a notebook."""
 
-    def __init__(self, counts: ProgressCounts, tracker: Tracker | None = None, stream: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        counts: ProgressCounts,
+        tracker: Tracker | None = None,
+        stream: TextIO | None = None,
+        *,
+        in_notebook: bool = False,
+    ) -> None:
         super().__init__(counts, tracker, stream)
-        from rich.live import Live
-
-        self._live = Live(console=make_console(self.stream), auto_refresh=False)
-        self._live.start()
-        self._live.console.show_cursor(True)  # so that it is visible after the process is killed
+        self._place = _Cell() if in_notebook else _Terminal(self.stream)
 
     def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
         self._record(block, outcome, parameters)
 
     def tick(self) -> None:
-        """Updates the panel, unless the last update was less than `DRAW_INTERVAL_S` ago."""
+        """Updates the panel, unless the last update was less than an interval ago."""
         now = time.monotonic()
-        if now - self._written >= DRAW_INTERVAL_S:
+        if now - self._written >= self._place.interval_s:
             self._written = now
             self._draw()
 
     def close(self) -> None:
-        self.counts.conclude()
         if self.counts.has_begun:
             self._draw()
         with _allowed_to_fail():
-            self._live.stop()
+            self._place.close()
 
     def note(self, text: str) -> None:
         with _allowed_to_fail():
-            self._live.console.print(without_passwords(text), markup=False, highlight=False)
+            self._place.note(without_passwords(text))
 
     def _draw(self) -> None:
-        self._live.console.size = console_size()
+        with _allowed_to_fail():
+            self._place.draw(panel(self.counts))
+
+
+class _Terminal:
+    interval_s = DRAW_INTERVAL_S
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.live import Live
+
+        self._live = Live(console=make_console(stream), auto_refresh=False)
+        self._live.start()
+        self._live.console.show_cursor(True)  # so that it is visible after the process is killed
+
+    def draw(self, shown: Panel) -> None:
         from rich.console import Group
 
-        with _allowed_to_fail():
-            self._live.update(Group(panel(self.counts), ""), refresh=True)  # mpirun forwards only complete lines
+        self._live.console.size = console_size()
+        self._live.update(Group(shown, ""), refresh=True)  # mpirun forwards only complete lines
+
+    def note(self, text: str) -> None:
+        self._live.console.print(text, markup=False, highlight=False)
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+class _Cell:
+    """The output of a cell. Created in the thread of the cell, which IPython needs to find its output."""
+
+    interval_s = 0.5  # each update is a message to the browser
+
+    def __init__(self) -> None:
+        from IPython.display import HTML, display
+
+        self._as_html = HTML
+        self._handle = display(HTML(""), display_id=True)
+
+    def draw(self, shown: Panel) -> None:
+        from rich.console import Console
+
+        console = Console(file=io.StringIO(), record=True, width=100, force_terminal=True, force_jupyter=False)
+        console.print(shown)
+        self._handle.update(self._as_html(console.export_html(inline_styles=True, code_format=PAGE)))
+
+    def note(self, text: str) -> None:
+        print(text, flush=True)
+
+    def close(self) -> None:
+        """The last panel stays."""
+
+
+def make_display(
+    counts: ProgressCounts, *, in_python: bool = False, interval_s: float = LINE_INTERVAL_S
+) -> PlainProgress:
+    """The progress display: a panel on a terminal and in a notebook, plain lines otherwise.
+
+    Args:
+        counts: The progress.
+        in_python: Whether a script of the user prints to standard output; then lines are written to standard error.
+        interval_s: The shortest interval between the lines of two trials, in seconds.
+    """
+    in_notebook = in_python and is_notebook()
+    if in_notebook or is_watched():
+        return LivePanel(counts, in_notebook=in_notebook)
+    return PlainProgress(counts, stream=sys.stderr if in_python else None, interval_s=interval_s)
 
 
 @contextlib.contextmanager

@@ -14,9 +14,8 @@ from rich.console import Console
 from mpi_opt import Real, search
 from mpi_opt.core.trial import Outcome
 from mpi_opt.views.text import progress_display
-from mpi_opt.views.text.make_display import make_display
 from mpi_opt.views.text.progress_counts import ProgressCounts
-from mpi_opt.views.text.progress_display import LivePanel, PlainProgress, panel
+from mpi_opt.views.text.progress_display import LivePanel, PlainProgress, make_display, panel
 from tests.mpi_opt.outcomes import an_outcome
 
 
@@ -231,15 +230,15 @@ def test_lines_of_a_short_search_are_only_those_of_its_end(monkeypatch, clock):
         (False, False, False, "PlainProgress", "stdout"),
         (False, False, True, "PlainProgress", "stderr"),
         (False, True, True, "LivePanel", "stdout"),
-        (True, False, True, "NotebookPanel", "stdout"),
+        (True, False, True, "LivePanel", "stdout"),
         (True, False, False, "PlainProgress", "stdout"),
     ],
 )
 def test_progress_is_shown_where_the_user_looks(monkeypatch, notebook, terminal, in_python, kind, stream):
     import sys
 
-    monkeypatch.setattr("mpi_opt.views.text.make_display.is_notebook", lambda: notebook)
-    monkeypatch.setattr("mpi_opt.views.text.make_display.is_watched", lambda: terminal)
+    monkeypatch.setattr("mpi_opt.views.text.progress_display.is_notebook", lambda: notebook)
+    monkeypatch.setattr("mpi_opt.views.text.progress_display.is_watched", lambda: terminal)
     use_ipython(monkeypatch)
     expected = getattr(sys, stream)  # rich replaces it
     shown = make_display(ProgressCounts(2, maximize=False), in_python=in_python)
