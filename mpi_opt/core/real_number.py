@@ -11,6 +11,8 @@ def real_number(value: object) -> float:
     Raises:
         TypeError: It is no real number. Truth values, texts and complex numbers have a ``float``, but are mistakes.
     """
+    if type(value) is float:  # the usual case; `isinstance` of a protocol takes several µs
+        return value
     kind = str(getattr(value, "dtype", ""))  # of NumPy, PyTorch, TensorFlow and JAX
     is_other = isinstance(value, bool | str | bytes) or "bool" in kind or "complex" in kind
     if is_other or not isinstance(value, SupportsFloat):

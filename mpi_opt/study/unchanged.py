@@ -15,7 +15,6 @@ from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.space_changes import extended, means_the_same, with_defaults
 from mpi_opt.errors import ConfigurationError, SpaceError
-from mpi_opt.objectives.same_training import is_same_training
 from mpi_opt.store import Store
 from mpi_opt.store.records import StudyRecord
 from mpi_opt.study.same_objective import check_same_objective
@@ -65,8 +64,12 @@ def check_unchanged(plan: Plan, record: StudyRecord, store: Store, *, has_earlie
     for key in _fixed_keys(plan, record, store):
         _check_equal(record, store, key, *(_fixed_value(content, key) for content in (before, now)))
     trainings = before.get("training"), now.get("training")
-    if trainings[0] != trainings[1] and not is_same_training(*trainings, _points(record.space, plan.space)):
-        _check_equal(record, store, "training", *trainings)
+    if trainings[0] != trainings[1]:
+        # late: it imports the configuration of trainings, a fifth of the start of a search without one
+        from mpi_opt.objectives.same_training import is_same_training
+
+        if not is_same_training(*trainings, _points(record.space, plan.space)):
+            _check_equal(record, store, "training", *trainings)
     if is_same_space:
         return None
     configuration = record.configuration | {key: plan.record[key] for key in ("space", "training")}
