@@ -199,7 +199,7 @@ def test_last_line_says_whether_the_study_is_finished(is_finished, word):
     lines = PlainProgress(ProgressCounts(2, maximize=False), stream=stream)
     lines.ready(0)
     lines.started(0, 0)
-    lines.finished(0, Outcome(0, "complete", 0.5, None, 1.0), {})
+    lines.finished(0, ended(0, 0.5), {})
     lines.started(0, 1)
     lines.tick()
     assert "1/1 block busy" in stream.getvalue() and "left" in stream.getvalue()
