@@ -93,6 +93,10 @@ class ProgressCounts:
             if trial.state == "complete":
                 self._note_best(trial.figure_of_merit, trial.number, trial.parameters)
 
+    def add_block(self, block: int) -> None:
+        """Counts a block that is ready for trials."""
+        self.blocks[block] = True
+
     def begin(self, block: int, number: int) -> None:
         """Counts a trial that starts."""
         self.busy[block] = number

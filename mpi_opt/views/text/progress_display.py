@@ -64,7 +64,7 @@ class PlainProgress(Progress):
         self.counts.resume(study)
 
     def ready(self, block: int) -> None:
-        self.counts.blocks[block] = True
+        self.counts.add_block(block)
 
     def started(self, block: int, number: int) -> None:
         self.counts.begin(block, number)
