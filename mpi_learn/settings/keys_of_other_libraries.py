@@ -1,4 +1,8 @@
-"""Keys of Keras, PyTorch and Horovod that a user may try, and their equivalents here."""
+"""Keys of Keras, PyTorch and Horovod that a user may try, and their equivalents here.
+
+Only keys whose equivalent is not the nearest known name: a suggestion by spelling would be ``loss_weights`` for
+``class_weight``, ``trace`` for ``strategy``, and none for ``lr``, ``amp`` and ``labels``.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +26,8 @@ TRAINING = {
     "jit_compile": "write `xla: true`",
     "labels": "write `data: {labels: NAME}`",
     "learning_rate": "write `optimizer: {learning_rate: X}`",
-    "loss_fn": "write `loss: NAME`",
     "lr": "write `optimizer: {learning_rate: X}`",
     "lr_scheduler": "write `optimizer: {schedule: …}`",
-    "max_epochs": "write `epochs: N`",
     "mixed_precision": "write `precision: mixed_bfloat16`",
     "num_workers": _RANKS,
     "op": "gradients are averaged; other rules are those of `algorithm:`",
@@ -50,7 +52,6 @@ TRAINING = {
 DATA = {
     "batch_size": "write it at the top level, outside of data",
     "sample_weight": "write `weights: NAME`",
-    "sample_weights": "write `weights: NAME`",
     "steps_per_epoch": _EVERY_STEP,
     "targets": "write `labels: NAME`",
     "test": "write `validation: [FILES]`",
@@ -63,11 +64,6 @@ DATA = {
 
 OPTIMIZER = {
     "betas": "write `beta_1: X, beta_2: Y`",
-    "clipnorm": "write `clip_norm: X`, the norm of the whole gradient",
-    "clipvalue": "write `clip_value: X`",
-    "decay": "write `weight_decay: X`, or `schedule: …` for the learning rate",
-    "eps": "write `epsilon: X`",
-    "global_clipnorm": "write `clip_norm: X`",
     "lr": "write `learning_rate: X`",
     "warmup_steps": "write `schedule: {warmup_epochs: N}`",
 }
