@@ -27,7 +27,7 @@ OVERRIDES: dict[str, tuple[str, Any]] = {
     "trials": ("search.trials", Annotated[int | None, _option("Total number of trials of the study.", least=1)]),
     "strategy": (
         "search.strategy",
-        Annotated[str | None, _option("Strategy: bayesian, evolutionary, random, … or file.py:Class.")],
+        Annotated[str | None, _option("Strategy: auto, bayesian, evolutionary, random, … or file.py:Class.")],
     ),
     "block_size": ("blocks.size", Annotated[str | None, _option("Number of ranks per block, or auto.")]),
     "folds": ("folds.number", Annotated[int | None, _option("K of the K-fold cross-validation.", least=1)]),

@@ -35,6 +35,7 @@ from mpi_opt.study.reading import (
     CODE_CHANGED,
     SEARCH_FINISHED,
     SEARCH_STOPPED,
+    STRATEGY_CHOSEN,
     STRATEGY_FAILED,
     STUDY_FINISHED,
     STUDY_RESUMED,
@@ -106,9 +107,9 @@ class Coordinator:
                 self.settings.check_lease()
                 self._clear_suspects()
                 self._advance()
-                self._report_problems()
+                self._report_strategy()
                 self.progress.tick()
-            self._report_problems()
+            self._report_strategy()
             self._conclude()
             if self._suspects:
                 self.stop_condition.await_copy()
@@ -508,8 +509,10 @@ class Coordinator:
             files = ", ".join(edited)
             self._event(CODE_CHANGED, f"{files}: edited during this search; the next search runs the new code")
 
-    def _report_problems(self) -> None:
-        """Reports exceptions that the strategy has survived."""
+    def _report_strategy(self) -> None:
+        """Reports exceptions that the strategy has survived, and what it has chosen to do."""
+        if choice := self.state.new_choice():
+            self._event(STRATEGY_CHOSEN, choice)
         for problem in self.state.problems():
             self._event(STRATEGY_FAILED, problem)
 

@@ -52,6 +52,7 @@ class StudyState:
         self._limits, self._n_folds, self._new_strategy = settings.limits, settings.n_folds, settings.new_strategy
         self._complete_trials = settings.complete_trials
         self._budget = WaitingBudget()
+        self._choice = ""
 
     def resume(self) -> PastTrials:
         """Reads the study from the store into `past`. Trials that ran when the last search was killed are queued again.
@@ -204,6 +205,11 @@ class StudyState:
     def n_repeated(self) -> int:
         """Number of trials that have ended at the point of an earlier one."""
         return self._points.total() - len(self._points)
+
+    def new_choice(self) -> str:
+        """What the strategy has chosen since the last call; empty if that is nothing new."""
+        before, self._choice = self._choice, self._strategy.choice or self._choice
+        return self._choice if self._choice != before else ""
 
     def problems(self) -> list[str]:
         """The exceptions that the strategy has survived since the last call."""

@@ -124,7 +124,7 @@ class Bayesian(Strategy):
         while len(proposals) < count:
             if (known := self._bookkeeping.next_known_point()) is not None:
                 points = [known]
-            elif self._bookkeeping.n_asked < self._n_initial or self._history.n_succeeded < MIN_FITTED_COSTS:
+            elif not self.may_model:
                 points = [self._design.new_point(self._bookkeeping)]
             elif (n_modelled := min(self._n_modelled(len(proposals)), count - len(proposals))) > 0:
                 points = self._modelled_points(n_modelled)
@@ -151,6 +151,11 @@ class Bayesian(Strategy):
     def n_asked(self) -> int:
         """Number of the next proposal."""
         return self._bookkeeping.n_asked
+
+    @property
+    def may_model(self) -> bool:
+        """Whether the initial points have been proposed, and there are enough results for a model."""
+        return self._bookkeeping.n_asked >= self._n_initial and self._history.n_succeeded >= MIN_FITTED_COSTS
 
     @property
     def _history(self) -> ObservationHistory:

@@ -16,6 +16,7 @@ from mpi_opt.strategies.points.warm_start import Transfer
 from mpi_opt.strategies.strategy import Strategy
 
 STRATEGIES = {
+    "auto": "auto:Auto",
     "bayesian": "bayesian:Bayesian",
     "scikit-optimize": "scikit_optimize:ScikitOptimize",
     "evolutionary": "evolutionary:Evolutionary",

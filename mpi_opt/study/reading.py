@@ -29,6 +29,9 @@ CODE_CHANGED = "code_changed"
 STRATEGY_FAILED = "strategy_failed"
 """Event: the strategy raised an exception, and the search continues with random points."""
 
+STRATEGY_CHOSEN = "strategy_chosen"
+"""Event: what the strategy `auto` has chosen to do, and why."""
+
 SEARCH_EVENTS = (STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED, SEARCH_FINISHED)
 """The events that decide whether a study is finished; the latest one counts."""
 

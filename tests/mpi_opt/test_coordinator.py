@@ -97,6 +97,20 @@ def test_the_strategy_knows_how_many_models_the_blocks_can_wait_for():
     assert sum(map(bool, costly.afforded)) < 0.3 * len(costly.afforded)
 
 
+class Choosing(ListedStrategy):
+    """Has chosen something else from the fourth trial on."""
+
+    @property
+    def choice(self):
+        return "the second: there are results" if len(self.told) > 3 else "the first: nothing is known"
+
+
+def test_a_choice_of_the_strategy_is_recorded_whenever_it_changes():
+    _, store = search(ScriptedLink(squares), trials=8, strategy=Choosing())
+    chosen = [detail for kind, detail in zip(store.events, store.details, strict=True) if kind == "strategy_chosen"]
+    assert chosen == ["the first: nothing is known", "the second: there are results"]
+
+
 def test_a_result_is_committed_before_its_block_gets_the_next_trial():
     link = ScriptedLink(squares)
     store = ListedStore()

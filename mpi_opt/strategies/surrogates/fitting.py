@@ -13,8 +13,10 @@ from mpi_opt.strategies.surrogates.gaussian_process import CORRELATIONS, Gaussia
 from mpi_opt.strategies.surrogates.observations import Observations
 from mpi_opt.strategies.surrogates.warp import OFFSETS, scale_of, warped
 
-ANCHOR_GROWTH, FIT_GROWTH = 1.2, 1.05
-"""The growth of the number of observations from one anchor to the next, and from one fit of the length scales."""
+FIRST_ANCHOR, ANCHOR_GROWTH = 8, 1.2
+"""The number of observations at the first anchor, and its growth from one anchor to the next."""
+FIRST_FIT, FIT_GROWTH = 100, 1.05
+"""Up to `FIRST_FIT` observations, length scales are fitted to each number of them; then their number grows as above."""
 N_ANCHOR_ITERATIONS, N_ITERATIONS = 40, 15
 """The largest numbers of iterations of L-BFGS-B at an anchor and between anchors."""
 SUCCESS_LENGTH, SUCCESS_PRIOR = 0.1, 0.2
@@ -49,8 +51,9 @@ class Surrogate:
 
     Transformation and correlation are chosen whenever the number of observations has grown by a factor of
     `ANCHOR_GROWTH` (at an *anchor*), from the observations up to there; and again if some of these are penalties now.
-    Between anchors, length scales and noise are fitted whenever it has grown by a factor of `FIT_GROWTH`, starting from
-    those of the anchor. The posterior is always that of all observations.
+    Between anchors, length scales and noise are fitted to each number of observations up to `FIRST_FIT`, then whenever
+    it has grown by a factor of `FIT_GROWTH`, starting from those of the anchor. The posterior is always that of all
+    observations.
 
     Args:
         is_category: Shape (n_dimensions,), bool.
@@ -72,10 +75,10 @@ class Surrogate:
             The model, and its smallest prediction at the observed points.
         """
         n = len(observed.values)
-        anchor = observed.first(anchor_size(n, ANCHOR_GROWTH)).thinned(MAX_FITTED_OBSERVATIONS // 2)
+        anchor = observed.first(anchor_size(n, FIRST_ANCHOR, ANCHOR_GROWTH)).thinned(MAX_FITTED_OBSERVATIONS // 2)
         if self._anchor is None or not anchor.is_equal(self._anchor[0]):
             self._anchor, self._fit = (anchor, self._chosen(anchor)), None
-        fitted = observed.first(anchor_size(n, FIT_GROWTH)).thinned(MAX_FITTED_OBSERVATIONS)
+        fitted = observed.first(anchor_size(n, FIRST_FIT, FIT_GROWTH)).thinned(MAX_FITTED_OBSERVATIONS)
         if self._fit is None or not fitted.is_equal(self._fit[0]):
             self._fit = fitted, self._refined(fitted, self._anchor[1])
         return self._posterior(observed.thinned(MAX_FITTED_OBSERVATIONS), self._fit[1])
@@ -89,7 +92,7 @@ class Surrogate:
                 these are not fitted again.
         """
         if self._part is None or not fitted.is_equal(self._part[0]):
-            self._part = fitted, self._chosen(fitted, (math.inf,))
+            self._part = fitted, self._refined(fitted, self._chosen(fitted, (math.inf,)))
         return self._posterior(observed, self._part[1])
 
     def _refined(self, observed: Observations, start: SurrogateSettings) -> SurrogateSettings:
@@ -136,10 +139,13 @@ def _standardized(observed: Observations, offset: float) -> tuple[Floats, Floats
     return y, np.minimum(relative * np.exp(2.0 * slopes), MAX_VARIANCE)
 
 
-def anchor_size(n: int, growth: float) -> int:
-    """The largest number of a sequence, up to `n`, that starts with 8 and grows by a factor of `growth` each time."""
-    size, following = min(n, 8), 9
-    while following <= n:
+def anchor_size(n: int, first: int, growth: float) -> int:
+    """The largest number up to `n` of a sequence that starts with `first` and grows by the factor `growth`.
+
+    `n` itself if it is smaller than `first`.
+    """
+    size = following = min(n, first)
+    while following <= n and size >= first:
         size, following = following, max(int(following * growth), following + 1)
     return size
 

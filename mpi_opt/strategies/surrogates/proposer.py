@@ -14,7 +14,7 @@ from threadpoolctl import ThreadpoolController
 from mpi_opt.core.arrays import Floats
 from mpi_opt.strategies.points.encoding import Encoding, is_near
 from mpi_opt.strategies.surrogates.acquisition import Acquisition, Criterion
-from mpi_opt.strategies.surrogates.fitting import FIT_GROWTH, SuccessProbability, Surrogate, anchor_size
+from mpi_opt.strategies.surrogates.fitting import FIRST_FIT, FIT_GROWTH, SuccessProbability, Surrogate, anchor_size
 from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
 from mpi_opt.strategies.surrogates.maximize import maximize
 from mpi_opt.strategies.surrogates.observations import Observations
@@ -141,7 +141,7 @@ class Proposer:
     def _neighbourhood(self, observed: Observations) -> Region:
         """A model of the neighbourhood of the incumbent, which may fit where one model of the whole space does not."""
         best = int(np.argmin(observed.values))
-        n_fitted = max(anchor_size(len(observed.values), FIT_GROWTH), best + 1)  # with the incumbent
+        n_fitted = max(anchor_size(len(observed.values), FIRST_FIT, FIT_GROWTH), best + 1)  # with the incumbent
         near, fitted = (self._near(part, observed.rows[best]) for part in (observed, observed.first(n_fitted)))
         return Region(*self._surrogate.fit_part(near, fitted), near, near.rows.min(axis=0), near.rows.max(axis=0))
 

@@ -22,6 +22,10 @@ class TestScikitOptimize(StrategyTests):
     n_trials_to_improve = 24
 
 
+class TestAuto(StrategyTests):
+    strategy = "auto"
+
+
 class TestEvolutionary(StrategyTests):
     strategy = "evolutionary"
     options = {"initial_points": 6, "population": 6}
