@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 OWNERS = {
-    "mpi_learn/training/state.py": "epochs_before steps_s n_samples ended_by best_weights best_statistics best_value waited",
+    "mpi_learn/training/state.py": "epochs_before steps_s n_samples ended_by best_weights best_statistics waited",
     "mpi_opt/coordinator/trial_queue.py": "waiting running held ended n_begun is_requeued is_held",
     "mpi_opt/coordinator/block_pool.py": "idle started_at_s",
     "mpi_opt/coordinator/block_membership.py": "blocks spare leaving lost given_up retired",
@@ -24,28 +24,9 @@ OWNERS = {
 """Module -> the attributes that only it changes."""
 
 MUTATORS = frozenset(
-    [
-        "add",
-        "append",
-        "appendleft",
-        "clear",
-        "difference_update",
-        "discard",
-        "extend",
-        "extendleft",
-        "insert",
-        "intersection_update",
-        "pop",
-        "popitem",
-        "popleft",
-        "remove",
-        "reverse",
-        "setdefault",
-        "sort",
-        "subtract",
-        "symmetric_difference_update",
-        "update",
-    ]
+    {"add", "append", "appendleft", "clear", "difference_update", "discard", "extend", "extendleft", "insert", "pop"}
+    | {"intersection_update", "popitem", "popleft", "remove", "reverse", "setdefault", "sort", "subtract", "update"}
+    | {"symmetric_difference_update"}
 )
 """The methods of lists, sets and mappings that change them."""
 
