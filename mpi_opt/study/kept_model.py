@@ -36,13 +36,14 @@ def model_folders(study: StudyRecord, store: str, trial: TrialRecord) -> list[Pa
         )
     known = sorted(folder.numbers(study.unique_name))
     which = f"the folder has the {plural('model', len(known))} of {plural('trial', len(known))} {listed(known)}"
-    chosen = "" if study.best is not None and study.best.number == trial.number else f" --trial {trial.number}"
+    is_best = study.best is not None and study.best.number == trial.number
+    chosen = "" if is_best else f" --trial {trial.number}"
     of_study = f"--store {shlex.quote(without_passwords(store))} --study {shlex.quote(study.name)}"
     again = f"mpi-opt best {of_study}{chosen} > trial.yaml, then mpi-learn train trial.yaml --output FOLDER"
     raise StoreError(
         f"no model of trial {trial.number} was kept; {which if known else 'there is none of this study'}",
         where=str(folder.path),
-        cure=f"train it again: {again}; for later searches, write search: {{keep: all}}",
+        cure=f"train it again: {again}; for later searches, write search: {{keep: {'best' if is_best else 'all'}}}",
     )
 
 
