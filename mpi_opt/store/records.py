@@ -11,28 +11,13 @@ from typing import Any, Literal, get_args
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Parameters, Space
-from mpi_opt.core.trial import FINISHED, Outcome, State, TrialRecord
+from mpi_opt.core.trial import FINISHED, State, TrialRecord
 
 GivenUp = Literal["lost", "killed"]
 """The outcome of an attempt without a result.
 
 ``lost``: its ranks were lost, or it was stopped or given back. ``killed``: its search was, or may have been, killed.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """A trial that has ended on a block.
-
-    Attributes:
-        result: The outcome that the block reported.
-        attempt: The attempt to run the trial, 1-based.
-        block: The index of the block.
-    """
-
-    result: Outcome
-    attempt: int
-    block: int
 
 
 @dataclass(frozen=True, slots=True)

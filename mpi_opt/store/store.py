@@ -22,7 +22,7 @@ from mpi_opt.store import connecting, reading, writing
 from mpi_opt.store.database import Database
 from mpi_opt.store.errors import InvalidQueryError
 from mpi_opt.store.leases import Leases
-from mpi_opt.store.records import CodeRecord, EarlierTrial, Finish, GivenBack, GivenUp, StudyRecord
+from mpi_opt.store.records import CodeRecord, EarlierTrial, GivenBack, GivenUp, StudyRecord
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -149,7 +149,7 @@ class Store:
     def record(
         self,
         study_id: int,
-        ended: Sequence[Attempt | Finish],
+        ended: Sequence[Attempt],
         started: Sequence[Attempt] = (),
         given_back: Sequence[GivenBack] = (),
     ) -> None:
@@ -177,7 +177,7 @@ class Store:
         """Records trials as running, see `record`."""
         self.record(study_id, (), started)
 
-    def finish(self, study_id: int, ended: Sequence[Attempt | Finish], given_back: Sequence[GivenBack] = ()) -> None:
+    def finish(self, study_id: int, ended: Sequence[Attempt], given_back: Sequence[GivenBack] = ()) -> None:
         """Records the outcomes of trials, see `record`."""
         self.record(study_id, ended, (), given_back)
 

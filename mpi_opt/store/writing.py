@@ -36,7 +36,7 @@ from mpi_opt.core.trial import TRIALS_PER_STUDY, UNFINISHED, Outcome
 from mpi_opt.errors import shortened, without_passwords
 from mpi_opt.store import pareto_flags, schema, study_view
 from mpi_opt.store.errors import conflict
-from mpi_opt.store.records import CodeRecord, EarlierTrial, Finish, GivenBack, GivenUp, StudyRecord, now
+from mpi_opt.store.records import CodeRecord, EarlierTrial, GivenBack, GivenUp, StudyRecord, now
 from mpi_opt.store.schema import (
     attempts,
     codes,
@@ -123,7 +123,7 @@ def create_study(
 def record(
     connection: Connection,
     study_id: int,
-    ended: Sequence[Attempt | Finish],
+    ended: Sequence[Attempt],
     started: Sequence[Attempt],
     figures: FiguresOfMerit,
 ) -> None:
@@ -177,7 +177,7 @@ def _start(connection: Connection, study_id: int, started: Sequence[Attempt], at
 
 
 def _finish(
-    connection: Connection, study_id: int, finished: Sequence[Attempt | Finish], figures: FiguresOfMerit, at: str
+    connection: Connection, study_id: int, finished: Sequence[Attempt], figures: FiguresOfMerit, at: str
 ) -> None:
     """Records the outcomes of trials: the trials, their folds, metrics and attempts, and the Pareto front."""
     first = _count_ended(connection, study_id, len(finished))
@@ -324,7 +324,7 @@ def _count_ended(connection: Connection, study_id: int, count: int) -> int:
     return int(n_ended) - count
 
 
-def _insert_folds(connection: Connection, ended: Mapping[int, Attempt | Finish], figures: FiguresOfMerit) -> None:
+def _insert_folds(connection: Connection, ended: Mapping[int, Attempt], figures: FiguresOfMerit) -> None:
     """Inserts the folds, their metrics and figures of merit. Earlier attempts of these trials have no such rows."""
     rows, curves, by_name = [], [], []
     for key, trial in ended.items():
@@ -341,12 +341,12 @@ def _insert_folds(connection: Connection, ended: Mapping[int, Attempt | Finish],
         _run(connection, INSERT_FOLD_FIGURE, by_name)
 
 
-def _trial_row(key: int, finish: Attempt | Finish, at: str, ended: int) -> Row:
+def _trial_row(key: int, attempt: Attempt, at: str, ended: int) -> Row:
     """The columns that change when a trial ends as number `ended` of its study (0-based)."""
-    outcome, main = finish.result, finish.result.figures_of_merit.main
+    outcome, main = attempt.result, attempt.result.figures_of_merit.main
     return {
         "key": key,
-        "key_attempt": finish.attempt,
+        "key_attempt": attempt.attempt,
         "state": outcome.state,
         "figure_of_merit": _number(main),
         "uncertainty": None if main is None else _number(main.uncertainty),
@@ -357,15 +357,15 @@ def _trial_row(key: int, finish: Attempt | Finish, at: str, ended: int) -> Row:
     }
 
 
-def _attempt_row(key: int, finish: Attempt | Finish, at: str) -> Row:
+def _attempt_row(key: int, attempt: Attempt, at: str) -> Row:
     """The columns that change when an attempt ends. The whole error is in the row of the trial, here its first line."""
-    error = finish.result.error
+    error = attempt.result.error
     return {
         "key": key,
-        "key_attempt": finish.attempt,
-        "block": finish.block,
+        "key_attempt": attempt.attempt,
+        "block": attempt.block,
         "finished_at": at,
-        "outcome": finish.result.state,
+        "outcome": attempt.result.state,
         "error": clean(next(iter(error.splitlines()), None)) if error else None,
     }
 

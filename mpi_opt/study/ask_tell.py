@@ -29,7 +29,7 @@ from mpi_opt.store.errors import (
     StudyOwnedError,
     no_such_trial,
 )
-from mpi_opt.store.records import AttemptRecord, Finish, GivenBack, StudyRecord
+from mpi_opt.store.records import AttemptRecord, GivenBack, StudyRecord
 from mpi_opt.study.code import changes, code_record, use_code
 from mpi_opt.study.external_results import ExternalResult
 from mpi_opt.study.lease import owner_as_text
@@ -237,7 +237,7 @@ def _check_given_out(
         raise StoreError(problem, where=where, cure=f"discard this result, or see {details}")
 
 
-def finish(trial: TrialRecord, result: ExternalResult, figures_of_merit: FiguresOfMerit, n_folds: int) -> Finish:
+def finish(trial: TrialRecord, result: ExternalResult, figures_of_merit: FiguresOfMerit, n_folds: int) -> Attempt:
     """A result as the outcome of its trial.
 
     Raises:
@@ -252,7 +252,7 @@ def finish(trial: TrialRecord, result: ExternalResult, figures_of_merit: Figures
         figures = Figures({name: Measured(value, uncertainties.get(name)) for name, value in values.items()})
         folds = [Outcome(trial.number, "complete", figures, duration_s)] if n_folds == 1 else []
         outcome = Outcome(trial.number, "complete", figures, duration_s, folds)
-    return Finish(outcome, trial.attempts, EXTERNAL_BLOCK)
+    return Attempt(trial.proposal, trial.attempts, EXTERNAL_BLOCK, EXTERNAL_RANKS, outcome=outcome)
 
 
 def _read(result: ExternalResult, key: Literal["value", "uncertainty"], figures_of_merit: FiguresOfMerit) -> Figures:

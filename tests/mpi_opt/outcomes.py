@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.figures import Figures, Measured
 from mpi_opt.core.figures_of_merit import MAIN
-from mpi_opt.core.trial import Outcome, State
+from mpi_opt.core.trial import Outcome, Proposal, State
 
 
 def one_figure(value: float | Figures | None, uncertainty: float | None = None) -> Figures:
@@ -32,3 +33,8 @@ def an_outcome(
 
 def a_fold(index: int, value: float | Figures | None, duration_s: float = 1.0, history: dict | None = None) -> Outcome:
     return Outcome(0, "complete", one_figure(value), duration_s, fold=index, history=history or {})
+
+
+def an_end(outcome: Outcome, attempt: int = 1, block: int = 0) -> Attempt:
+    """An attempt that has ended with `outcome`, for ``Store.finish``."""
+    return Attempt(Proposal(outcome.number, {}), attempt, block, outcome=outcome)

@@ -18,13 +18,12 @@ from mpi_opt.coordinator import code_watch
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.trial import Proposal
 from mpi_opt.store import Store
-from mpi_opt.store.records import Finish
 from mpi_opt.study import code as code_of_study
 from mpi_opt.study.code import code_record, git_commit
 from mpi_opt.study.study import Study
 from mpi_opt.views.page.report import report
 from tests.in_process import in_process
-from tests.mpi_opt.outcomes import an_outcome
+from tests.mpi_opt.outcomes import an_end, an_outcome
 from tests.world import in_world
 
 OBJECTIVE = """
@@ -246,7 +245,7 @@ def trained(tmp_path: Path) -> Path:
             study = store.create_study("one", strategy="random", seed=1, configuration=plan.record, space=plan.space)
             number = code_of_study.use_code(store, study.id, code_record(plan, plan.read_code()))
             store.start(study.id, [Attempt(Proposal(0, {"units": 3}), 1, 0, "1", "host", number)])
-            store.finish(study.id, [Finish(an_outcome(0, "complete", 0.5), 1, 0)])
+            store.finish(study.id, [an_end(an_outcome(0, "complete", 0.5), 1, 0)])
     return tmp_path
 
 

@@ -12,13 +12,13 @@ import yaml
 from mpi_opt.cli.main import main
 from mpi_opt.errors import ConfigurationError, without_passwords
 from mpi_opt.store import Store
-from mpi_opt.store.records import Finish, GivenBack
+from mpi_opt.store.records import GivenBack
 from mpi_opt.study.study import Study
 from mpi_opt.views.page.report import report
 from mpi_opt.views.text.progress_counts import ProgressCounts
 from mpi_opt.views.text.progress_display import PlainProgress
 from mpi_opt.views.trackers import FailSafeTracker, Tracker, make_tracker
-from tests.mpi_opt.outcomes import an_outcome
+from tests.mpi_opt.outcomes import an_end, an_outcome
 from tests.mpi_opt.store.made_up import make_study, start
 from tests.optional_packages import needs
 
@@ -123,7 +123,7 @@ def test_errors_events_and_reasons_in_the_store_hold_no_password():
         store.event(study_id, "rank_lost", URL)
         store.start(study_id, [start(5), start(6)])
         store.finish(
-            study_id, [Finish(an_outcome(5, "failed", None, None, 0.1, [], URL), 1, 0)], [GivenBack(6, 1, URL)]
+            study_id, [an_end(an_outcome(5, "failed", None, None, 0.1, [], URL), 1, 0)], [GivenBack(6, 1, URL)]
         )
         store.start(study_id, [start(6, attempt=2)])
         store.requeue(study_id, [6], URL)

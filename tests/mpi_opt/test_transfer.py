@@ -11,12 +11,11 @@ from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
-from mpi_opt.store.records import Finish
 from mpi_opt.strategies import STRATEGIES, Transfer, make_strategy
 from mpi_opt.study.earlier_study import mapped
 from mpi_opt.study.open_study import open_study
 from mpi_opt.study.study import Study
-from tests.mpi_opt.outcomes import an_outcome
+from tests.mpi_opt.outcomes import an_end, an_outcome
 from tests.mpi_opt.store.made_up import finish, start
 
 EARLIER = Space(
@@ -112,7 +111,7 @@ def test_study_with_several_figures_of_merit_is_ranked_by_that_of_the_new_study(
             store.start(study.id, [start(units, {"units": units})])
             failed = an_outcome(units, "failed", error="it failed")
             outcome = failed if values is None else an_outcome(units, "complete", two.read(values))
-            store.finish(study.id, [Finish(outcome, 1, 0)])
+            store.finish(study.id, [an_end(outcome, 1, 0)])
         earlier = Study.read(store, "a")
     found = mapped(earlier.record, earlier.trials, space, FiguresOfMerit(names, directions))
     assert [(one.parameters["units"], one.figure_of_merit) for one in found] == best

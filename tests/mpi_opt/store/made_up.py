@@ -11,8 +11,8 @@ from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import Outcome, Proposal
 from mpi_opt.store import Store
-from mpi_opt.store.records import CodeRecord, Finish, StudyRecord
-from tests.mpi_opt.outcomes import a_fold, an_outcome
+from mpi_opt.store.records import CodeRecord, StudyRecord
+from tests.mpi_opt.outcomes import a_fold, an_end, an_outcome
 from tests.optional_packages import needs
 
 SEVERAL_SESSIONS = pytest.mark.parametrize(
@@ -62,10 +62,10 @@ def start(number: int, parameters: dict | None = None, *, attempt: int = 1, bloc
 
 def finish(
     number: int, merit: float | None = 0.25, *, attempt: int = 1, block: int = 0, state: str = "complete"
-) -> Finish:
+) -> Attempt:
     """A trial that ends with `merit`; without folds."""
     error = None if merit is not None else "ValueError: it went wrong"
-    return Finish(an_outcome(number, state, merit, None, 0.1, [], error), attempt, block)
+    return an_end(an_outcome(number, state, merit, None, 0.1, [], error), attempt, block)
 
 
 def make_study(
@@ -94,7 +94,7 @@ def make_study(
             attempts[first] = 2
             store.start(study.id, [start(first, points[first], attempt=2, block=1)])
         outcomes = [_outcome(number, points[number], rng, n_epochs, n_folds) for number in numbers]
-        store.finish(study.id, [Finish(o, attempts[o.number], o.number % n_blocks) for o in outcomes])
+        store.finish(study.id, [an_end(o, attempts[o.number], o.number % n_blocks) for o in outcomes])
     return study
 
 

@@ -11,12 +11,12 @@ from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Integer, Space
 from mpi_opt.store import Store
 from mpi_opt.store.errors import InvalidQueryError
-from mpi_opt.store.records import Finish, StudyRecord
+from mpi_opt.store.records import StudyRecord
 from mpi_opt.study.study import Study
 from mpi_opt.study.trial_table import LAST_COLUMNS, trial_columns, trial_rows
 from mpi_opt.views.text.search_summary import search_summary
 from mpi_opt.views.text.tables import trials_table
-from tests.mpi_opt.outcomes import an_outcome, several_figures
+from tests.mpi_opt.outcomes import an_end, an_outcome, several_figures
 from tests.mpi_opt.store.made_up import start
 
 
@@ -29,7 +29,7 @@ def one_trial(store: Store, names: list[str], figures: FiguresOfMerit) -> StudyR
     store.start(study.id, [start(0, {name: 100 + index for index, name in enumerate(names)})])
     values = {name: 0.5 + index for index, name in enumerate(figures.names)}
     found = several_figures(values, {name: value + 0.25 for name, value in values.items()})
-    store.finish(study.id, [Finish(an_outcome(0, "complete", found, None, 9.0), 1, 0)])
+    store.finish(study.id, [an_end(an_outcome(0, "complete", found, None, 9.0), 1, 0)])
     return study
 
 
@@ -80,7 +80,7 @@ def test_query_that_a_search_prints_is_valid_whatever_the_names_are(store, figur
     store.start(study.id, [start(0, {"number": 4, "order": 5, "Rate": 6, "x": 7})])
     found = several_figures(dict(zip(figures.names, (0.5, 1.5), strict=False)))
     outcome = an_outcome(0, "complete", found, None, 9.0)
-    store.finish(study.id, [Finish(outcome, 1, 0)])
+    store.finish(study.id, [an_end(outcome, 1, 0)])
     summary = search_summary(Study.read(store, "Digits"), "sqlite:///digits.db", 1)
     columns, (row,) = store.sql(shlex.split(summary.splitlines()[-1])[-1])
     shown = dict(zip(columns, row, strict=True))
@@ -149,7 +149,7 @@ def test_shown_table_hides_uncertainties_that_no_trial_has(store):
         space=Space({"x": Integer(0, 9)}),
     )
     store.start(study.id, [start(0, {"x": 1})])
-    store.finish(study.id, [Finish(an_outcome(0, "complete", figures.read((0.5, 1.5))), 1, 0)])
+    store.finish(study.id, [an_end(an_outcome(0, "complete", figures.read((0.5, 1.5))), 1, 0)])
     shown = Study.read(store, "plain")
     assert trials_table(shown.record, shown.trials).splitlines()[0].split() == [
         "number", "state", "duration_s", "a", "merit_state", "pareto", "x",

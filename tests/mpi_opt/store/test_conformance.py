@@ -14,8 +14,8 @@ from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import Proposal
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreConflictError
-from mpi_opt.store.records import Finish, GivenBack, StudyRecord
-from tests.mpi_opt.outcomes import a_fold, an_outcome
+from mpi_opt.store.records import GivenBack, StudyRecord
+from tests.mpi_opt.outcomes import a_fold, an_end, an_outcome
 from tests.mpi_opt.store.made_up import CONFIGURATION, SEVERAL_SESSIONS, SPACE, finish, make_study, start
 
 ONE = Space({"x": Real(0, 1)})
@@ -109,7 +109,7 @@ def test_finished_trial_holds_its_outcome_folds_and_curves(store: Store) -> None
     history = {"loss": [0.9, math.nan, 0.5], "val_loss": [1.0, 0.8, 0.7]}
     folds = [a_fold(0, 0.7, 1.5, history), a_fold(1, None, 0.5)]
     store.start(study.id, [start(0)])
-    store.finish(study.id, [Finish(an_outcome(0, "complete", 0.7, 0.01, 2.5, folds), 1, 0)])
+    store.finish(study.id, [an_end(an_outcome(0, "complete", 0.7, 0.01, 2.5, folds), 1, 0)])
     (trial,) = store.trials(study.id)
     assert (trial.state, trial.figure_of_merit, trial.uncertainty, trial.duration_s) == ("complete", 0.7, 0.01, 2.5)
     assert trial.started_at < trial.finished_at
@@ -125,7 +125,7 @@ def test_finished_trial_holds_its_outcome_folds_and_curves(store: Store) -> None
 def test_failed_trial_keeps_its_error(store: Store) -> None:
     study = create(store)
     store.start(study.id, [start(0)])
-    store.finish(study.id, [Finish(an_outcome(0, "failed", error="ValueError: it went wrong\nTraceback: …"), 1, 0)])
+    store.finish(study.id, [an_end(an_outcome(0, "failed", error="ValueError: it went wrong\nTraceback: …"), 1, 0)])
     (trial,) = store.trials(study.id, ["failed"])
     assert trial.figure_of_merit is None
     assert trial.error == "ValueError: it went wrong\nTraceback: …"
@@ -136,7 +136,7 @@ def test_texts_of_any_length_are_limited_and_keep_both_ends(store: Store) -> Non
     study = create(store)
     text = "first " + "x" * 1_000_000 + " last"
     store.start(study.id, [start(0), start(1)])
-    store.finish(study.id, [Finish(an_outcome(0, "failed", error=text), 1, 0)])
+    store.finish(study.id, [an_end(an_outcome(0, "failed", error=text), 1, 0)])
     store.requeue(study.id, [1], text)
     store.event(study.id, "note", text)
     first, second = store.attempts(study.id)
@@ -389,7 +389,7 @@ def test_any_error_text_is_kept(store: Store) -> None:
     study = create(store)
     text = "bad file name \udce9t\udce9, a NUL \0 and a % 'quote'"
     store.start(study.id, [start(0)])
-    store.finish(study.id, [Finish(an_outcome(0, "failed", None, None, 0.1, [], text), 1, 0)])
+    store.finish(study.id, [an_end(an_outcome(0, "failed", None, None, 0.1, [], text), 1, 0)])
     assert store.trials(study.id)[0].error == "bad file name ?t?, a NUL � and a % 'quote'"
 
 

@@ -8,8 +8,7 @@ from sqlalchemy import create_engine, event, inspect, text
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Integer, Real, Space
 from mpi_opt.store import Store, schema
-from mpi_opt.store.records import Finish
-from tests.mpi_opt.outcomes import a_fold, an_outcome, several_figures
+from tests.mpi_opt.outcomes import a_fold, an_end, an_outcome, several_figures
 from tests.mpi_opt.store.made_up import SEVERAL_SESSIONS, finish, make_study, start
 
 TWO = FiguresOfMerit(("accuracy", "seconds"), ("maximize", "minimize"))
@@ -22,7 +21,7 @@ def create(store, name="two", figures=TWO):
 
 def ended(number, figures, state="complete", attempt=1):
     named = several_figures(dict(zip(TWO.names, figures, strict=True)), {"accuracy": 0.5, "seconds": 0.25})
-    return Finish(an_outcome(number, state, named, None, 1.0, [a_fold(0, named)]), attempt, 0)
+    return an_end(an_outcome(number, state, named, None, 1.0, [a_fold(0, named)]), attempt, 0)
 
 
 def test_the_front_contains_the_trials_that_no_complete_trial_dominates_in_any_order(store):

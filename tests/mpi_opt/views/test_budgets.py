@@ -14,12 +14,11 @@ from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Real, Space
 from mpi_opt.core.trial import Proposal, trial_seed
 from mpi_opt.store import Store
-from mpi_opt.store.records import Finish
 from mpi_opt.study.study import Study
 from mpi_opt.views.page.report import report
 from mpi_opt.views.text.search_summary import search_summary
 from tests.in_process import in_process
-from tests.mpi_opt.outcomes import an_outcome
+from tests.mpi_opt.outcomes import an_end, an_outcome
 
 TRAINING = {"model": "m.py:build", "epochs": 27, "seed": 5, "data": {"train": ["a.h5"], "validation_fraction": 0.2}}
 NOTE = "trial 0 has 0.1, but was trained for 3 epochs only; the best trial with 27 epochs is trial 2: 0.3"
@@ -42,7 +41,7 @@ def made(
             proposal = Proposal(number, {"budget": 0.5}, budget, 1 if number == 3 else None)
             store.start(study.id, [Attempt(proposal, 1, 0, 1, "host")])
             outcome = an_outcome(number, "complete", -value if maximize else value, duration_s=1.0)
-            store.finish(study.id, [Finish(outcome, 1, 0)])
+            store.finish(study.id, [an_end(outcome, 1, 0)])
     return Study.open(url, "s")
 
 

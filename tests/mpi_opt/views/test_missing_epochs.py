@@ -11,11 +11,10 @@ import pytest
 
 from mpi_opt.core.space import Real, Space
 from mpi_opt.store import Store
-from mpi_opt.store.records import Finish
 from mpi_opt.study.study import Study
 from mpi_opt.views.page.report import report
 from mpi_opt.views.text import tables
-from tests.mpi_opt.outcomes import a_fold, an_outcome
+from tests.mpi_opt.outcomes import a_fold, an_end, an_outcome
 from tests.mpi_opt.store.made_up import start
 from tests.optional_packages import needs
 
@@ -29,7 +28,7 @@ def study_of(path: Path, n_epochs: int) -> Study:
         study = store.create_study("a", strategy="random", seed=1, configuration={}, space=Space({"x": Real(0, 1)}))
         store.start(study.id, [start(0)])
         fold = a_fold(0, values[-1], 1.0, {"val_loss": values})
-        store.finish(study.id, [Finish(an_outcome(0, "complete", values[-1], None, 1.0, [fold]), 1, 0)])
+        store.finish(study.id, [an_end(an_outcome(0, "complete", values[-1], None, 1.0, [fold]), 1, 0)])
         return Study.read(store, "a")
 
 

@@ -17,13 +17,13 @@ from mpi_opt.core.space import Categorical, Real, Space
 from mpi_opt.core.trial import Proposal, TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
-from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, Finish, time_of
+from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, time_of
 from mpi_opt.study.study import Study
 from mpi_opt.views import series
 from mpi_opt.views.figures.importance import Forest, _without_outliers
 from mpi_opt.views.figures.timeline import make_timeline
 from mpi_opt.views.series import curves
-from tests.mpi_opt.outcomes import a_fold, an_outcome, one_figure
+from tests.mpi_opt.outcomes import a_fold, an_end, an_outcome, one_figure
 from tests.mpi_opt.store.made_up import finish, make_study, start
 from tests.optional_packages import needs
 
@@ -145,7 +145,7 @@ def test_figure_with_a_panel_per_hyperparameter_shows_the_most_important_ones(tm
         for number in range(40):
             values = dict(zip(space, rng.random(70).tolist(), strict=True))
             store.start(study.id, [Attempt(Proposal(number, values), 1, 0, "0", "")])
-            store.finish(study.id, [Finish(an_outcome(number, "complete", values["x7"]), 1, 0)])
+            store.finish(study.id, [an_end(an_outcome(number, "complete", values["x7"]), 1, 0)])
         wide = Study.read(store, "a")
     from mpi_opt.views.figures import plots
 
@@ -280,7 +280,7 @@ def test_long_names_and_names_with_dollars_are_drawn_as_texts(tmp_path, kind: st
         for number in range(12):
             store.start(study.id, [start(number, {STRANGE: number / 12, f"{STRANGE}2": STRANGE})])
             folds = [a_fold(0, float(number), 1.0, {STRANGE: [0.5, float(number)]})]
-            store.finish(study.id, [Finish(an_outcome(number, "complete", float(number), None, 1.0, folds), 1, 0)])
+            store.finish(study.id, [an_end(an_outcome(number, "complete", float(number), None, 1.0, folds), 1, 0)])
         figure = plots.KINDS[kind](Study.read(store, STRANGE))
     figure.draw_without_rendering()
 

@@ -15,11 +15,11 @@ from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Real, Space
 from mpi_opt.core.trial import Proposal
 from mpi_opt.store import Store
-from mpi_opt.store.records import Finish, GivenBack
+from mpi_opt.store.records import GivenBack
 from mpi_opt.study.study import Study
 from mpi_opt.views.page.report import report, save_report
 from mpi_opt.views.page.report_data import as_script, short
-from tests.mpi_opt.outcomes import a_fold, an_outcome, several_figures
+from tests.mpi_opt.outcomes import a_fold, an_end, an_outcome, several_figures
 from tests.mpi_opt.store.made_up import make_study
 from tests.timing import reference_s_of
 
@@ -59,7 +59,7 @@ def test_figures_of_merit_of_a_report_have_all_digits(tmp_path: Path) -> None:
             store.start(study.id, [Attempt(Proposal(number, {"x": number / 12}), 1, 0, "1", "node1")])
             folds = [a_fold(fold, value + fold - 0.5, 1.0, {"loss": [value]}) for fold in range(2)]
             both = several_figures({"loss": value, "seconds": 1e6 + value})
-            store.finish(study.id, [Finish(an_outcome(number, "complete", both, None, 1.0, folds), 1, 0)])
+            store.finish(study.id, [an_end(an_outcome(number, "complete", both, None, 1.0, folds), 1, 0)])
         data = data_of(report(Study.read(store, "large offset")))
     assert data["trials"]["figure_of_merit"] == values
     assert data["folds"]["values"] == [[value - 0.5, value + 0.5] for value in values]
@@ -78,7 +78,7 @@ def test_report_leaves_out_trials_that_began_after_the_study_was_read(tmp_path: 
         number = study.record.n_trials
         parameters, folds = study.trials[0].parameters, [a_fold(0, 0.1, 1.0, {"val_loss": [0.3, 0.1]})]
         store.start(study.record.id, [Attempt(Proposal(number, parameters), 1, 9, "1-3", "node1")])
-        store.finish(study.record.id, [Finish(an_outcome(number, "complete", 0.1, None, 1.0, folds), 1, 9)])
+        store.finish(study.record.id, [an_end(an_outcome(number, "complete", 0.1, None, 1.0, folds), 1, 9)])
     data = data_of(report(study))
     assert data["trials"]["number"] == list(range(20))
     assert max(data["folds"]["trials"]) < 20
@@ -209,7 +209,7 @@ def test_text_of_a_study_is_escaped(tmp_path: Path, browser) -> None:
             folds = [a_fold(fold, 0.1 * number, 1.0, {EVIL: [0.5, 0.1 * number]}) for fold in range(2)]
             failed = an_outcome(number, "failed", None, None, 1.0, [], EVIL)
             outcome = an_outcome(number, "complete", 0.1 * number, 0.01, 1.0, folds)
-            store.finish(study.id, [Finish(failed if number == 3 else outcome, 1, 0)])
+            store.finish(study.id, [an_end(failed if number == 3 else outcome, 1, 0)])
         store.event(study.id, "rank_lost", EVIL)
         page = report(Study.read(store, EVIL))
     assert 'onerror="document' not in page and "<img" not in page
@@ -269,7 +269,7 @@ def test_one_trial_and_one_event_are_not_several(tmp_path: Path) -> None:
     with Store.open(str(tmp_path / "a.db")) as store:
         study = store.create_study("a", strategy="random", seed=1, configuration={}, space=Space({"x": Real(0, 1)}))
         store.start(study.id, [Attempt(Proposal(13, {"x": 0.5}), 1, 0, "1", "node1")])
-        store.finish(study.id, [Finish(an_outcome(13, "failed", None, None, 1.0, error="no data"), 1, 0)])
+        store.finish(study.id, [an_end(an_outcome(13, "failed", None, None, 1.0, error="no data"), 1, 0)])
         store.event(study.id, "study_finished", "")
         page = report(Study.read(store, "a"))
     assert ">trial 13<" in page and "1 event of the search<" in page and "1 block<" in page

@@ -14,10 +14,9 @@ from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Real, Space
 from mpi_opt.core.trial import Proposal, TrialRecord
 from mpi_opt.store import Store
-from mpi_opt.store.records import Finish
 from mpi_opt.study.study import Study
 from mpi_opt.views.page.report import report
-from tests.mpi_opt.outcomes import a_fold, an_outcome, one_figure, several_figures
+from tests.mpi_opt.outcomes import a_fold, an_end, an_outcome, one_figure, several_figures
 
 Shown = Callable[[Study, str], str]
 
@@ -195,7 +194,7 @@ def test_axes_of_200_000_trials_are_drawn(tmp_path: Path, shown: Shown) -> None:
             store.start(study.id, [Attempt(Proposal(number, {"x": 0.5 * number}), 1, 0, "1", "node1")])
             both = several_figures({"loss": 1.0 + number, "seconds": 2.0 - number})
             outcome = an_outcome(number, "complete", both, None, 1.0, [a_fold(0, both)])
-            store.finish(study.id, [Finish(outcome, 1, 0)])
+            store.finish(study.id, [an_end(outcome, 1, 0)])
         study = Study.read(store, "two")
     many = """
 for (let i = 0; i < 200000; i++) {

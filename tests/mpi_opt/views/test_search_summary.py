@@ -9,11 +9,10 @@ import pytest
 from mpi_opt.cli.main import run
 from mpi_opt.core.space import Integer, Space
 from mpi_opt.store import Store
-from mpi_opt.store.records import Finish
 from mpi_opt.study.reading import SEARCH_FINISHED, SEARCH_STOPPED, STUDY_FINISHED
 from mpi_opt.study.study import Study
 from mpi_opt.views.text.search_summary import search_summary
-from tests.mpi_opt.outcomes import an_outcome
+from tests.mpi_opt.outcomes import an_end, an_outcome
 from tests.mpi_opt.store.made_up import start
 
 
@@ -21,7 +20,7 @@ def test_queued_trials_are_not_left_to_others(tmp_path):
     with Store.open(str(tmp_path / "a.db")) as store:
         study = store.create_study("a", strategy="grid", seed=1, configuration={}, space=Space({"x": Integer(0, 9)}))
         store.start(study.id, [start(number, {"x": number}) for number in range(3)])
-        store.finish(study.id, [Finish(an_outcome(number, "complete", 0.5, None, 1.0), 1, 0) for number in range(2)])
+        store.finish(study.id, [an_end(an_outcome(number, "complete", 0.5, None, 1.0), 1, 0) for number in range(2)])
         store.requeue(study.id, [2], "the search ended")
         store.event(study.id, SEARCH_STOPPED, "")
         text = search_summary(Study.read(store, "a"), "sqlite:///a.db", 2)
@@ -35,7 +34,7 @@ def test_summary_counts_failed_trials_and_names_the_command_that_shows_their_err
         store.start(study.id, [start(number, {"x": number}) for number in range(3)])
         outcomes = [an_outcome(number, "failed", None, None, 1.0, error="ValueError: no") for number in (0, 2)]
         outcomes.append(an_outcome(1, "complete", 0.5, None, 1.0))
-        store.finish(study.id, [Finish(outcome, 1, 0) for outcome in outcomes])
+        store.finish(study.id, [an_end(outcome, 1, 0) for outcome in outcomes])
         store.event(study.id, STUDY_FINISHED, "")
         lines = search_summary(Study.read(store, "a b"), store_url, 3).splitlines()
     if store_url == "sqlite://":  # in memory: no other command can read it
@@ -61,7 +60,7 @@ def test_summary_says_how_to_continue_unless_the_study_is_finished(tmp_path, eve
     with Store.open(str(tmp_path / "a.db")) as store:
         study = store.create_study("a", strategy="grid", seed=1, configuration={}, space=Space({"x": Integer(0, 9)}))
         store.start(study.id, [start(number, {"x": number}) for number in range(2 + n_running)])
-        store.finish(study.id, [Finish(an_outcome(number, "complete", 0.5, None, 1.0), 1, 0) for number in range(2)])
+        store.finish(study.id, [an_end(an_outcome(number, "complete", 0.5, None, 1.0), 1, 0) for number in range(2)])
         store.event(study.id, event, "")
         lines = search_summary(Study.read(store, "a"), "sqlite:///a.db", 3).splitlines()
     assert [one for one in lines if "trials have ended" in one] == ([] if line is None else [line])

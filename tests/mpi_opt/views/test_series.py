@@ -19,14 +19,14 @@ from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import Proposal, TrialRecord
 from mpi_opt.store import Store
-from mpi_opt.store.records import AttemptRecord, Finish
+from mpi_opt.store.records import AttemptRecord
 from mpi_opt.study.study import Study
 from mpi_opt.views import series
 from mpi_opt.views.figures.importance import Forest
 from mpi_opt.views.figures.timeline import make_timeline
 from mpi_opt.views.page.report import report
 from mpi_opt.views.series.axes import Axis, hyperparameter_axis, nice_ticks, number_text, outside, whole_axis
-from tests.mpi_opt.outcomes import a_fold, an_outcome, one_figure
+from tests.mpi_opt.outcomes import a_fold, an_end, an_outcome, one_figure
 from tests.optional_packages import needs
 
 SPACE = Space(
@@ -55,7 +55,7 @@ def study_of(path: Path, figure: Callable[[int, dict], float | None], n: int = 2
             folds = [] if value is None else [a_fold(0, value, 1.0, {"loss": [value, -value]})]
             state = "failed" if value is None else "complete"
             store.start(study.id, [Attempt(Proposal(number, point), 1, 0, "1", "node1")])
-            store.finish(study.id, [Finish(an_outcome(number, state, value, None, 1.0, folds), 1, 0)])
+            store.finish(study.id, [an_end(an_outcome(number, state, value, None, 1.0, folds), 1, 0)])
         return Study.read(store, "a")
 
 

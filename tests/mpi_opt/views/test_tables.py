@@ -19,12 +19,11 @@ from mpi_opt.core.space import Categorical, Parameters, Real, Space
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
-from mpi_opt.store.records import Finish
 from mpi_opt.study import trial_table
 from mpi_opt.study.study import Study
 from mpi_opt.views.series import main_figure_name
 from mpi_opt.views.text import tables
-from tests.mpi_opt.outcomes import a_fold, an_outcome, several_figures
+from tests.mpi_opt.outcomes import a_fold, an_end, an_outcome, several_figures
 from tests.mpi_opt.store.made_up import finish, make_study, start
 from tests.optional_packages import needs
 
@@ -42,7 +41,7 @@ def test_only_early_stopping_estimates_the_value_over_all_folds(folds: object, n
         study = store.create_study("s", strategy="random", seed=1, configuration=configuration, space=space)
         store.start(study.id, [start(0)])
         of_folds = [a_fold(fold, 0.5, 1.0) for fold in range(2)]
-        store.finish(study.id, [Finish(an_outcome(0, "pruned", 0.5, None, 1234.0, of_folds), 1, 0)])
+        store.finish(study.id, [an_end(an_outcome(0, "pruned", 0.5, None, 1234.0, of_folds), 1, 0)])
         read = Study.read(store, "s")
         page = tables.trial_page(read.record, read.trials[0], store.folds(study.id), [], [])
     assert note in page
@@ -102,7 +101,7 @@ def one_trial() -> Callable[..., str]:
         with Store.open("sqlite://") as store:
             study = store.create_study("s", strategy="random", seed=1, configuration={}, space=space)
             store.start(study.id, [start(0, parameters)])
-            store.finish(study.id, [Finish(outcome, 1, 0)])
+            store.finish(study.id, [an_end(outcome, 1, 0)])
             folds, read = store.folds(study.id), Study.read(store, "s")
             return tables.trial_page(read.record, read.trials[0], folds, [], [])
 
