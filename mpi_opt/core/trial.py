@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from numbers import Real
+from operator import attrgetter
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -107,6 +108,14 @@ class Outcome:
             yield name, enumerate(values)
         if self.reported:
             yield REPORTED, self.reported.items()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # the default pickles the names of all attributes, which takes rank 0 17 µs for each outcome instead of 11 µs
+        return Outcome, VALUES_OF_OUTCOME(self)
+
+
+VALUES_OF_OUTCOME = attrgetter(*(field.name for field in fields(Outcome)))
+"""The values of all attributes of an outcome, in order."""
 
 
 @dataclass(frozen=True, slots=True)
