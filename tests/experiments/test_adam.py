@@ -7,9 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.optional_packages import needs
+
 FOLDER = Path(__file__).parents[2] / "experiments" / "mpi_learn"
 
 
+@needs("keras")
 def test_all_updates_that_are_timed_are_those_of_the_paper(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
     adam = importlib.import_module("adam")
