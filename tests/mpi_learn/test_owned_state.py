@@ -1,6 +1,7 @@
 """Each piece of state of a training has one owner, whose methods alone change it."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,9 @@ def changed(tree):
 
 
 def sources():
-    return {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+    """The modules of the package without `mpi_learn.testing`, which runs algorithms without a training."""
+    found = {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+    return {path: text for path, text in found.items() if not path.startswith("testing/")}
 
 
 @pytest.mark.parametrize("owner", OWNED)
@@ -41,3 +44,13 @@ def test_only_its_owner_changes_the_state_of_a_training(owner):
 def test_a_training_computes_the_roles_of_its_ranks_once():
     calls = {path: text.count("rank_layout_of(") for path, text in sources().items() if "rank_layout_of(" in text}
     assert calls == {"algorithms/rank_layout.py": 1, "training/context.py": 1}
+
+
+def test_only_the_folder_of_the_gan_and_the_key_of_its_section_name_its_models():
+    """Training, data and algorithms use the interface `Composition`, which also fits other models of several models."""
+    others = {path: text for path, text in sources().items() if not path.startswith("models/gan/")}
+    assert {path for path, text in others.items() if re.search(r"\.gan\b", text)} == {"training/configuration.py"}
+    named = {
+        path for path, text in others.items() if "discriminator" in re.sub(r"discriminator=|Discriminator", "", text)
+    }
+    assert named == {"models/unknown_model.py", "training/configuration.py"}

@@ -139,9 +139,8 @@ class Checkpointing:
         self.model.state.set_floats(arrays["batch_statistics"])
         self._restore_integers(arrays["counters"], checkpoint.metadata.get("first_worker", self.first_worker))
         for name, array in self.algorithm.state().items():
-            saved = arrays.get(
-                f"algorithm.{name}"
-            )  # another algorithm or optimizer has saved others: these start from zero
+            # another algorithm or optimizer has saved other arrays: those without a saved value start from zero
+            saved = arrays.get(f"algorithm.{name}")
             if saved is not None and (saved.shape, saved.dtype) == (array.shape, array.dtype):
                 array[...] = saved
         self.state.restore(checkpoint.metadata)
