@@ -3,8 +3,7 @@
 Few blocks or long trials: every proposal comes from a Gaussian process of all outcomes, as in `Bayesian`, because it
 saves more trials than it takes time. Many blocks or short trials: the coordinator affords a model for some proposals
 only (`afford`), and the others are children of the best trials, as in `Evolutionary`, which also learn from the points
-that the model has found. With many outcomes, every second proposal is a child in any case: a model of a limited number
-of outcomes says no more than before, while the children search where all outcomes are best.
+that the model has found.
 
 The measurements are in ``experiments/search_quality`` (``crowd.py``).
 """
@@ -18,12 +17,9 @@ from typing import Any, final
 from mpi_opt.core.space import Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies.bayesian import Bayesian
-from mpi_opt.strategies.points.checks import whole_number
 from mpi_opt.strategies.points.options import Options, read_options
 from mpi_opt.strategies.strategy import Cost, Strategy
 
-PLENTY = 600
-"""Number of outcomes after which every second proposal is a child of the best trials."""
 REVIEW_AFTER = 16
 """The choice is reviewed after this number of proposals that may be from a model, and when their number has doubled."""
 MOST = 0.9
@@ -36,13 +32,12 @@ class AutoOptions(Options):
 
 @final
 class Auto(Strategy):
-    """Wraps a `Bayesian`, and decides for each proposal whether it comes from the model."""
+    """Wraps a `Bayesian`, and describes how many of its proposals come from the model."""
 
     def __init__(self, space: Space, seed: int = 0, options: Mapping[str, Any] | None = None) -> None:
         self._bayesian = Bayesian(space, seed, read_options(AutoOptions, options).model_dump(exclude_defaults=True))
         self._n_affordable = math.inf
-        self._n_outcomes = 0
-        self._n_proposed = self._n_models = 0  # since the last review of the choice
+        self._n_proposed, self._n_models = 0, 0.0  # since the last review of the choice
         self._review_after = REVIEW_AFTER
         self._choice = "bayesian: blocks need not wait long for a model of all results"
 
@@ -51,33 +46,25 @@ class Auto(Strategy):
 
     def afford(self, n_models: float) -> None:
         self._n_affordable = n_models
+        self._bayesian.afford(n_models)
 
     def ask(self, count: int) -> list[Proposal]:
         """`count` proposals: from the model as far as it can be afforded, the others are children."""
-        wanted = whole_number(count, "ask")
-        proposals: list[Proposal] = []
-        n_affordable = self._n_affordable
-        while len(proposals) < wanted:
-            is_turn = self._n_outcomes < PLENTY or self._bayesian.n_asked % 2 == 0
-            is_modelled = is_turn and n_affordable >= 1
-            if self._bayesian.may_model:
-                self._n_proposed += 1
-                self._n_models += is_modelled
-            self._bayesian.afford(is_modelled)
-            proposals += self._bayesian.ask(1)
-            n_affordable -= is_modelled
+        may_model = self._bayesian.may_model
+        proposals = self._bayesian.ask(count)
+        if may_model:
+            self._n_proposed += len(proposals)
+            self._n_models += min(self._n_affordable, len(proposals))
         if self._n_proposed >= self._review_after:
             self._review()
         return proposals
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         self._bayesian.tell(proposal, outcome)
-        self._n_outcomes += 1
 
     def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         observed = list(observed)
         self._bayesian.resume(observed, pending)
-        self._n_outcomes = len(observed)
         if observed:
             self._choice = ""  # the durations of the trials decide, and the coordinator has yet to say what they afford
 
@@ -90,10 +77,8 @@ class Auto(Strategy):
         part = self._n_models / self._n_proposed
         if part >= MOST:
             self._choice = "bayesian: blocks need not wait long for a model of all results"
-        elif self._n_outcomes >= PLENTY and part >= 0.5 * MOST:
-            self._choice = f"bayesian and evolutionary in turns: there are more than {PLENTY} results"
         elif part <= 1.0 - MOST:
             self._choice = "evolutionary: the trials are too short for so many blocks to wait for a model"
         else:
             self._choice = "bayesian where blocks can wait for a model, else evolutionary: the trials are short"
-        self._review_after, self._n_proposed, self._n_models = 2 * self._n_proposed, 0, 0
+        self._review_after, self._n_proposed, self._n_models = 2 * self._n_proposed, 0, 0.0

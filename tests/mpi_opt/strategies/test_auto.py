@@ -3,9 +3,7 @@
 import pytest
 
 from mpi_opt.core.space import Real, Space
-from mpi_opt.core.trial import Proposal
 from mpi_opt.strategies import make_strategy
-from mpi_opt.strategies.auto import PLENTY
 
 SPACE = Space({"x": Real(0, 1), "y": Real(0, 1)})
 
@@ -22,7 +20,7 @@ def strategies(n_ended, *names):
     return made
 
 
-def test_a_model_makes_every_proposal_as_long_as_results_are_few():
+def test_a_model_makes_every_proposal_if_nobody_waits():
     auto, bayesian = strategies(40, "auto", "bayesian")
     assert auto.ask(5) == bayesian.ask(5)
 
@@ -42,14 +40,6 @@ def test_a_call_has_as_many_proposals_of_a_model_as_are_affordable():
     assert auto.ask(6) == bayesian.ask(6)
 
 
-@pytest.mark.parametrize("n_ended", [PLENTY, PLENTY + 1])
-def test_every_second_proposal_is_a_child_once_results_are_plenty(n_ended):
-    auto, bayesian = strategies(n_ended, "auto", "bayesian")
-    for number in range(n_ended, n_ended + 4):
-        bayesian.afford(number % 2 == 0)
-        assert auto.ask(1) == bayesian.ask(1)
-
-
 def test_the_choice_is_described_and_follows_what_is_affordable():
     assert make_strategy("auto", SPACE).choice.startswith("bayesian: ")
     (auto,) = strategies(40, "auto")
@@ -61,12 +51,6 @@ def test_the_choice_is_described_and_follows_what_is_affordable():
     for _ in range(20):
         auto.ask(2)
     assert auto.choice.startswith("bayesian where ")
-
-
-def test_the_choice_says_that_results_are_plenty():
-    (auto,) = strategies(PLENTY, "auto")
-    auto.ask(16)
-    assert auto.choice.startswith("bayesian and evolutionary in turns: ")
 
 
 def test_initial_points_do_not_count_as_a_choice():
@@ -84,10 +68,3 @@ def test_other_strategies_have_no_choice():
 def test_an_option_of_bayesian_is_refused():
     with pytest.raises(Exception, match="unknown key"):
         make_strategy("auto", SPACE, options={"kappa": 2.0})
-
-
-def test_trials_that_auto_did_not_propose_count_as_results():
-    (auto,) = strategies(PLENTY - 1, "auto")
-    auto.tell(Proposal(PLENTY - 1, {"x": 0.123, "y": 0.5}), 1.0)
-    auto.ask(16)
-    assert auto.choice.startswith("bayesian and evolutionary in turns: ")
