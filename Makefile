@@ -10,7 +10,7 @@ JOBS ?= 3
 # Further options of pytest for `make test`, such as OPTIONS="--without pyarrow".
 OPTIONS ?=
 
-.PHONY: demo quick test test-all test-mpich test-gpu test-oldest mutants lint docs clean help
+.PHONY: demo quick test test-all test-mpich test-gpu test-oldest mutants speed lint docs clean help
 
 help:
 	@echo "make demo   search on the handwritten digits, 5 ranks, about two minutes"
@@ -23,6 +23,7 @@ help:
 	@echo "make test-gpu     trainings of PyTorch modules on a GPU"
 	@echo "make test-oldest  the tests with the oldest versions of the packages that setup.cfg allows"
 	@echo "make mutants      whether the tests detect wrong changes; ONLY='words' selects some, DRAW=60 SEED=3 draws others"
+	@echo "make speed        whether short commands cost over 5 % more than at the last tag, or BEFORE=COMMIT"
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/mpi-learn prepare digits --to searchspaces/digits.h5
@@ -52,6 +53,9 @@ test-oldest: $(VENV)/oldest.stamp
 
 mutants: $(VENV)/test.stamp
 	$(BIN)/python -m tests.mutants $(if $(DRAW),--draw $(DRAW) --seed $(or $(SEED),0) -j 2) $(ONLY)
+
+speed: $(VENV)/test.stamp
+	$(BIN)/python experiments/earlier_version/speed.py $(if $(BEFORE),--before $(BEFORE)) $(if $(TURNS),--turns $(TURNS))
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
