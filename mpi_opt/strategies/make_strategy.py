@@ -70,6 +70,14 @@ def make_strategy(
         ConfigurationError: The strategy is unknown, supports one figure of merit only, or an option is unknown or
             invalid.
         SpaceError: `space` is inconsistent.
+
+    Example:
+        >>> from mpi_opt import Real
+        >>> strategy = make_strategy("bayesian", {"x": Real(-5, 10)}, seed=7)
+        >>> for proposal in strategy.ask(2):
+        ...     strategy.tell(proposal, proposal.parameters["x"] ** 2)
+        >>> [proposal.number for proposal in strategy.ask(1)]
+        [2]
     """
     space = space if isinstance(space, Space) else Space(space)
     seed = whole_number(seed, "search.seed")
