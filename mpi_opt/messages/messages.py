@@ -82,7 +82,7 @@ class Ready:
     error: MPILearnError | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, which are pickled by functions in Python if they are frozen
 class Assignment:
     """A trial to run.
 

@@ -326,19 +326,19 @@ def _count_ended(connection: Connection, study_id: int, count: int) -> int:
 
 def _insert_folds(connection: Connection, ended: Mapping[int, Attempt], figures: FiguresOfMerit) -> None:
     """Inserts the folds, their metrics and figures of merit. Earlier attempts of these trials have no such rows."""
-    rows, curves, by_name = [], [], []
+    rows, curves, by_name, are_several = [], [], [], figures.are_several
     for key, trial in ended.items():
         for fold in trial.result.folds:
             this_fold = {"trial_id": key, "fold": fold.fold}
             rows.append({**this_fold, "figure_of_merit": _number(fold.figure_of_merit), "duration_s": fold.duration_s})
             for name, values in fold.curves():
                 curves += [{**this_fold, "epoch": epoch, "name": name, "value": _number(one)} for epoch, one in values]
-            for name, value in fold.figures_of_merit.items():
-                by_name.append({**this_fold, "name": name, "value": _number(value)})
+            if are_several:
+                merits = fold.figures_of_merit.items()
+                by_name += [{**this_fold, "name": name, "value": _number(value)} for name, value in merits]
     _run(connection, INSERT_FOLD, rows)
     _run(connection, INSERT_METRIC, curves)
-    if figures.are_several:
-        _run(connection, INSERT_FOLD_FIGURE, by_name)
+    _run(connection, INSERT_FOLD_FIGURE, by_name)
 
 
 def _trial_row(key: int, attempt: Attempt, at: str, ended: int) -> Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from numbers import Real
 from typing import Any
@@ -14,6 +15,9 @@ from mpi_opt.core.space import Space
 from mpi_opt.core.trial import Failed, Proposal, is_usable
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.strategy import Cost
+
+USUAL = (float, Measured)
+"""The types of costs that need no conversion; not the floats of NumPy."""
 
 
 def whole_number(value: Any, where: str) -> int:
@@ -46,6 +50,8 @@ def observed_cost(proposal: Proposal, outcome: object, n_figures: int) -> Cost |
     Raises:
         ConfigurationError: `outcome` is neither `Failed` nor `n_figures` real numbers.
     """
+    if isinstance(outcome, float) and type(outcome) in USUAL and n_figures == 1 and math.isfinite(outcome):
+        return outcome
     if isinstance(outcome, Failed):
         return None
     if isinstance(outcome, np.ndarray):
