@@ -32,7 +32,7 @@ OPTIONAL = frozenset(_NAMES.split())
 TOGETHER = {"keras": ["tensorflow"]}
 """Package that is always installed, but hidden by ``--without keras`` -> those hidden with it."""
 
-USES = {"pyarrow": ["pandas"], "pandas": ["pyarrow"]}
+USES = {"pyarrow": ["pandas"], "pandas": ["pyarrow"], "torchmetrics": ["matplotlib"]}
 """Package -> packages that it uses from then on if it has once found them; they are visible with it."""
 
 _without: set[str] = set()
