@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration, AllReduce, Downpour, ParameterServer
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.models.composition import Composition, Part
 from mpi_learn.models.configuration import ModelConfiguration
-from mpi_learn.models.gan.adversarial_pair import AdversarialPair
 from mpi_learn.models.gan.section import GanSection
 from mpi_learn.models.outputs import possible_names
 from mpi_learn.optimizers.configuration import Adam, NotFused, OptimizerConfiguration, Schedule
@@ -26,6 +24,9 @@ from mpi_learn.settings.user_code import absolute_specification
 from mpi_learn.settings.validation import InvalidValue, key_in_file, validated
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_learn.training.sections import Checkpoint, EarlyStopping, Target, Validation
+
+if TYPE_CHECKING:  # NumPy is slow to import, and commands that only read a configuration do not need it
+    from mpi_learn.models.composition import Composition, Part
 
 NAMED = ("loss", "metrics", "weighted_metrics", "callbacks", "optimizer")
 """Keys that name functions."""
@@ -113,11 +114,17 @@ class TrainingConfiguration(ModelConfiguration):
     @property
     def composition(self) -> Composition | None:
         """How several models are trained as one; None if `model` returns a single one."""
-        return None if self.gan is None else AdversarialPair(self.gan)
+        if self.gan is None:
+            return None
+        from mpi_learn.models.gan.adversarial_pair import AdversarialPair
+
+        return AdversarialPair(self.gan)
 
     @property
     def parts(self) -> list[Part]:
         """The parts of the model with an optimizer each; a single model is one part."""
+        from mpi_learn.models.composition import Part
+
         single = Part("optimizer", self.optimizer)
         return [single] if self.composition is None else self.composition.parts(self.optimizer)
 
