@@ -11,10 +11,9 @@ import pytest
 from mpi_opt.core.space import Categorical, Real, Space
 from mpi_opt.core.trial import Proposal
 from mpi_opt.strategies import make_strategy
-from mpi_opt.strategies.evolution.breeder import NICHE_EVERY, interpolated
+from mpi_opt.strategies.evolution.breeder import NICHE_EVERY, Breeder, interpolated
 from mpi_opt.strategies.surrogates.observations import Observations
 from mpi_opt.testing.searching import run
-from mpi_opt.testing.spaces import SPACES
 
 SPACE = Space({"x": Real(0, 1), "y": Real(0, 1), "kind": Categorical(("a", "b", "c"))})
 
@@ -184,13 +183,17 @@ def test_a_proposal_takes_no_longer_after_many_trials_and_with_many_in_flight():
     assert taken[1] < 2.5 * taken[0]
 
 
-def test_a_resumed_search_has_the_same_children_after_more_trials_than_are_remembered():
-    space = SPACES["mixed"]
-    asked, told = run(make_strategy("evolutionary", space, seed=2), space, 400, in_flight=30)
-    resumed = make_strategy("evolutionary", space, seed=2)
-    n_told, n_asked = 350, 379
-    reported = [proposal for proposal, _ in told[:n_told]]
-    resumed.resume(told[:n_told], [proposal for proposal in asked[:n_asked] if proposal not in reported])
-    for index in range(20):
-        assert resumed.ask(1) == asked[n_asked + index : n_asked + index + 1]
-        resumed.tell(*told[n_told + index])
+def test_children_do_not_depend_on_the_order_in_which_trials_are_entered():
+    """There are more trials than are remembered; a resumed search enters them in the order in which they ended."""
+    points = [{"x": n / 600, "y": (n * 7 % 600) / 600, "kind": "abc"[n % 3]} for n in range(600)]
+    proposals = [Proposal(number, point) for number, point in enumerate(points)]
+    forwards, backwards = Breeder(SPACE, seed=1), Breeder(SPACE, seed=1)
+    for breeder, entered in ((forwards, proposals), (backwards, proposals[::-1])):
+        for proposal in entered:
+            breeder.start(proposal)
+        for proposal in proposals[:200]:
+            breeder.tell(proposal, proposal.parameters["x"])
+    accepts = lambda point: True  # noqa: E731
+    assert [forwards.child(n, accepts) for n in range(600, 640)] == [
+        backwards.child(n, accepts) for n in range(600, 640)
+    ]
