@@ -119,7 +119,7 @@ CASES = [
         "search.strategy",
         "bayesan",
         "search.strategy: there is no strategy 'bayesan'",
-        "did you mean bayesian? known: bayesian, scikit-optimize, evolutionary,",
+        "did you mean bayesian? known: auto, bayesian, scikit-optimize, evolutionary,",
     ),
     ("search.strategy", "mine.py:Strategy", "mine.py: there is no such file", "did you mean model.py?"),
     ("search.options", {"populaton": 3}, "search.options.populaton: unknown key", "known keys: initial, constraints"),
@@ -351,7 +351,7 @@ CASES = [
         "training.model",
         "no.such.module:build",
         "space.yaml: training: no.such.module: there is no module no.such.module",
-        "did you mean model.py:…?",
+        "is it installed in this environment?",
     ),
     (
         "training.parameters",
@@ -449,7 +449,7 @@ CASES = [
         "training.data.train",
         ["nope.h5"],
         "space.yaml: training.data.train: nope.h5: there is no such file",
-        "did you mean 'empty.h5'?",
+        "has no file with a similar name",
     ),
     (
         "training.data.train",
@@ -602,6 +602,11 @@ USAGE = "Try 'mpi-opt {} --help' for help."
         (
             ["search", "nope.yaml"],
             "nope.yaml: cannot read the file: No such file or directory",
+            "check the path, which is relative to the current directory",
+        ),
+        (
+            ["search", "spce.yaml"],
+            "spce.yaml: cannot read the file: No such file or directory",
             "did you mean space.yaml?",
         ),
         (["search", "space.yaml", "--trials", "0"], "Invalid value for '--trials'", USAGE.format("search")),
@@ -620,7 +625,7 @@ USAGE = "Try 'mpi-opt {} --help' for help."
         (
             ["search", "space.yaml", "--strategy", "magic"],
             "search.strategy: there is no strategy 'magic'",
-            "known: bay",
+            "known: auto, bayesian",
         ),
         (
             ["search", "space.yaml", "--fold", "2"],

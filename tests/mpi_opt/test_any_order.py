@@ -30,6 +30,7 @@ from mpi_opt.study.ask_tell import ask, tell
 from mpi_opt.study.external_results import ExternalResult
 from mpi_opt.study.lease import machine as this_machine
 from tests.mpi_opt import stepped_search
+from tests.mpi_opt.outcomes import an_outcome
 from tests.mpi_opt.stepped_search import Killed, KillPlan, SteppedSearch
 
 FINISHED = ("complete", "pruned", "failed")
@@ -366,7 +367,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.n_values += 1
         if state == "failed":
             return leader, Outcome(number, "failed", duration_s=0.1, error="ValueError: no")
-        return leader, Outcome(number, state, float(self.n_values), duration_s=0.1)
+        return leader, an_outcome(number, state, float(self.n_values), duration_s=0.1)
 
     def acknowledge(self, ended):
         """The results that the search must have recorded, because it waits for messages again or has ended in order."""

@@ -12,7 +12,8 @@ PROGRAM = """
 import gc, sys, time
 import numpy as np
 from mpi4py import MPI
-from mpi_opt.core.trial import Proposal
+from mpi_opt.core.figures import Figures, Measured
+from mpi_opt.core.trial import Outcome, Proposal
 from mpi_opt.messages.messages import Assignment
 from mpi_opt.messages.mpi_link import MPICoordinatorLink, MPIWorkerLink
 
@@ -20,7 +21,9 @@ N = 1_000_000  # numbers: a message of 9 MB, far above the size that MPI sends w
 world = MPI.COMM_WORLD
 
 def outcome(number):
-    return an_outcome(number, "complete", 1.0, None, 1.0, [a_fold(0, 1.0, 1.0, {"loss": [number + 0.5] * N})])
+    figures = Figures(loss=Measured(1.0, None))
+    fold = Outcome(0, "complete", figures, 1.0, fold=0, history={"loss": [number + 0.5] * N})
+    return Outcome(number, "complete", figures, 1.0, [fold])
 
 def assignment(rank):
     return Assignment(Proposal(rank, {f"x{index}": rank for index in range(200_000)}))

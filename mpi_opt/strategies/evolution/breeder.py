@@ -91,6 +91,7 @@ class Breeder:
         self._recent = np.full((MAX_RECENT_ROWS, len(space)), np.inf)
         self._recent_numbers = np.full(MAX_RECENT_ROWS, -1)
         self._prediction: tuple[int, CubicInterpolation] | None = None
+        self._is_bad: Bools = np.zeros(0, dtype=bool)  # of the trials in the interpolation: failed, or with a penalty
 
     @property
     def n_parents(self) -> int:
@@ -155,13 +156,14 @@ class Breeder:
         """
         if number % NICHE_EVERY != NICHE_EVERY - 1 or self._n_figures > 1:
             return None
+        self._fitted(number)  # decides which costs are penalties
         best = self._space.decode(self._genes[0])
         is_active = self._is_active(best)
         dimensions = [index for index in self._n_categories if is_active[index]]
         if not dimensions:
             return None
         dimension = dimensions[number // NICHE_EVERY % len(dimensions)]
-        return dimension, *self._niches.choose(dimension, int(self._encoding.row(best)[dimension]))
+        return dimension, *self._niches.choose(dimension, int(self._encoding.row(best)[dimension]), self._is_bad)
 
     def _children(self, rng: np.random.Generator, parents: Floats) -> Floats:
         """Candidates: shape (n_children, n_dimensions), in the unit cube. `parents` are sorted, best first."""
@@ -199,7 +201,9 @@ class Breeder:
         if self._prediction is not None and self._prediction[0] == n and self._n_figures == 1:
             return self._prediction[1]
         observed = self.history.observations(n)
-        if self._n_figures > 1:
+        if self._n_figures == 1:
+            self._is_bad = np.isnan(observed.values)
+        else:
             observed = observed.weighted(drawn_weights(self._n_figures, self._seed, number))
         self._prediction = n, interpolated(observed, self._encoding.is_category)
         return self._prediction[1]

@@ -12,7 +12,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from mpi_opt.core.arrays import Floats
+from mpi_opt.core.arrays import Bools, Floats
 
 
 class Member(NamedTuple):
@@ -70,18 +70,28 @@ class Niches:
         for niche in self._of(row, is_active):
             niche.add(member, self._size)
 
-    def choose(self, dimension: int, best: int) -> tuple[int, list[Member]]:
+    def choose(self, dimension: int, best: int, is_left_out: Bools) -> tuple[int, list[Member]]:
         """The category, other than `best`, for the next trial, and its members.
 
         The trials are shared among the categories in inverse proportion to their ranks by the best cost, so that a bad
         category gets few of them but is never given up.
+
+        Args:
+            dimension: The hyperparameter.
+            best: Its category at the best trial.
+            is_left_out: Shape (m,): which of the first trials that ended count as failed ones, such as those with a
+                penalty as their cost.
         """
         niches = self._niches[dimension]
-        others = [index for index in range(len(niches)) if index != best]
-        others.sort(key=lambda index: niches[index].members[0].cost if niches[index].members else -np.inf)
+        members = {
+            index: [one for one in niche.members if one.n_before >= len(is_left_out) or not is_left_out[one.n_before]]
+            for index, niche in enumerate(niches)
+            if index != best
+        }
+        others = sorted(members, key=lambda index: members[index][0].cost if members[index] else -np.inf)
         shares = [niches[index].n_trials * rank for rank, index in enumerate(others, 1)]
         chosen = others[int(np.argmin(shares))]
-        return chosen, niches[chosen].members
+        return chosen, members[chosen]
 
     def _of(self, row: Floats, is_active: np.ndarray) -> list[Niche]:
         return [niches[int(row[index])] for index, niches in self._niches.items() if is_active[index]]
