@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_serializer
 
@@ -34,6 +34,8 @@ Duration = Annotated[str | float | None, BeforeValidator(_refuse_boolean), After
 
 class TransferSection(Section):
     """``search.transfer:``, an earlier study for a warm start; a text is its store."""
+
+    equivalents: ClassVar[Mapping[str, str]] = {"learn": "remove it: only the best points are used"}
 
     store: str | None = Field(
         None,

@@ -128,7 +128,8 @@ class Coordinator:
             if self.settings.kept_models is not None:
                 self.settings.kept_models.resume((one.proposal, one.outcome) for one in past.ended)
             self._stop_if_reached(past, "the target was reached before")
-            self._has_nothing_to_do = self.settings.was_finished and self._is_over()
+            # a study all of whose trials have failed is over, but not finished: `_conclude` raises an error
+            self._has_nothing_to_do = self.settings.was_finished and self.state.n_usable > 0 and self._is_over()
             if not self._has_nothing_to_do:
                 self._event(STUDY_RESUMED, str(past))
 
@@ -272,11 +273,13 @@ class Coordinator:
         """Passes the outcomes to the strategy, and starts trials on the idle blocks. One transaction records both.
 
         The trials are sent to their blocks after the commit. A strategy therefore learns outcomes that are not
-        committed yet; if this process is killed before the commit, nothing depends on them.
+        committed yet; if this process is killed before the commit, nothing depends on them. Outcomes do not wait for a
+        strategy that needs long for its proposals: they are committed before.
         """
         self.pool.wake()
         to_record = ended = list(self.queue.ended)
-        if any(one.is_requeued for one in ended):  # only the commit shows whether a workload system has taken one
+        # only the commit shows whether a workload system has taken a trial that is requeued
+        if ended and (self.state.asks_slowly or any(one.is_requeued for one in ended)):
             to_record, ended = [], self.state.record_first()
         for attempt in ended:
             self._learn(attempt)

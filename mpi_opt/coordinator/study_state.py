@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Set
@@ -17,7 +18,6 @@ from mpi_opt.coordinator.waiting_budget import WaitingBudget
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.limits import MAX_CRASHES
-from mpi_opt.core.space import Value
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import MPILearnError, StoreError
 from mpi_opt.messages.messages import Report
@@ -25,6 +25,10 @@ from mpi_opt.store.errors import StoreConflictError, StoreDamagedError, StoreMov
 from mpi_opt.store.records import GivenUp
 from mpi_opt.strategies.strategy import Decision, Strategy
 from mpi_opt.study.past_trials import PastTrials
+
+SLOW_ASK_S = 0.1
+"""If the last call of `ask` took longer, outcomes are committed before the next one, because rank 0 may be killed
+meanwhile. The commit takes little time beside such a call."""
 
 
 class StudyState:
@@ -46,12 +50,12 @@ class StudyState:
         self.has_repeated_step = False
         self._queue, self._strategy, self._external, self._store = queue, strategy, ExternalTrials(store), store
         self._values: dict[tuple[int, int], IntermediateValues] = {}  # (trial, attempt) -> what it has reported
-        self._points: Counter[tuple[tuple[str, Value], ...]] = (
-            Counter()
-        )  # that trials have ended at, without those that continue a training
+        # points at which trials have ended, without those that continue a training; 1 and True are different categories
+        self._points: Counter[str] = Counter()
         self._limits, self._n_folds, self._new_strategy = settings.limits, settings.n_folds, settings.new_strategy
         self._complete_trials = settings.complete_trials
         self._budget = WaitingBudget()
+        self._asked_s = math.inf  # the last call of `ask`; unknown before the first one
         self._choice = ""
 
     def resume(self) -> PastTrials:
@@ -100,7 +104,7 @@ class StudyState:
             self._strategy = self._new_strategy()
             self._replay(past)
             return False
-        self._queue.release(ended)
+        self._release(ended)
         self._queue.assign(started)
         return True
 
@@ -119,9 +123,9 @@ class StudyState:
             taken = [one for one in ended if self._is_taken(one)]
             if not taken:
                 raise
-            self._queue.release(taken)
+            self._release(taken)
             return self.record_first()
-        self._queue.release(ended)
+        self._release(ended)
         return ended
 
     def save_after(self, error: Exception) -> None:
@@ -216,6 +220,11 @@ class StudyState:
         return self._strategy.problems()
 
     @property
+    def asks_slowly(self) -> bool:
+        """Whether the strategy needs long for its proposals, so that outcomes must be committed before."""
+        return self._asked_s > SLOW_ASK_S
+
+    @property
     def is_exhausted(self) -> bool:
         """Whether no trial waits and the strategy has no more proposals."""
         return self._strategy.finished and not (self._queue.waiting or self._queue.held)
@@ -255,12 +264,19 @@ class StudyState:
         self._strategy.afford(n_models)
         began_s = time.monotonic()
         proposals = self._strategy.ask(count)
-        self._budget.pay(time.monotonic() - began_s, n_models, count, n_running)
+        self._asked_s = time.monotonic() - began_s
+        self._budget.pay(self._asked_s, n_models, count, n_running)
         return proposals
+
+    def _release(self, ended: list[Attempt]) -> None:
+        """Forgets trials whose outcomes are committed, with what they have reported."""
+        self._queue.release(ended)
+        for one in ended:
+            self._values.pop((one.number, one.attempt), None)
 
     def _count_point(self, proposal: Proposal) -> None:
         if proposal.resume_from is None:
-            self._points[tuple(proposal.parameters.items())] += 1
+            self._points[repr(proposal.parameters)] += 1
 
     def _is_taken(self, running: Attempt) -> bool:
         """Whether a workload system has received a trial that the search had requeued."""

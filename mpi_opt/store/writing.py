@@ -127,12 +127,12 @@ def record(
     started: Sequence[Attempt],
     figures: FiguresOfMerit,
 ) -> None:
-    """Records the outcomes of trials, and trials as running."""
+    """Records trials as running, and the outcomes of trials, also of those that start here."""
     at = now()
-    if ended:
-        _finish(connection, study_id, ended, figures, at)
     if started:
         _start(connection, study_id, started, at)
+    if ended:
+        _finish(connection, study_id, ended, figures, at)
 
 
 def _start(connection: Connection, study_id: int, started: Sequence[Attempt], at: str) -> None:

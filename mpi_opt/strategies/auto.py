@@ -40,6 +40,7 @@ class Auto(Strategy):
         self._n_proposed, self._n_models = 0, 0.0  # since the last review of the choice
         self._review_after = REVIEW_AFTER
         self._choice = "bayesian: blocks need not wait long for a model of all results"
+        self._has_reviewed = False
 
     def expect(self, n_figures: int) -> None:
         self._bayesian.expect(n_figures)
@@ -70,10 +71,12 @@ class Auto(Strategy):
 
     @property
     def choice(self) -> str:
-        return self._choice
+        # before the first review, this is known only if every proposal may be from the model
+        return self._choice if self._has_reviewed or self._n_affordable else ""
 
     def _review(self) -> None:
         """Describes the choice by the proposals since the last review."""
+        self._has_reviewed = True
         part = self._n_models / self._n_proposed
         if part >= MOST:
             self._choice = "bayesian: blocks need not wait long for a model of all results"

@@ -63,7 +63,8 @@ class HalvingOptions(Options):
         exploration: Fraction of all epochs that goes to new configurations. 0: promotions never wait, as published.
         proposer: The source of new configurations: random points, or a model of the highest rung that has enough costs.
         await_refit_up_to: With at most this many trials pending, a new configuration of ``bayesian`` waits for a model
-            of all outcomes. With more, it is prepared in the background.
+            of all outcomes. With more, it is prepared in the background, or is a child of the best configurations as
+            long as no rung above the first has enough costs.
         resume: Whether a promotion is a new trial. True: it is; the new trial resumes from the checkpoint of the trial
             before. False: one trial trains a configuration from the first rung to the last one. At each rung it is
             stopped, unless the value that it reports there is among the best 1/`factor` of the trials so far. When a

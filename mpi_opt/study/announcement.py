@@ -11,14 +11,18 @@ from mpi_opt.study.study import Study
 
 
 def n_to_run(plan: Plan, study: Study, store: Store) -> int:
-    """The number of trials that the search will run at most: without those that a workload system runs."""
+    """The number of trials that the search will run at most: without those that a workload system runs.
+
+    Trials that wait run even if `trials` has been lowered since they were proposed.
+    """
     limits = plan.limits
     if any(limits.reaches_target(trial) for trial in study.trials):
         return 0
     running = [trial.number for trial in study.trials if trial.state == "running"]
     latest = {one.number: one.ranks for one in store.attempts(study.record.id, running)} if running else {}
     n_external = sum(ranks == EXTERNAL_RANKS for ranks in latest.values())
-    return max(0, limits.n_trials - study.record.n_ended - n_external)
+    n_waiting = study.record.n_trials - study.record.n_ended - n_external
+    return max(n_waiting, limits.n_trials - study.record.n_ended - n_external, 0)
 
 
 def missing_trials(study: Study) -> list[int]:

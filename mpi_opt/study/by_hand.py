@@ -10,9 +10,9 @@ from mpi_learn.job.typed_command import typed_command
 from mpi_learn.settings.validation import validated
 from mpi_opt.configuration.configuration import EXTERNAL, SETS_EPOCHS, StudyConfiguration, check_combinations
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.counted import listed, plural
 from mpi_opt.core.dimension import python_value
+from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.space import Dimension, Parameters, Space, Value
 from mpi_opt.core.trial import Proposal, TrialRecord
 from mpi_opt.errors import ConfigurationError
@@ -21,7 +21,7 @@ from mpi_opt.store.records import StudyRecord
 from mpi_opt.study import ask_tell
 from mpi_opt.study.external_results import ExternalResult
 from mpi_opt.study.open_study import open_study
-from mpi_opt.study.past_trials import EXTERNAL_BLOCK, EXTERNAL_RANKS
+from mpi_opt.study.past_trials import EXTERNAL_RANKS
 from mpi_opt.study.reading import read_record
 from mpi_opt.study.result_in_python import ResultReader
 
@@ -48,6 +48,9 @@ def plan_of(record: StudyRecord, url: str) -> Plan:
     """The plan of a study in the store at `url`, from its configuration there."""
     content = {**record.configuration, "store": url}
     directory = content.pop("directory", None)
+    if transfer := content.get("search", {}).get("transfer"):  # earlier versions had the key `learn`
+        kept = {key: value for key, value in transfer.items() if key != "learn"}
+        content["search"] = content["search"] | {"transfer": kept}
     configuration = validated(StudyConfiguration, content, f"study {record.name}")
     return Plan(configuration, Path.cwd() if directory is None else Path(directory), command=typed_command())
 
@@ -60,18 +63,11 @@ def add_trial(study: StudyRecord, url: str, parameters: Mapping[str, Value], val
     """
     reader = ResultReader("Study.add_trial()", study.figures_of_merit)
     checked = reader.read(0, {"value": value, "uncertainty": uncertainty})
-    number, is_new = ask_tell.retried(lambda: _start(url, study.name, parameters, checked))
-    if is_new:
-        ask_tell.tell(url, study.name, [checked.model_copy(update={"number": number})])
-    return number
+    return ask_tell.retried(lambda: _add(url, study.name, parameters, checked))
 
 
-def _start(url: str, name: str, parameters: Mapping[str, Value], result: ExternalResult) -> tuple[int, bool]:
-    """Records a new trial as running in a workload system, unless the study has it with this result.
-
-    Returns:
-        The number of the trial, and whether it is new.
-    """
+def _add(url: str, name: str, parameters: Mapping[str, Value], result: ExternalResult) -> int:
+    """Records a new trial with its result in one transaction, unless the study has it; returns its number."""
     with Store.open(url) as store:
         study = read_record(store, name)
         _check_accepts(study)
@@ -82,10 +78,14 @@ def _start(url: str, name: str, parameters: Mapping[str, Value], result: Externa
         study.space.check(point)
         exact = {key: study.space[key].exact(value) for key, value in study.space.active(point).items()}
         if (known := _same_trial(store, study, exact, result)) is not None:  # a script that runs again
-            return known, False
+            return known
         proposal = Proposal(_next_number(store, study), exact)
-        store.start(study.id, [Attempt(proposal, 1, EXTERNAL_BLOCK, EXTERNAL_RANKS, hosts="")])
-        return proposal.number, True
+        n_folds = number_of_folds(study.configuration)
+        running = TrialRecord(proposal.number, "running", exact, attempts=1)
+        numbered = result.model_copy(update={"number": proposal.number})
+        ended = ask_tell.finish(running, numbered, study.figures_of_merit, n_folds)
+        store.record(study.id, [ended], [ended])
+        return proposal.number
 
 
 def _next_number(store: Store, study: StudyRecord) -> int:
@@ -100,11 +100,16 @@ def _same_trial(store: Store, study: StudyRecord, point: Parameters, result: Ext
     same = [
         trial.number
         for trial in store.trials(study.id, ("complete",))
-        if trial.parameters == point
+        if _is_same(trial.parameters, point)
         and (trial.figures_of_merit, trial.uncertainties) == (figures, figures.uncertainties)
     ]
     external = {one.number for one in store.attempts(study.id, same) if one.ranks == EXTERNAL_RANKS} if same else set()
     return next((number for number in same if number in external), None)
+
+
+def _is_same(one: Parameters, other: Parameters) -> bool:
+    """Whether two points are the same; the categories 1, 1.0 and True are different ones."""
+    return one == other and all(type(value) is type(other[name]) for name, value in one.items())
 
 
 def note_on_running(numbers: list[int]) -> str:

@@ -25,7 +25,7 @@ from mpi_opt.study.same_objective import remember_objective
 from mpi_opt.study.unchanged import Extension, check_unchanged
 
 AWAIT_EVERY_REFIT = {"await_refit_up_to": 10**9}
-"""Option of a strategy that can refit its model in the background: every proposal waits for the refitted model."""
+"""Option of a strategy that may propose without a model of all results: every proposal waits for one."""
 
 
 @dataclass(frozen=True)

@@ -50,10 +50,14 @@ def run(link, store, stopping, **limits):
     Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(**limits), stop_condition=stopping)).run()
 
 
-def search(link, *, blocks=1, trials=6, strategy=None, store=None, time_limit_s=None, **limits):
+def search(link, *, blocks=1, trials=6, strategy=None, store=None, time_limit_s=None, was_finished=False, **limits):
     strategy, store = strategy or ListedStrategy(), store or ListedStore()
     pool = BlockPool(link, BlockMembership.of(BlockLayout(blocks + 1, 1)))
-    settings = SearchSettings(SearchLimits(trials, **limits), stop_condition=StopCondition(time_limit_s=time_limit_s))
+    settings = SearchSettings(
+        SearchLimits(trials, **limits),
+        stop_condition=StopCondition(time_limit_s=time_limit_s),
+        was_finished=was_finished,
+    )
     Coordinator(pool, strategy, store, 1, settings).run()
     return strategy, store
 
@@ -129,6 +133,25 @@ def test_one_transaction_records_an_outcome_and_the_start_of_the_next_trial():
 
     search(ScriptedLink(squares), trials=3, store=Recording())
     assert recorded == [([], [0]), ([0], [1]), ([1], [2]), ([2], [])]
+
+
+def test_outcomes_do_not_wait_for_a_strategy_that_needs_long_for_its_proposals():
+    """The process may be killed meanwhile."""
+    recorded = []
+
+    class Slow(ListedStrategy):
+        def ask(self, count):
+            recorded.append("ask")
+            time.sleep(0.15)
+            return super().ask(count)
+
+    class Recording(ListedStore):
+        def record(self, study_id, ended, started=()):
+            recorded.append([one.number for one in ended])
+            super().record(study_id, ended, started)
+
+    search(ScriptedLink(squares), trials=3, strategy=Slow(), store=Recording())
+    assert recorded == ["ask", [], [0], "ask", [], [1], "ask", [], [2]]
 
 
 def test_the_next_trial_depends_on_the_outcome_that_is_recorded_with_its_start():
@@ -272,10 +295,13 @@ def test_a_search_all_of_whose_trials_fail_has_failed(trials, n_proposals):
 
 def test_a_study_all_of_whose_trials_have_failed_is_not_finished():
     records = [TrialRecord(n, "failed", {"x": n}, error="ValueError: no") for n in range(3)]
-    store = ListedStore(records)
-    with pytest.raises(SearchFailed, match=r"^all 3 trials of the study have failed, and .* run again\n  → .*--study"):
-        search(ScriptedLink(squares), trials=3, store=store)
-    assert store.events == ["study_resumed"]
+    for was_finished in (False, True):  # the command is repeated
+        store = ListedStore(records)
+        with pytest.raises(
+            SearchFailed, match=r"^all 3 trials of the study have failed, and .* run again\n  → .*--study"
+        ):
+            search(ScriptedLink(squares), trials=3, store=store, was_finished=was_finished)
+        assert store.events == ["study_resumed"]
 
 
 def test_a_single_trial_that_fails_is_not_called_the_first_trials():

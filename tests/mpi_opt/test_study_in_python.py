@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ from mpi_opt import Categorical, Integer, Real, Study, search
 from mpi_opt.errors import UserError
 from mpi_opt.store import Store
 from mpi_opt.strategies import make_strategy
+from mpi_opt.study.announcement import n_to_run
+from mpi_opt.study.by_hand import plan_of
 from mpi_opt.views.page.report import report
 from mpi_opt.views.text import tables
 from tests.mpi_opt.store.made_up import make_study
@@ -142,6 +145,31 @@ def test_a_script_with_a_loop_of_its_own_can_run_again(tmp_path: Path, monkeypat
     assert (again.trials, again.is_finished) == (study.trials, True)
     assert calls == [3, 4, 5] and [trial.figure_of_merit for trial in study.trials[:3]] == [1.2, 1.3, 1.3]
     assert again.add_trial({"x": 3.0}, 1.3) == 1
+
+
+def test_equal_categories_of_different_types_are_different_points(url: str) -> None:
+    study = Study.create(url, "s", {"k": Categorical([1, True])}, trials=6, strategy="random")
+    assert [study.add_trial({"k": kind}, 0.5) for kind in (1, True, 1, True)] == [0, 1, 0, 1]
+
+
+def test_waiting_trials_are_announced_although_fewer_trials_are_wanted_now(url: str) -> None:
+    study = Study.create(url, "s", {"x": Real(0, 1)}, trials=2, strategy="random")
+    first, second = study.ask(2)
+    study.tell(first.number, 1.0)
+    study.tell(second.number, lost="stopped")
+    search = study.record.configuration["search"] | {"trials": 1}
+    plan = plan_of(replace(study.record, configuration=study.record.configuration | {"search": search}), url)
+    with Store.open(url) as store:
+        assert n_to_run(plan, study, store) == 1
+
+
+def test_study_with_the_former_key_learn_of_a_transfer_continues(url: str) -> None:
+    study = Study.create(url, "s", {"x": Real(0, 1)}, trials=2, strategy="random")
+    search = study.record.configuration["search"] | {
+        "transfer": {"store": "old.db", "study": None, "best": 5, "learn": True}
+    }
+    plan = plan_of(replace(study.record, configuration=study.record.configuration | {"search": search}), url)
+    assert plan.configuration.search.transfer.best == 5
 
 
 def test_adding_the_result_of_a_trial_that_a_search_has_run_is_a_new_trial(url: str) -> None:

@@ -36,7 +36,7 @@ DIFFERENTIAL_STEPS = (0.3, 1.0)
 MAX_INTERPOLATED_TRIALS = 150
 """Largest number of trials in the interpolation of the costs."""
 MAX_RECENT_ROWS = 256
-"""Number of trials that started last, from which children keep a distance besides those of the interpolation."""
+"""Number of trials that started last, from which children keep a distance."""
 REFITS_PER_DOUBLING, MAX_REFIT_GAP = 40, 100
 """The interpolation of n outcomes is made again after n / `REFITS_PER_DOUBLING` more, but at most `MAX_REFIT_GAP`."""
 PREDICTION_WEIGHTS = (0.5, 0.8, 0.95, 1.0)
@@ -214,7 +214,8 @@ class Breeder:
 
 def interpolated(observed: Observations, is_category: Bools) -> CubicInterpolation:
     """An interpolation of the logarithm of the costs; a failed trial counts as the largest cost."""
-    costs = np.where(np.isfinite(observed.values), observed.values, np.nanmax(observed.values))
+    is_known = np.isfinite(observed.values)
+    costs = np.where(is_known, observed.values, observed.values.max(initial=-1.0, where=is_known))  # all above -1
     kept = Observations(observed.rows, costs, observed.variances).thinned(MAX_INTERPOLATED_TRIALS)
     return CubicInterpolation(kept.rows, warped(kept.values, 1.0)[0], is_category)
 

@@ -88,7 +88,8 @@ class Niches:
             for index, niche in enumerate(niches)
             if index != best
         }
-        others = sorted(members, key=lambda index: members[index][0].cost if members[index] else -np.inf)
+        # one that has only failed is the worst; one that was never tried has the share 0 and comes first
+        others = sorted(members, key=lambda index: members[index][0].cost if members[index] else np.inf)
         shares = [niches[index].n_trials * rank for rank, index in enumerate(others, 1)]
         chosen = others[int(np.argmin(shares))]
         return chosen, members[chosen]

@@ -48,6 +48,8 @@ def scalarized(values: Floats, variances: Floats, weights: Floats) -> tuple[Floa
 
 def _scale(values: Floats) -> tuple[Floats, Floats]:
     """The minimum of each value, and the extent of the front; where that is 0, the median minus the minimum, or 1."""
+    if not len(values):  # all trials have failed
+        return np.zeros(values.shape[1]), np.ones(values.shape[1])
     low = values.min(axis=0)
     extent = values[is_on_front(values)].max(axis=0) - low
     extent = np.where(extent > 0, extent, np.median(values, axis=0) - low)

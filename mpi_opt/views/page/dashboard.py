@@ -10,6 +10,7 @@ import secrets
 import socket
 import threading
 import time
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -109,10 +110,11 @@ class Dashboard:
                 else:
                     again = {"Refresh": f"{INTERVAL_S:g}"}
                     try:
-                        self._answer(HTTPStatus.OK, dashboard.html(), again | {"Content-Type": "text/html"})
+                        answer = HTTPStatus.OK, dashboard.html(), again | {"Content-Type": "text/html"}
                     except Exception as error:  # noqa: BLE001 - the next request may succeed
                         problem = without_passwords(str(error)) or type(error).__name__
-                        self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"for the moment: {problem}", again)
+                        answer = HTTPStatus.SERVICE_UNAVAILABLE, f"for the moment: {problem}", again
+                    self._answer(*answer)
 
             def do_POST(self) -> None:
                 self._answer(HTTPStatus.METHOD_NOT_ALLOWED, "this page cannot be changed")
@@ -125,8 +127,9 @@ class Dashboard:
                 fixed = {"Content-Type": "text/plain", "Content-Length": str(len(content))}
                 for key, value in (fixed | (headers or {})).items():
                     self.send_header(key, f"{value}; charset=utf-8" if key == "Content-Type" else value)
-                self.end_headers()
-                self.wfile.write(content)
+                with suppress(ConnectionError):  # the browser has gone
+                    self.end_headers()
+                    self.wfile.write(content)
 
             def log_message(self, *_: Any) -> None:
                 pass

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mpi_opt.core.space import Categorical, Real, Space
-from mpi_opt.core.trial import Proposal
+from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.evolution.breeder import NICHE_EVERY, Breeder, interpolated
 from mpi_opt.strategies.surrogates.observations import Observations
@@ -197,3 +197,28 @@ def test_children_do_not_depend_on_the_order_in_which_trials_are_entered():
     assert [forwards.child(n, accepts) for n in range(600, 640)] == [
         backwards.child(n, accepts) for n in range(600, 640)
     ]
+
+
+@pytest.mark.parametrize("failure", [Failed("out of memory"), 1e6])
+def test_a_category_that_always_fails_gets_fewer_trials_than_one_that_works(failure):
+    space = Space({"x": Real(0, 1), "kind": Categorical(("best", "fair", "bad", "broken"))})
+
+    def cost(proposal):
+        x, kind = proposal.parameters["x"], proposal.parameters["kind"]
+        return failure if kind == "broken" else x + ("best", "fair", "bad").index(kind)
+
+    _, told = run(make_strategy("evolutionary", space, seed=0), space, 200, in_flight=4, outcome=cost)
+    kinds = Counter(proposal.parameters["kind"] for proposal, _ in told)
+    assert kinds["broken"] < kinds["fair"] < kinds["best"]
+
+
+@pytest.mark.parametrize("n_figures", [1, 2])
+@pytest.mark.filterwarnings("error")
+def test_first_results_after_many_failures_are_learned(n_figures):
+    strategy = make_strategy("evolutionary", SPACE, seed=1, n_figures=n_figures)
+    rng = np.random.default_rng(0)
+    points = [SPACE.sample(rng) for _ in range(205)]
+    good = [1.0, 2.0, 0.5] if n_figures == 1 else [(1.0, 2.0), (2.0, 1.0), (0.5, 3.0)]
+    strategy.resume((Proposal(n, point), Failed("no") if n < 202 else good[n - 202]) for n, point in enumerate(points))
+    assert len(strategy.ask(5)) == 5
+    assert strategy.problems() == []
