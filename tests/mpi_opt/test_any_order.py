@@ -456,7 +456,7 @@ def explore(n_studies, n_steps, **options):
 
 
 def test_a_study_survives_any_order_of_events():
-    explore(12, 25, derandomize=True)
+    explore(6, 25, derandomize=True)
 
 
 @pytest.mark.thorough
