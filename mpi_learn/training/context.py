@@ -24,12 +24,14 @@ class TrainingContext:
         comm: All ranks of the training; no other program uses it.
         layout: The roles of these ranks.
         dataset: The samples, complete with class weights and added input.
+        rank: That of this process in `comm`, which is freed before a master builds the model of the result.
     """
 
     configuration: TrainingConfiguration
     comm: Communicator
     layout: RankLayout
     dataset: Dataset
+    rank: int
 
     @property
     def first_worker(self) -> int:
@@ -45,7 +47,7 @@ class TrainingContext:
     def worker(self) -> int | None:
         """The index of this rank among the workers; None on a master."""
         workers = self.layout.workers
-        return workers.index(self.comm.rank) if self.comm.rank in workers else None
+        return workers.index(self.rank) if self.rank in workers else None
 
 
 @contextmanager
@@ -62,12 +64,12 @@ def open_context(
     """
     layout = rank_layout_of(configuration.algorithm, comm.size)
     if dataset is not None:
-        yield TrainingContext(configuration, comm, layout, _completed(configuration, comm, dataset))
+        yield TrainingContext(configuration, comm, layout, _completed(configuration, comm, dataset), comm.rank)
         return
     if configuration.data is None:
         raise ConfigurationError("this section is required", where="data", cure="say which files to train on")
     with closing(load(configuration.data, comm, configuration.seed)) as own:
-        yield TrainingContext(configuration, comm, layout, _completed(configuration, comm, own))
+        yield TrainingContext(configuration, comm, layout, _completed(configuration, comm, own), comm.rank)
 
 
 def _completed(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Dataset:

@@ -221,7 +221,7 @@ def _one_model(context: TrainingContext, example: Example) -> Model:
     configuration = context.configuration
     settings = ModelSettings(
         configuration,
-        stream=context.comm.rank,
+        stream=context.rank,
         n_workers=context.n_workers,
         has_optimizer="optimizer" in configuration.model_fields_set,
         is_validated=context.dataset.n_validation > 0,
