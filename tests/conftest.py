@@ -43,7 +43,8 @@ NOT_INSTALLABLE = re.compile(
     r"|needs the right to|needs Linux and root|no network namespaces|only root is refused"  # rights
     r"|Linux says|Linux lists"  # /proc
     r"|needs a GPU$"
-    r"|needs several ranks$|the weights depend on the speed|the strategy (repeats|ignores|does not)"  # rules that do not apply
+    # rules of the public test classes that do not apply to a method
+    r"|needs several ranks$|the weights depend on the speed|the strategy (repeats|ignores|does not)"
 )
 """Reasons to skip a test that no installation removes; these tests skip with ``REQUIRE_ALL=1`` too."""
 
