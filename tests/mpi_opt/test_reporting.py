@@ -63,7 +63,7 @@ def test_what_is_no_real_number_is_no_value_and_no_figure_of_merit(value):
 def test_tensors_that_are_no_real_numbers_are_refused():
     import torch
 
-    assert FiguresOfMerit().read(torch.tensor(0.5)) == (0.5,)
+    assert list(FiguresOfMerit().read(torch.tensor(0.5)).values()) == [0.5]
     for value in (torch.tensor(True), torch.tensor(1 + 2j)):
         with pytest.raises(TypeError, match="must return a number"):
             FiguresOfMerit().read(value)
