@@ -18,8 +18,8 @@ It differs from these papers as follows:
   parents (Storn and Price, J. Global Optim. 11, 1997). Otherwise a search often finds only one end of a front that is
   not convex: once all parents are close to that end, crossover and mutation make short steps.
 
-The contribution of each is measured in ``experiments/search_quality``. A proposal takes less than a millisecond,
-whatever the number of trials (see `Breeder`).
+The contribution of each is measured in ``experiments/search_quality``. The time of a proposal does not
+grow with the number of trials (see `Breeder` and ``experiments/search_cost``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Children of the best trials: the most promising of many, by an interpolation of the costs.
 
-A child takes less than a millisecond, whatever the number of trials: all candidates are made and scored at once, the
+The time of a child does not grow with the number of trials: all candidates are made and scored at once, the
 interpolation uses a limited number of trials and is made again only after some outcomes, and distances are those from
 a limited number of trials.
 """
