@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpi_learn.job.exit_status import INTERRUPTED
-from mpi_learn.job.launchers import check_world, is_launched
 from mpi_learn.job.script_errors import report_errors
-from mpi_learn.job.stop_request import StopRequest, ignored_requests
+from mpi_learn.job.stop_request import StopRequest
 from mpi_learn.job.typed_command import typed_command
-from mpi_learn.mpi import communicators, lost_ranks
+from mpi_learn.mpi import communicators
 from mpi_learn.mpi.communicators import Communicator
-from mpi_learn.settings.fixed_code import fix
 from mpi_learn.settings.validation import validated
 from mpi_opt.configuration.configuration import StudyConfiguration, check_combinations
 from mpi_opt.configuration.definition import Definition, calling_script
@@ -29,11 +27,12 @@ from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.space import Dimension, Space
 from mpi_opt.core.trial import Trial
 from mpi_opt.errors import ConfigurationError, MPILearnError, SearchFailed
-from mpi_opt.messages.link import WorkerLink
-from mpi_opt.messages.mpi_link import MPICoordinatorLink, MPIWorkerLink
+from mpi_opt.messages.mpi_link import MPICoordinatorLink
 from mpi_opt.messages.serial_link import SerialCoordinatorLink, SerialWorkerLink
+from mpi_opt.messages.world import world_communicator
 from mpi_opt.objectives.function_objective import FunctionObjective
-from mpi_opt.worker.watchdog import Watchdog, end_unfinished, is_interactive, is_main_thread
+from mpi_opt.worker.serving import serve, serve_search
+from mpi_opt.worker.watchdog import is_interactive, is_main_thread
 from mpi_opt.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -206,20 +205,6 @@ def _default_name(script: Path | None, objective: str) -> str:
     return re.split(r"[.:]", objective)[-1].strip("<>") if script is None else script.stem
 
 
-def world_communicator() -> Communicator | None:
-    """The world communicator; None in a process that no MPI launcher has started.
-
-    Raises:
-        UserError: A launcher has started several processes, but MPI does not connect them.
-    """
-    if not is_launched():
-        return None
-    from mpi_learn.mpi.library import MPI
-
-    check_world(MPI.COMM_WORLD.size, MPI.Get_library_version())
-    return MPI.COMM_WORLD if MPI.COMM_WORLD.size > 1 else None
-
-
 def run_study(
     plan: Plan,
     world: Communicator | None,
@@ -250,16 +235,7 @@ def run_study(
     if world.rank == 0:
         coordinator = MPICoordinatorLink(world, processes_continue=share_study)
         return _run_coordinator(plan, coordinator, make_observer, request)
-    link = MPIWorkerLink(world)
-    with ignored_requests() if is_main_thread() else contextlib.nullcontext():
-        _serve(plan, link, Worker.serve_or_die, may_end_process=lost_ranks.is_protected())
-    try:
-        result = link.receive_result()
-    except lost_ranks.FAILURES:
-        end_unfinished("the coordinator was lost")
-    if result.error is not None:
-        raise result.error
-    return result.study
+    return serve_search(plan.worker_plan, world)
 
 
 def _run_coordinator(
@@ -308,26 +284,13 @@ def _run_serially(plan: Plan, make_observer: Callable[[], Progress] | None, requ
         thread = threading.Thread(target=coordinate, name="coordinator")
         thread.start()
         try:
-            _serve(plan, worker, Worker.serve, may_end_process=is_main_thread() and not is_interactive())
+            serve(plan.worker_plan, worker, Worker.serve, may_end_process=is_main_thread() and not is_interactive())
         except BaseException as error:
             worker.fail(error)
             raise
         finally:
             thread.join()
     return done.result()
-
-
-def _serve(plan: Plan, link: WorkerLink, serve: Callable[[Worker], None], *, may_end_process: bool) -> None:
-    """Runs trials on a worker until it is dismissed."""
-    assert plan.objective is not None, "other programs run the trials of this study"
-    watchdog = Watchdog(link, may_end_process=may_end_process)
-    worker = Worker(link, watchdog, plan.objective, plan.trial_settings)
-    watchdog.open()
-    try:
-        serve(worker)
-    finally:
-        watchdog.close()
-        fix(None)  # the code of this search, which the worker has fixed
 
 
 @contextlib.contextmanager

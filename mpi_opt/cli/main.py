@@ -25,6 +25,7 @@ from mpi_opt.errors import MPILearnError, without_passwords
 if TYPE_CHECKING:
     import typer
 
+    from mpi_learn.mpi.communicators import Communicator
     from mpi_opt.configuration.plan import Plan
 
 
@@ -58,20 +59,36 @@ def _search_everywhere(arguments: list[str], request: StopRequest) -> int:
         world = _guarded(_world, debug, None) if is_launched() else None
     if isinstance(world, int):
         return world  # the exit status of an error
+    if world is not None and world.rank > 0:
+        return int(_guarded(partial(_serve, world), debug))
     task = _task(arguments)
     if isinstance(task, Launch):
         return int(_guarded(partial(launch, task, request), debug))
     if world is not None:
-        from mpi_learn.mpi import lost_ranks, messaging
-        from mpi_opt.worker.watchdog import end_unfinished
+        from mpi_learn.mpi import messaging
 
-        try:
-            task = messaging.broadcast_sleeping(world, task)
-        except lost_ranks.FAILURES:
-            end_unfinished("rank 0 was lost before the search began")
+        messaging.broadcast_sleeping(world, task if isinstance(task, int) else task.worker_plan)
     if isinstance(task, int):
         return task
     return int(_guarded(partial(_run_search, task, request), debug))
+
+
+def _serve(world: Communicator) -> int:
+    """Runs trials on a rank other than rank 0, as soon as that has read the command line."""
+    from mpi_learn.mpi import communicators, lost_ranks, messaging
+    from mpi_opt.cli.rank_logs import log_to_file
+    from mpi_opt.worker.serving import serve_search
+    from mpi_opt.worker.watchdog import end_unfinished
+
+    try:
+        plan = messaging.broadcast_sleeping(world, None)
+    except lost_ranks.FAILURES:
+        end_unfinished("rank 0 was lost before the search began")
+    if isinstance(plan, int):
+        return plan
+    log_to_file(plan.file_name, world.rank)
+    serve_search(plan, communicators.duplicate(world))
+    return FINISHED
 
 
 def _run_search(plan: Plan, request: StopRequest) -> int:
@@ -81,7 +98,7 @@ def _run_search(plan: Plan, request: StopRequest) -> int:
 
 
 def _world() -> Any:
-    from mpi_opt.api import world_communicator
+    from mpi_opt.messages.world import world_communicator
 
     return world_communicator()
 

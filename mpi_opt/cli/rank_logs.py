@@ -7,21 +7,21 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mpi_opt.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    from mpi_opt.configuration.configuration import StudyConfiguration
 
-
-def make_log_folder(configuration: StudyConfiguration) -> None:
+def make_log_folder(study: str) -> None:
     """Creates the folder of the log files. Called on rank 0 only, so that an error is reported once.
+
+    Args:
+        study: The name of the study's files.
 
     Raises:
         ConfigurationError: The folder cannot be created.
     """
-    folder = _folder(configuration)
+    folder = _folder(study)
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
@@ -32,9 +32,9 @@ def make_log_folder(configuration: StudyConfiguration) -> None:
         ) from None
 
 
-def log_to_file(configuration: StudyConfiguration, rank: int) -> None:
+def log_to_file(study: str, rank: int) -> None:
     """Redirects the output of this rank, including that of its libraries, to a file."""
-    folder = _folder(configuration)
+    folder = _folder(study)
     try:
         folder.mkdir(exist_ok=True)  # on this host
         descriptor = os.open(folder / f"rank-{rank:04d}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -50,8 +50,8 @@ def log_to_file(configuration: StudyConfiguration, rank: int) -> None:
     )
 
 
-def _folder(configuration: StudyConfiguration) -> Path:
-    return Path(f"{configuration.file_name}.logs")
+def _folder(study: str) -> Path:
+    return Path(f"{study}.logs")
 
 
 class _Log(io.FileIO):

@@ -17,7 +17,7 @@ from mpi_learn.job.stop_request import StopRequest
 from mpi_learn.job.typed_command import typed_command
 from mpi_opt.cli.override_options import Changes, SpaceFile, overriding
 from mpi_opt.cli.plan_command import show_plan
-from mpi_opt.cli.rank_logs import log_to_file, make_log_folder
+from mpi_opt.cli.rank_logs import make_log_folder
 from mpi_opt.core.counted import counted
 from mpi_opt.errors import ConfigurationError, UserError, without_passwords
 
@@ -50,7 +50,7 @@ def search(
         _check_remains(configuration.store)
     n_ranks = _world_size()
     if n_ranks > 1:
-        make_log_folder(configuration)
+        make_log_folder(configuration.file_name)
     directory = space.resolve().parent
     objective = make_objective(configuration, directory)
     return Plan(configuration, directory, objective, n_ranks, report, wait, command=typed_command())
@@ -93,20 +93,13 @@ def check(
 
 
 def run_search(plan: Plan, request: StopRequest) -> int:
-    """Runs a plan on this rank; rank 0 shows progress and the table of the best trials.
-
-    Collective over the world, if there is one.
+    """Runs a plan on rank 0, or in one process; shows progress and the table of the best trials.
 
     Returns:
         The exit status.
     """
-    from mpi_opt.api import run_study, world_communicator
-
-    world = world_communicator()
-    if world is not None and world.rank > 0:
-        log_to_file(plan.configuration, world.rank)
-        run_study(plan, world, share_study=False)
-        return FINISHED
+    from mpi_opt.api import run_study
+    from mpi_opt.messages.world import world_communicator
     from mpi_opt.views.text.progress_counts import ProgressCounts
     from mpi_opt.views.text.search_summary import search_summary
 
@@ -117,7 +110,7 @@ def run_search(plan: Plan, request: StopRequest) -> int:
         def make_observer() -> PlainProgress:
             return shown.enter_context(closing(_progress(configuration, counts)))
 
-        study = run_study(plan, world, make_observer, share_study=False, request=request)
+        study = run_study(plan, world_communicator(), make_observer, share_study=False, request=request)
         assert study is not None, "rank 0 has the study"
         counts.is_finished = study.is_finished
     _print_if_possible(search_summary(study, configuration.store, configuration.search.trials))
@@ -167,7 +160,7 @@ def _check_remains(store: str) -> None:
 def _world_size() -> int:
     if not is_launched():
         return 1
-    from mpi_opt.api import world_communicator
+    from mpi_opt.messages.world import world_communicator
 
     world = world_communicator()
     return 1 if world is None else world.size

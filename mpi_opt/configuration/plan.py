@@ -14,7 +14,7 @@ from mpi_opt.configuration.definition import Definition
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
-from mpi_opt.core.objective import Objective, TrialSettings
+from mpi_opt.core.objective import Objective, TrialSettings, WorkerPlan
 from mpi_opt.core.space import Space
 
 
@@ -69,16 +69,18 @@ class Plan:
         return Path(file).parent if file else self.directory
 
     @property
-    def trial_settings(self) -> TrialSettings:
-        """The settings that all trials share."""
+    def worker_plan(self) -> WorkerPlan:
+        """The part for ranks that run trials."""
         configuration = self.configuration
-        return TrialSettings(
+        assert self.objective is not None, "other programs run the trials of this study"
+        settings = TrialSettings(
             seed=configuration.search.seed,
             n_folds=configuration.folds.number,
             timeout_s=configuration.trial.timeout_s,
             example_parameters=self.space.centre(),
             figures_of_merit=configuration.figures_of_merit(),
         )
+        return WorkerPlan(self.objective, settings, configuration.file_name)
 
     @property
     def options(self) -> dict[str, Any]:

@@ -67,3 +67,20 @@ class Objective(ABC):
         Returns:
             The figure of merit, of which that of rank 0 is used, and the values of each metric, one per epoch.
         """
+
+
+@dataclass(frozen=True)
+class WorkerPlan:
+    """The settings of a search that ranks other than rank 0 need.
+
+    Without the configuration, which these ranks do not load: the import of its validation takes a third of their start.
+
+    Attributes:
+        objective: What the blocks run.
+        settings: The settings that all trials share.
+        file_name: The name of files and folders of the study.
+    """
+
+    objective: Objective
+    settings: TrialSettings
+    file_name: str

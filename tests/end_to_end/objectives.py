@@ -24,6 +24,13 @@ def parabola(trial) -> float:
     return trial.comm.allreduce((trial.parameters["x"] - 1) ** 2, op=MPI.MAX)
 
 
+def little_loaded(trial) -> float:
+    """Fails on a rank that has imported libraries which rank 0 alone needs."""
+    loaded = {"pydantic", "typer", "rich", "yaml", "sqlalchemy"} & set(sys.modules)
+    assert not loaded, loaded
+    return parabola(trial)
+
+
 def folded(trial) -> float:
     """The number of validation samples of this fold, and so known for every fold."""
     _, validation = trial.split(50)

@@ -163,10 +163,11 @@ def test_trials_that_print_do_not_fail_on_a_full_disk(space_file, query, tmp_pat
 
 
 @pytest.mark.mpi
-def test_option_n_starts_mpirun(space_file, query, tmp_path):
-    command = [sys.executable, *SEARCH, str(space_file("parabola")), "-n", "4", "--block-size", "3"]
+def test_option_n_starts_mpirun_and_its_workers_load_little(space_file, query, tmp_path):
+    command = [sys.executable, *SEARCH, str(space_file("little_loaded")), "-n", "4", "--block-size", "3"]
     done = run(command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert query("SELECT DISTINCT state, error FROM trials") == [("complete", None)]
     assert query("SELECT DISTINCT ranks FROM attempts") == [("1,2,3",)]
 
 
