@@ -21,10 +21,13 @@ class MPILearnError(Exception):
 
     Attributes:
         exit_status: The exit status of a command that ends with this error.
+        is_temporary: Whether the same command may succeed later, because the cause is a lost rank, a full disk or a
+            locked database.
         host_fault: The kind of fault of a host that has caused it (`mpi_learn.mpi.host_fault`); empty if there is none.
     """
 
     exit_status = 1
+    is_temporary = False
     host_fault = ""
 
 

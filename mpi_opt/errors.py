@@ -44,9 +44,11 @@ class RanksLost(SearchFailed):
     """No rank is left that could run a trial. The same command continues the study."""
 
     exit_status = 75
+    is_temporary = True
 
 
 class HostFailed(SearchFailed):
     """No trial can run because of a fault of hosts or servers. The same command continues the study."""
 
     exit_status = 75
+    is_temporary = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,12 +18,14 @@ from mpi_learn.cli.debug_option import DEBUG, without_debug
 from mpi_learn.cli.error_report import reported
 from mpi_learn.cli.program_options import program_options
 from mpi_learn.cli.terminal import replace_missing_characters
-from mpi_learn.errors import ConfigurationError, UserError
+from mpi_learn.errors import ConfigurationError, MPILearnError, UserError
 from mpi_learn.job import process_exit
 from mpi_learn.job.exit_status import FINISHED, LaunchMode
-from mpi_learn.job.launch import Launch, launch, start_limit, without_n
+from mpi_learn.job.launch import Launch, check_launch_options, launch, without_launch_options
 from mpi_learn.job.launchers import check_allocation, check_world, is_launched, launched_rank
+from mpi_learn.job.restarts import Restarts, WorkDone
 from mpi_learn.job.stop_request import StopRequest
+from mpi_learn.job.time_limits import start_limit
 
 if TYPE_CHECKING:
     from mpi_learn.mpi.communicators import Communicator
@@ -67,6 +70,13 @@ def train(
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Number of epochs; overrides the file.", min=1)] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the random numbers; overrides the file.", min=0)] = None,
+    restarts: Annotated[
+        int | None,
+        typer.Option(min=0, help="With -n: start the job again, at most R times, if a host or process was lost."),
+    ] = None,
+    hostfile: Annotated[
+        Path | None, typer.Option("--hostfile", help="With -n: a host in each line, such as: node1 slots=4.")
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Train one model on all ranks that mpirun has started, otherwise in one process."""
@@ -74,9 +84,12 @@ def train(
     request = invocation.request
     if n is not None:
         with reported(None, debug):
-            status = launch(Launch(["mpi_learn", *without_n(invocation.arguments)], n), request)
+            again = None if restarts is None else Restarts(restarts, partial(_latest_checkpoint, training))
+            command = ["mpi_learn", *without_launch_options(invocation.arguments)]
+            status = launch(Launch(command, n, hostfile, again), request)
         raise typer.Exit(status)
     with reported(None, debug):
+        check_launch_options(restarts, hostfile)
         check_allocation()
         with start_limit():
             from mpi_learn.mpi.library import MPI
@@ -88,6 +101,22 @@ def train(
             is_finished = _train(configuration, world, request, output)
     if world.rank == 0 and not is_finished:
         raise typer.Exit(request.status)
+
+
+def _latest_checkpoint(path: Path) -> WorkDone | None:
+    """The time of the latest checkpoint of a training; None if it cannot be read."""
+    from mpi_learn.settings.yaml_file import read_yaml
+    from mpi_learn.training.configuration import read_configuration
+
+    try:
+        section = read_configuration(read_yaml(path), directory=path.resolve().parent, where=str(path)).checkpoint
+        if section is None:
+            return WorkDone(0, "without `checkpoint:` the training starts from the beginning")
+        times = [file.stat().st_mtime_ns for file in section.path.glob("*") if file.is_file()]
+    except (MPILearnError, OSError):  # rank 0 reports it, if it is an error of the user
+        return None
+    at = f"of {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(max(times) / 1e9))}" if times else "is not there yet"
+    return WorkDone(max(times, default=0), f"the latest checkpoint {at}")
 
 
 def _train(

@@ -7,7 +7,7 @@ from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 
-from mpi_learn.job import typed_command
+from mpi_learn.job import restart_reason, typed_command
 
 FINISHED = 0
 FAILED = 1
@@ -22,6 +22,9 @@ INTERRUPTED = 130
 
 CONFIRMED = 100
 """The status of rank 0 instead of `FINISHED` under `LaunchMode.CONFIRMED`."""
+
+LOST = 101
+"""The status of rank 0 of a job with restarts after a temporary error: a restart may help."""
 
 VARIABLE = "MPI_LEARN_LAUNCH"
 """The environment variable that holds the `LaunchMode`."""
@@ -48,6 +51,7 @@ class LaunchMode(StrEnum):
     def from_environment(cls) -> LaunchMode:
         """Reads and removes the environment variables that `launch` sets: child processes must not inherit them."""
         typed_command.take_from_environment()
+        restart_reason.take_from_environment()
         return cls(os.environ.pop(VARIABLE, cls.DIRECT))
 
     def report(self, status: int, rank: int) -> int:

@@ -4,55 +4,83 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import faulthandler
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 
 from mpi_learn.environment import with_home
-from mpi_learn.errors import UserError
-from mpi_learn.job import typed_command
+from mpi_learn.errors import ConfigurationError, UserError
+from mpi_learn.job import restart_reason, signs_of_life, typed_command
 from mpi_learn.job.exit_status import (
     CONFIRMED,
     FAILED,
     FINISHED,
     INTERRUPTED,
     INVALID,
+    LOST,
     STATUS_FILE,
     UNFINISHED,
     VARIABLE,
     LaunchMode,
 )
-from mpi_learn.job.launchers import check_not_launched, is_launched, launched_rank, n_hosts
+from mpi_learn.job.hosts import (
+    answering,
+    hostfile_text,
+    hosts_of_slurm,
+    n_ranks,
+    read_hostfile,
+    runs_by_srun,
+    runs_by_ssh,
+)
+from mpi_learn.job.launchers import check_not_launched, n_hosts
+from mpi_learn.job.restarts import JobEnd, Restarts, run_with_restarts
+from mpi_learn.job.signs_of_life import LifeWatch
 from mpi_learn.job.slurm import job_end_s
 from mpi_learn.job.stop_request import StopRequest
+from mpi_learn.job.time_limits import silence_s, start_limit_s
 
 BLOCKED_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Signals after which ``mpirun`` kills its ranks within half a second; they are blocked in it."""
 
-START_S = 600.0
-"""All ranks must start within this time in seconds after the first. ``MPI_LEARN_START_S`` overrides it."""
-LONGEST_START_S = 1e9
-MESSAGE_S = 2.0
-"""Time in which rank 0 prints a message before the other ranks end; ``mpirun`` ends all ranks as soon as one does."""
+LAUNCH_OPTIONS = ("-n", "--restarts", "--hostfile")
+"""The options of `search` and `train` that the process which starts ``mpirun`` uses itself."""
+
+MPIRUN_S = 60.0
+"""Time that ``mpirun`` may need before the ranks start, in seconds."""
+
+WATCH_S = 1.0
+"""The interval at which a job with restarts is checked for signs of life, in seconds."""
 
 
-def without_n(arguments: list[str]) -> list[str]:
-    """`arguments` without ``-n 4`` or ``-n4``."""
+def without_launch_options(arguments: list[str]) -> list[str]:
+    """`arguments` without `LAUNCH_OPTIONS` and their values: ``-n 4``, ``-n4``, ``--restarts 3``, ``--restarts=3``."""
     kept, skip = [], False
     for argument in arguments:
-        if skip or argument == "-n":
+        if skip or argument in LAUNCH_OPTIONS:
             skip = not skip
-        elif not (argument.startswith("-n") and argument[2:].isdigit()):
+        elif not (
+            (argument.startswith("-n") and argument[2:].isdigit())
+            or argument.startswith(tuple(f"{option}=" for option in LAUNCH_OPTIONS[1:]))
+        ):
             kept.append(argument)
     return kept
+
+
+def check_launch_options(n_restarts: int | None, hostfile: Path | None) -> None:
+    """Refuses options that only the process which starts ``mpirun`` uses, in one that does not.
+
+    Raises:
+        ConfigurationError: One of them is given without ``-n``.
+    """
+    given = "--restarts" if n_restarts is not None else "--hostfile" if hostfile is not None else ""
+    if given:
+        raise ConfigurationError("works only together with -n, which starts mpirun", where=given, cure="add -n N")
 
 
 @dataclass(frozen=True)
@@ -61,10 +89,14 @@ class Launch:
 
     Attributes:
         arguments: The module and its arguments, e.g. ``["mpi_learn", "train", "training.yaml"]``.
+        hostfile: The hosts of the job; None: those of the batch job, or this host.
+        restarts: Whether and how often the job is started again; None: never.
     """
 
     arguments: list[str]
     n: int
+    hostfile: Path | None = None
+    restarts: Restarts | None = None
 
 
 def launch(wanted: Launch, request: StopRequest) -> int:
@@ -83,26 +115,78 @@ def launch(wanted: Launch, request: StopRequest) -> int:
         One of the statuses in `mpi_learn.job.exit_status`.
 
     Raises:
-        UserError: There is no ``mpirun``, or this process already runs under one.
+        UserError: There is no ``mpirun``, this process already runs under one, or the host file cannot be read.
     """
     check_not_launched()
-    mpirun = find_mpirun()
-    flags = launch_flags(mpirun)
-    mode = LaunchMode.CONFIRMED if "ulfm" in flags else LaunchMode.SHIELDED
-    environment = launch_environment() | {VARIABLE: mode.value, typed_command.VARIABLE: typed_command.typed_command()}
-    request.job_end_s = job_end_s()
-    if request.job_end_s is not None:
-        environment["SLURM_JOB_END_TIME"] = str(int(request.job_end_s))  # rank 0 need not ask again
-    command = [mpirun, *flags, "-np", str(wanted.n), sys.executable, "-m", *wanted.arguments]
+    starter = _Starter(wanted, request)
     if request.signal_name is not None:
         return request.status
-    with tempfile.NamedTemporaryFile("r", prefix="mpi-learn-status-") as written:
-        status = _run(command, environment | {STATUS_FILE: written.name}, request)
-        return _status(status, written.read(), request, mode)
+    if wanted.restarts is None:
+        return starter.run().status
+    program = wanted.arguments[0].replace("_", "-")
+    return run_with_restarts(wanted.restarts, program, starter.run, request)
 
 
-def _run(command: list[str], environment: dict[str, str], request: StopRequest) -> int:
-    """Runs `command`, forwards requests to it, and returns its exit status."""
+class _Starter:
+    """Runs the job of a `Launch`, possibly several times."""
+
+    def __init__(self, wanted: Launch, request: StopRequest) -> None:
+        self.wanted, self.request = wanted, request
+        self.mpirun = find_mpirun()
+        listed = [] if wanted.hostfile is None else read_hostfile(wanted.hostfile)
+        self.flags = launch_flags(self.mpirun, len(listed) or n_hosts())
+        self.mode = LaunchMode.CONFIRMED if "ulfm" in self.flags else LaunchMode.SHIELDED
+        self.environment = launch_environment() | {
+            VARIABLE: self.mode.value,
+            typed_command.VARIABLE: typed_command.typed_command(),
+        }
+        request.job_end_s = job_end_s()
+        if request.job_end_s is not None:
+            self.environment["SLURM_JOB_END_TIME"] = str(int(request.job_end_s))  # rank 0 need not ask again
+
+    def run(self, reason: str = "") -> JobEnd:
+        """Runs the job once. `reason` is that of the restart, empty for the first start.
+
+        A restart leaves out hosts that do not answer, with their ranks.
+        """
+        with ExitStack() as stack:
+            status_file = stack.enter_context(NamedTemporaryFile("r", prefix="mpi-learn-status-"))
+            chosen, n = self._chosen_hosts(stack, is_restart=bool(reason))
+            environment = self.environment | {STATUS_FILE: status_file.name}
+            watch = None
+            if self.wanted.restarts is not None:
+                environment[restart_reason.VARIABLE] = reason
+                watch = LifeWatch(Path(status_file.name), start_limit_s(), silence_s(), self.wanted.restarts.is_alive)
+            command = [self.mpirun, *self.flags, *chosen, "-np", str(n), sys.executable, "-m", *self.wanted.arguments]
+            status, trouble = _run(command, environment, self.request, watch)
+            if self.wanted.restarts is not None:
+                signs_of_life.kill_all_with(STATUS_FILE, status_file.name)
+            return _end(status, status_file.read(), self.request, self.mode, trouble)
+
+    def _chosen_hosts(self, stack: ExitStack, *, is_restart: bool) -> tuple[list[str], int]:
+        """The flags of ``mpirun`` that choose hosts, and the number of ranks."""
+        n, given = self.wanted.n, self.wanted.hostfile
+        if is_restart:
+            hosts = hosts_of_slurm() if given is None else read_hostfile(given)
+            left = answering(hosts, runs_by_srun if given is None else runs_by_ssh) if len(hosts) > 1 else hosts
+            if 0 < len(left) < len(hosts):
+                n = n_ranks(n, hosts, left)
+                lost = ", ".join(host.name for host in hosts if host not in left)
+                print(f"{lost}: no answer; the job continues on {n} ranks without it", file=sys.stderr, flush=True)
+                folder = stack.enter_context(TemporaryDirectory(prefix="mpi-learn-hosts-"))
+                Path(folder, "hosts").write_text(hostfile_text(left), encoding="utf-8")
+                return ["--hostfile", f"{folder}/hosts"], n
+        return [] if given is None else ["--hostfile", str(given)], n
+
+
+def _run(
+    command: list[str], environment: dict[str, str], request: StopRequest, watch: LifeWatch | None
+) -> tuple[int, str]:
+    """Runs `command` and forwards requests to it.
+
+    Returns:
+        Its exit status, and the reason why it was ended because of `watch`; empty if it has ended itself.
+    """
     sys.stdout.flush()
     # mpirun inherits the mask; it gives its ranks an empty one
     signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
@@ -112,16 +196,24 @@ def _run(command: list[str], environment: dict[str, str], request: StopRequest) 
     if request.signal_name is not None:  # SIGUSR1, which is not blocked
         request.on_first()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_SIGNALS)
-    return process.wait()
+    while watch is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(WATCH_S), ""
+        if trouble := watch.trouble():
+            signs_of_life.kill_all_with(STATUS_FILE, environment[STATUS_FILE])
+            process.kill()  # also where processes cannot be found by their environment
+            return process.wait(), trouble
+    return process.wait(), ""
 
 
-def _status(status: int, written: str, request: StopRequest, mode: LaunchMode) -> int:
-    """The exit status of a command.
+def _end(status: int, written: str, request: StopRequest, mode: LaunchMode, trouble: str) -> JobEnd:
+    """How a job has ended, with its exit status.
 
     Args:
         status: That of ``mpirun``, which may have lost the status of rank 0.
         written: That of rank 0; empty if rank 0 was killed, has aborted the job after the loss of a rank, or runs on
             another host.
+        trouble: Why the job was ended from here; empty if it has ended itself.
     """
     failures = [INVALID]  # mpirun returns FAILED also if the signal has ended ranks
     if written:
@@ -133,16 +225,24 @@ def _status(status: int, written: str, request: StopRequest, mode: LaunchMode) -
     else:
         is_finished = status == FINISHED and request.signal_name is None
     if is_finished:
-        return FINISHED
+        return JobEnd(FINISHED)
     if request.signal_name is not None and status not in failures:
-        return request.status
+        return JobEnd(request.status)
+    if status == LOST:
+        return JobEnd(UNFINISHED, "ranks or hosts were lost")
+    if written or status in (INVALID, INTERRUPTED):
+        return JobEnd(status if status in (INVALID, UNFINISHED, INTERRUPTED) else FAILED)
+    if trouble:
+        return JobEnd(UNFINISHED, trouble)
     if status == FINISHED:
-        print(
-            "mpirun ended before its rank 0: a node or one of mpirun's daemons was lost; the same command continues",
-            file=sys.stderr,
-        )
-        return UNFINISHED
-    return status if status in (INVALID, UNFINISHED, INTERRUPTED) else FAILED
+        loss = "mpirun ended before its rank 0: a node or one of mpirun's daemons was lost"
+        print(f"{loss}; the same command continues", file=sys.stderr)
+        return JobEnd(UNFINISHED, loss)
+    if status == UNFINISHED:
+        return JobEnd(UNFINISHED, "rank 0 was lost")
+    if status < 0:
+        return JobEnd(FAILED, f"mpirun was killed by {signal.Signals(-status).name}")
+    return JobEnd(FAILED, f"mpirun ended with status {status}: a rank was lost, or the ranks could not start")
 
 
 def _end_with_parent() -> None:
@@ -164,8 +264,10 @@ def find_mpirun() -> str:
     return found
 
 
-def launch_flags(mpirun: str) -> list[str]:
+def launch_flags(mpirun: str, on_hosts: int | None = None) -> list[str]:
     """Flags for more ranks than cores and for protection against lost ranks, if this ``mpirun`` supports them.
+
+    `on_hosts` is the number of hosts; None: that of the batch job.
 
     On several hosts there is no oversubscription: with it, ``mpirun`` would start all ranks on the first host.
     """
@@ -175,7 +277,10 @@ def launch_flags(mpirun: str) -> list[str]:
     if "Open MPI" not in version.stdout:
         return []
     major = int(version.stdout.split("Open MPI)")[-1].split()[0].split(".")[0])
-    return [*(["--oversubscribe"] if n_hosts() == 1 else []), *(["--with-ft", "ulfm"] if major >= 5 else [])]
+    return [
+        *(["--oversubscribe"] if (on_hosts or n_hosts()) == 1 else []),
+        *(["--with-ft", "ulfm"] if major >= 5 else []),
+    ]
 
 
 def launch_environment() -> dict[str, str]:
@@ -187,37 +292,3 @@ def launch_environment() -> dict[str, str]:
     if os.geteuid() == 0:
         environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return environment
-
-
-def _start_limit_s() -> float:
-    """`START_S`, or the value of the environment. Ends the process with a message unless that is a possible time."""
-    text = os.environ.get("MPI_LEARN_START_S", str(START_S))
-    with contextlib.suppress(ValueError):
-        if 0 < float(text) < LONGEST_START_S:
-            return float(text)
-    if launched_rank() == 0:
-        problem = f"expected a number of seconds above 0 and below {LONGEST_START_S:g}, found {text!r}"
-        print(f"MPI_LEARN_START_S: {problem}\n  → unset the variable, or write for example 1800", file=sys.stderr)
-    else:
-        time.sleep(MESSAGE_S)
-    sys.exit(UserError.exit_status)
-
-
-@contextlib.contextmanager
-def start_limit() -> Iterator[None]:
-    """Limits the time in which MPI starts. The start needs all ranks, and would wait forever for a dead one.
-
-    After the limit the process ends; ranks 0 and 1 print their stacks. A Python thread cannot enforce the limit, since
-    MPI holds the interpreter lock while it starts.
-    """
-    if not is_launched():
-        yield
-        return
-    limit_s = _start_limit_s()
-    stderr = sys.__stderr__ or sys.stderr  # has a descriptor, also where a program has replaced sys.stderr
-    with open(os.devnull, "w") if launched_rank() > 1 else contextlib.nullcontext(stderr) as stacks:  # noqa: PTH123
-        faulthandler.dump_traceback_later(limit_s, exit=True, file=stacks)
-        try:
-            yield
-        finally:
-            faulthandler.cancel_dump_traceback_later()

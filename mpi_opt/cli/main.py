@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 from mpi_learn.cli.debug_option import DEBUG, without_debug
 from mpi_learn.cli.terminal import replace_missing_characters
 from mpi_learn.job import process_exit
-from mpi_learn.job.exit_status import FAILED, FINISHED, INTERRUPTED, INVALID, LaunchMode
-from mpi_learn.job.launch import Launch, launch, start_limit
+from mpi_learn.job.exit_status import FAILED, FINISHED, INTERRUPTED, INVALID, LOST, LaunchMode
+from mpi_learn.job.launch import Launch, launch
 from mpi_learn.job.launchers import is_launched, launched_rank
+from mpi_learn.job.restart_reason import restart_reason
 from mpi_learn.job.stop_request import StopRequest, ignored_requests
+from mpi_learn.job.time_limits import start_limit
 from mpi_opt.errors import MPILearnError, without_passwords
 
 if TYPE_CHECKING:
@@ -149,6 +151,8 @@ def _guarded(command: Callable[[], Any], debug: bool, default: int | None = FINI
         _report(error, debug)
         if launched_rank() > 0 and isinstance(error, MPILearnError):
             return FINISHED  # mpirun drops the message of rank 0 if another rank ends first with an error
+        if isinstance(error, MPILearnError) and error.is_temporary and restart_reason() is not None:
+            return LOST
         return error.exit_status if isinstance(error, MPILearnError) else FAILED
     return default if value is None else value
 

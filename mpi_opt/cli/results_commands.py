@@ -13,6 +13,7 @@ import typer
 
 from mpi_learn.job.exit_status import FINISHED, UNFINISHED
 from mpi_opt.cli.store_options import MAX_TRIAL_NUMBER, StoreUrl, StudyName, find_lineage, show, store_url
+from mpi_opt.core.counted import counted
 from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ def results(
                 _print_trials(chosen, form, n_best, _chosen(opened, chosen, n_best, state, pareto))
                 if form == "table" and chosen.n_codes > 1:
                     _print_codes(opened, chosen)
+                if form == "table":
+                    _print_restarts(opened, chosen)
     return FINISHED
 
 
@@ -213,6 +216,16 @@ def _print_codes(store: Store, study: StudyRecord) -> None:
     from mpi_opt.views.text.codes import codes_text
 
     show(f"\nthe trials ran with {study.n_codes} codes\n{codes_text(store.codes(study.id))}")
+
+
+def _print_restarts(store: Store, study: StudyRecord) -> None:
+    from mpi_opt.store.records import readable
+    from mpi_opt.study.reading import SEARCH_RESTARTED
+
+    events = [event for event in store.events(study.id) if event.kind == SEARCH_RESTARTED]
+    if events:
+        latest = f"the latest at {readable(events[-1].at)} UTC: {events[-1].detail}"
+        show(f"\n{counted(len(events), 'restart')} of the search, {latest}")
 
 
 def _print_trial(store: Store, study: StudyRecord, number: int, form: Format) -> None:

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mpi_learn.job.exit_status import FINISHED
-from mpi_learn.job.launch import Launch, without_n
+from mpi_learn.job.launch import Launch, check_launch_options, without_launch_options
 from mpi_learn.job.launchers import check_allocation, check_not_launched, is_launched
+from mpi_learn.job.restart_reason import restart_reason
+from mpi_learn.job.restarts import Restarts
 from mpi_learn.job.stop_request import StopRequest
 from mpi_learn.job.typed_command import typed_command
 from mpi_opt.cli.override_options import Changes, SpaceFile, overriding
 from mpi_opt.cli.plan_command import show_plan
 from mpi_opt.cli.rank_logs import make_log_folder
+from mpi_opt.cli.search_progress import SearchProgress
 from mpi_opt.core.counted import counted
 from mpi_opt.errors import ConfigurationError, UserError, without_passwords
 
@@ -36,11 +39,21 @@ def search(
     n: Annotated[int | None, typer.Option("-n", help="Start mpirun with this number of ranks.", min=1)] = None,
     report: Annotated[bool, typer.Option("--report", help="Write the study's HTML report at the end.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for another search that runs the study.")] = False,
+    restarts: Annotated[
+        int | None,
+        typer.Option(min=0, help="With -n: start the job again, at most R times, if a host or process was lost."),
+    ] = None,
+    hostfile: Annotated[
+        Path | None, typer.Option("--hostfile", help="With -n: a host in each line, such as: node1 slots=4.")
+    ] = None,
 ) -> Any:
     """Run a study, or continue it: under mpirun on all its ranks, otherwise in one process."""
     if n is not None:
         check_not_launched()  # on rank 0, so that the other ranks receive the exit status
-        return Launch(["mpi_opt", *without_n(context.obj)], n)
+        progress = SearchProgress(space, changes)
+        again = None if restarts is None else Restarts(restarts, progress.work_done, progress.is_alive)
+        return Launch(["mpi_opt", *without_launch_options(context.obj)], n, hostfile, again)
+    check_launch_options(restarts, hostfile)
     check_allocation()
     from mpi_opt.configuration.plan import Plan
     from mpi_opt.objectives.make_objective import make_objective
@@ -53,7 +66,11 @@ def search(
         make_log_folder(configuration.file_name)
     directory = space.resolve().parent
     objective = make_objective(configuration, directory)
-    return Plan(configuration, directory, objective, n_ranks, report, wait, command=typed_command())
+    reason = restart_reason() or ""
+    wait = wait or bool(reason)  # ranks of the job before may not have ended yet
+    return Plan(
+        configuration, directory, objective, n_ranks, report, wait, command=typed_command(), restart_reason=reason
+    )
 
 
 @overriding

@@ -32,6 +32,7 @@ class Plan:
         definition: Where an objective of Python is defined; None if the configuration names it.
         resume: Whether a study that was made with another objective of Python continues with this one.
         command: The command that the user has typed; empty if there is none.
+        restart_reason: Why the job of the search was started again; empty if it was not.
         space: The search space.
         layout: The role of each rank.
         record: The configuration that is stored with the study.
@@ -46,6 +47,7 @@ class Plan:
     definition: Definition | None = None
     resume: bool = False
     command: str = ""
+    restart_reason: str = ""
     space: Space = field(init=False)
     layout: BlockLayout = field(init=False)
     record: dict[str, Any] = field(init=False)

@@ -26,7 +26,7 @@ from mpi_opt.study.code import changes, code_record, use_code
 from mpi_opt.study.lease import Lease, leased
 from mpi_opt.study.open_study import OpenStudy, open_study
 from mpi_opt.study.progress import Progress
-from mpi_opt.study.reading import CODE_CHANGED, is_finished
+from mpi_opt.study.reading import CODE_CHANGED, SEARCH_RESTARTED, is_finished
 from mpi_opt.study.study import Study
 
 UNPROTECTED = (
@@ -76,6 +76,9 @@ def run_coordinator(
         if lease is None:
             progress.note(f"the search ends before its first trial: {request.reason}")
         else:
+            if plan.restart_reason:
+                progress.note(f"search restarted: {plan.restart_reason}")
+                study.store.event(study.record.id, SEARCH_RESTARTED, plan.restart_reason)
             study.extend()
             request.job_end_s = job_end_s()
             number = _use_code(plan, study, progress, code)

@@ -27,6 +27,7 @@ class StoreNotReadyError(StoreError):
     """The database cannot be written for the moment. The call wrote nothing and may be repeated later."""
 
     exit_status = 1
+    is_temporary = True
 
 
 class StoreFullError(StoreNotReadyError):

@@ -20,6 +20,9 @@ STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED = "study_finished", "study_resumed
 SEARCH_FINISHED = "search_finished"
 """Event of a search that leaves only trials of a workload system. The study is finished when these have ended."""
 
+SEARCH_RESTARTED = "search_restarted"
+"""Event: the job of a search was started again (``--restarts``), because of a lost host or process."""
+
 SPACE_EXTENDED = "space_extended"
 """Event: a study continues with a larger space (``search.extend``)."""
 

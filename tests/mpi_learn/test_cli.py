@@ -13,7 +13,6 @@ import h5py
 import pytest
 
 from mpi_learn.cli.commands import main
-from mpi_learn.job.launch import without_n
 from tests.in_process import in_process
 from tests.mpi_learn.models_for_tests import digits
 from tests.mpirun import patient_s
@@ -406,11 +405,6 @@ def test_slurm_tasks_that_mpi_does_not_connect_are_refused_in_one_message(folder
     assert done.returncode == 2, done.stderr
     assert said in done.stderr
     assert done.stderr.count("mpi-learn: ") == bool(said)
-
-
-def test_the_commands_of_a_new_start_leave_n_out():
-    assert without_n(["train", "t.yaml", "-n", "4", "--seed", "3"]) == ["train", "t.yaml", "--seed", "3"]
-    assert without_n(["train", "-n4", "t.yaml"]) == ["train", "t.yaml"]
 
 
 @needs("torch")

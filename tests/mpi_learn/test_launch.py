@@ -14,6 +14,7 @@ import pytest
 from mpi_learn.cli.commands import main as mpi_learn
 from mpi_learn.errors import UserError
 from mpi_learn.job import launch as launching
+from mpi_learn.job import time_limits
 from mpi_learn.job.exit_status import CONFIRMED, STATUS_FILE, VARIABLE, LaunchMode
 from mpi_learn.job.launch import Launch, launch
 from mpi_learn.job.launchers import (
@@ -306,8 +307,8 @@ def test_only_a_finished_rank_0_confirms():
 @pytest.mark.parametrize("text", ["10m", "0", "-5", "nan", "1e12", ""])
 def test_a_time_limit_of_the_start_that_is_no_time_is_a_message(monkeypatch, capsys, text):
     monkeypatch.setenv("MPI_LEARN_START_S", text)
-    monkeypatch.setattr(launching, "is_launched", lambda: True)
-    with pytest.raises(SystemExit) as ended, launching.start_limit():
+    monkeypatch.setattr(time_limits, "is_launched", lambda: True)
+    with pytest.raises(SystemExit) as ended, time_limits.start_limit():
         pass
     assert ended.value.code == UserError.exit_status
     message = capsys.readouterr().err

@@ -109,7 +109,7 @@ def _note_on_idle_ranks(layout: BlockLayout, trials: int) -> str:
 
 
 def slurm_script(arguments: str, n_ranks: int) -> str:
-    """A batch script that runs the search with protection against lost ranks; Slurm chooses the nodes."""
+    """A batch script that runs the search with protection against lost ranks and nodes; Slurm chooses the nodes."""
     return f"""#!/bin/bash
 #SBATCH --job-name=mpi-opt
 #SBATCH --ntasks={n_ranks}
@@ -117,13 +117,15 @@ def slurm_script(arguments: str, n_ranks: int) -> str:
 #SBATCH --time=02:00:00
 #SBATCH --signal=B:USR1@120
 #SBATCH --open-mode=append
+#SBATCH --no-kill
 
 # Load Python, mpi_opt and Open MPI 5.0.11 or newer here, for example:
 # source .venv/bin/activate
 
 # With exec, mpi-opt receives the signals of Slurm and sets the exit status: 0 finished; 75 not finished, submit again.
-# -n starts mpirun, because a search under srun does not survive lost ranks.
-exec mpi-opt search {arguments} -n {n_ranks}
+# -n starts mpirun, because a search under srun does not survive lost ranks. --restarts starts it again on the nodes
+# that are left if one is lost, which --no-kill allows.
+exec mpi-opt search {arguments} -n {n_ranks} --restarts 10
 """
 
 

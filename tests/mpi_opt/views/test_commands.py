@@ -64,6 +64,16 @@ def test_results_are_best_first(digits_file: Path, digits: Study) -> None:
     assert [int(line.split()[0]) for line in lines] == [trial.number for trial in digits.ranked()]
 
 
+def test_results_name_the_latest_restart_of_the_search(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "some.db")) as store:
+        study = make_study(store, n_trials=2)
+        store.event(study.id, "search_restarted", "rank 0 was lost")
+        store.event(study.id, "search_restarted", "mpirun was killed by SIGKILL")
+    shown = answer("results", "--store", str(tmp_path / "some.db"), "--study", "digits")
+    assert "2 restarts of the search, the latest at 20" in shown
+    assert shown.rstrip().endswith("UTC: mpirun was killed by SIGKILL")
+
+
 def test_results_as_json_hold_everything_of_the_best(digits_file: Path, digits: Study) -> None:
     (best,) = json.loads(answer("results", "--store", str(digits_file), "--best", "1", "--format", "json"))
     assert best["number"] == digits.best.number

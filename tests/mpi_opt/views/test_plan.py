@@ -167,16 +167,18 @@ def test_batch_script_keeps_all_options_and_quotes_the_path(tmp_path, capsys):
     script = capsys.readouterr().out
     command = shlex.split(script.strip().splitlines()[-1])
     after = command[command.index("search") + 1 :]
-    assert after == [str(folder / "p 1.yaml"), *options, "-n", "9"]
+    assert after == [str(folder / "p 1.yaml"), *options, "-n", "9", "--restarts", "10"]
     assert run(["plan", str(folder / "p 1.yaml"), "-n", "9", "--slurm"]) == 0
     command = shlex.split(capsys.readouterr().out.strip().splitlines()[-1])
-    assert command[command.index("search") + 1 :] == [str(folder / "p 1.yaml"), "-n", "9"]
+    assert command[command.index("search") + 1 :] == [str(folder / "p 1.yaml"), "-n", "9", "--restarts", "10"]
 
 
 def test_batch_script_lets_slurm_choose_the_nodes_and_passes_signals_and_status_on():
     *lines, command = slurm_script("space.yaml", 129).strip().splitlines()
-    options = dict(line.removeprefix("#SBATCH --").split("=", 1) for line in lines if line.startswith("#SBATCH"))
+    given = [line.removeprefix("#SBATCH --").partition("=") for line in lines if line.startswith("#SBATCH")]
+    options = {name: value for name, _, value in given}
     assert options["ntasks"] == "129"
     assert not {"nodes", "ntasks-per-node"} & set(options)
     assert options["open-mode"] == "append"  # Slurm truncates the output of a requeued job otherwise
-    assert command == "exec mpi-opt search space.yaml -n 129"
+    assert "no-kill" in options  # the job continues without a node that is lost
+    assert command == "exec mpi-opt search space.yaml -n 129 --restarts 10"

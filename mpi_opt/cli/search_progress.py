@@ -1,0 +1,61 @@
+"""The progress of a search that runs in other processes, for its restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from mpi_learn.job.restarts import WorkDone
+from mpi_opt.cli.override_options import Changes
+from mpi_opt.core.counted import counted
+from mpi_opt.errors import MPILearnError
+
+if TYPE_CHECKING:
+    from mpi_opt.store import Store
+    from mpi_opt.store.records import StudyRecord
+
+T = TypeVar("T")
+
+
+class SearchProgress:
+    """Reads the progress of a search from its store. The configuration is not read before it is needed."""
+
+    def __init__(self, space: Path, changes: Changes) -> None:
+        self._space, self._changes = space, changes
+        self._renewed_at = ""
+
+    def work_done(self) -> WorkDone | None:
+        """The number of trials that have ended; None if the store cannot be read."""
+        n = self._read(lambda store, study: study.n_ended)
+        return None if n is None else WorkDone(n, f"{counted(n, 'trial')} ended so far")
+
+    def is_alive(self) -> bool:
+        """Whether the search has renewed its lease since the last call, or the store cannot be read."""
+        renewed_at = self._read(_renewed_at)
+        before, self._renewed_at = self._renewed_at, renewed_at or ""
+        return renewed_at is None or renewed_at != before
+
+    @cached_property
+    def _place(self) -> tuple[str, str]:
+        from mpi_opt.configuration.configuration import read_study
+
+        configuration = read_study(self._space, self._changes)
+        return configuration.store, configuration.study
+
+    def _read(self, query: Callable[[Store, StudyRecord], T]) -> T | None:
+        from mpi_opt.store import Store
+        from mpi_opt.study.reading import read_record
+
+        try:
+            url, name = self._place
+            with Store.open(url, read_only=True) as store:
+                return query(store, read_record(store, name))
+        except (MPILearnError, OSError):  # not there yet, locked, or another search has made it unreadable
+            return None
+
+
+def _renewed_at(store: Store, study: StudyRecord) -> str:
+    owner = store.leases.read(study.id)
+    return "" if owner is None else owner.renewed_at

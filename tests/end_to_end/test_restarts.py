@@ -1,0 +1,75 @@
+"""Searches whose job is started again, because a process was killed or stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mpi_learn.job.launch import launch_environment
+from tests.end_to_end.searches import SEARCH, await_search, await_trials, children, n_complete, ranks_of
+from tests.mpirun import SURVIVES_LOST_RANKS, patient_s
+
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(not SURVIVES_LOST_RANKS, reason="this MPI does not survive lost ranks"),
+]
+
+N_TRIALS = 120
+SILENCE_S = 4.0
+
+
+def start(n: int, path: Path, cwd: Path, *options: str) -> subprocess.Popen:
+    command = [sys.executable, *SEARCH, str(path), "-n", str(n), *options]
+    environment = launch_environment() | {"MPI_LEARN_SILENCE_S": str(SILENCE_S)}
+    return subprocess.Popen(command, cwd=cwd, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def mpirun_of(process: subprocess.Popen, before: int = 0) -> int:
+    """The process id of the ``mpirun`` that was started after `before`; 0 if there is none yet."""
+    return next((pid for pid in children(process.pid) if pid != before), 0)
+
+
+def test_a_search_is_finished_although_its_processes_are_killed_and_stopped(space_file, query, tmp_path):
+    process = start(3, space_file("nap", search={"strategy": "random", "trials": N_TRIALS, "seed": 1}), tmp_path,
+                    "--restarts", "10")  # fmt: skip
+    mpirun, n = 0, 0
+    faults: tuple[Callable[[int], object], ...] = (
+        lambda mpirun: os.kill(ranks_of(mpirun)[0], signal.SIGKILL),
+        lambda mpirun: os.kill(mpirun, signal.SIGKILL),
+        lambda mpirun: os.kill(ranks_of(mpirun)[0], signal.SIGSTOP),
+    )
+    for fault in faults:
+        await_trials(process, query, n + 1)
+        await_search(process, lambda before=mpirun: mpirun_of(process, before) > 0, "mpirun has not started again")
+        mpirun, n = mpirun_of(process, mpirun), n_complete(query)
+        await_search(process, lambda one=mpirun: 0 in ranks_of(one), "rank 0 has not started")
+        await_trials(process, query, n + 1)
+        fault(mpirun)
+        n = n_complete(query)
+    _, said = process.communicate(timeout=patient_s(60))
+    assert process.returncode == 0, said
+    rows = query("SELECT number, state FROM trials ORDER BY number")
+    assert rows == [(number, "complete") for number in range(N_TRIALS)]
+    done = query("SELECT count(*) FROM attempts WHERE outcome = 'complete'")
+    assert done == [(N_TRIALS,)]
+    reasons = [detail for (detail,) in query("SELECT detail FROM events WHERE kind = 'search_restarted'")]
+    assert reasons[0] == "rank 0 was lost"
+    assert reasons[1] == "mpirun was killed by SIGKILL"
+    assert reasons[2] == f"rank 0 gave no sign of life for {SILENCE_S:g} s"
+    assert "mpi-opt: 3 restarts:" in said
+
+
+def test_a_request_to_end_ends_the_restarts(space_file, query, tmp_path):
+    process = start(2, space_file("nap", search={"strategy": "random", "trials": 10_000, "seed": 1}), tmp_path,
+                    "--restarts", "10")  # fmt: skip
+    await_trials(process, query)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=patient_s(20))
+    assert process.returncode == 75
+    assert query("SELECT kind FROM events") == [("search_stopped",)]

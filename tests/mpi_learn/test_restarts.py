@@ -1,0 +1,339 @@
+"""When a job is started again, on which hosts, and when it is given up. ``mpirun`` is a script."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from mpi_learn.cli.commands import _latest_checkpoint
+from mpi_learn.errors import ConfigurationError
+from mpi_learn.job import launch as launching
+from mpi_learn.job import restarts as module
+from mpi_learn.job import signs_of_life
+from mpi_learn.job.exit_status import CONFIRMED, LOST, STATUS_FILE
+from mpi_learn.job.hosts import Host, answering, hostfile_text, hosts_of_slurm, n_ranks, read_hostfile
+from mpi_learn.job.launch import Launch, check_launch_options, launch, without_launch_options
+from mpi_learn.job.restart_reason import VARIABLE
+from mpi_learn.job.restarts import JobEnd, Restarts, WorkDone, run_with_restarts
+from mpi_learn.job.signs_of_life import LifeWatch, kill_all_with
+from mpi_learn.job.stop_request import StopRequest
+from mpi_opt.cli.main import _guarded
+from mpi_opt.errors import RanksLost, SearchFailed
+from mpi_opt.store.errors import StoreNotReadyError
+from tests.mpirun import patient_s
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch):
+    monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(module, "POLL_S", 0.001)
+
+
+def run(ends: list[JobEnd], done: list[int], most: int = 10, request: StopRequest | None = None) -> tuple[int, list]:
+    """Runs a job that ends as `ends` says, and that has done `done` when it has ended; returns status and reasons."""
+    reasons, progress = [], iter(done)
+
+    def once(reason: str) -> JobEnd:
+        reasons.append(reason)
+        return ends[len(reasons) - 1]
+
+    restarts = Restarts(most, lambda: WorkDone(value := next(progress), f"{value} trials ended so far"))
+    return run_with_restarts(restarts, "mpi-opt", once, request or StopRequest()), reasons
+
+
+LOSS, DONE = JobEnd(75, "rank 0 was lost"), JobEnd(0)
+
+
+def test_a_job_is_started_again_until_its_work_is_done(capfd):
+    assert run([LOSS, JobEnd(1, "a host was lost"), DONE], [3, 5]) == (0, ["", "rank 0 was lost", "a host was lost"])
+    said = capfd.readouterr().err
+    assert "mpi-opt: rank 0 was lost; 3 trials ended so far; restart 1 of 10 in" in said
+    assert "mpi-opt: 2 restarts:\n  1. rank 0 was lost\n  2. a host was lost\n" in said
+
+
+@pytest.mark.parametrize("end", [DONE, JobEnd(1), JobEnd(2), JobEnd(75), JobEnd(130)])
+def test_a_job_that_ends_in_order_or_fails_is_not_started_again(end, capfd):
+    assert run([end], []) == (end.status, [""])
+    assert capfd.readouterr().err == ""
+
+
+def test_a_job_without_progress_is_given_up_after_three_restarts_in_a_row(capfd):
+    status, reasons = run([LOSS] * 20, [7] * 20)
+    assert (status, len(reasons)) == (75, 4)
+    said = capfd.readouterr().err
+    assert "given up after 3 restarts: 3 restarts in a row without progress" in said
+    assert said.count("rank 0 was lost") == 3 + 4  # each when it happens, and all in the summary
+    _, reasons = run([LOSS] * 20, [1, 1, 1, 2, 2, 2, 2, 9])
+    assert len(reasons) == 7
+
+
+def test_restarts_are_limited(capfd):
+    status, reasons = run([LOSS] * 20, list(range(20)), most=5)
+    assert (status, len(reasons)) == (75, 6)
+    assert "given up after 5 restarts: no restart is left" in capfd.readouterr().err
+    assert run([LOSS], [1], most=0) == (75, [""])
+
+
+def test_pauses_grow_without_progress_and_end_with_a_request(monkeypatch):
+    slept, request = [], StopRequest()
+    monkeypatch.setattr(module, "_pause", lambda seconds, request: slept.append(seconds))
+    run([LOSS] * 20, [7, 7, 7, 8, 8, 8, 8])
+    assert slept == [0.01, 0.02, 0.04, 0.01, 0.02, 0.04]
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "FIRST_PAUSE_S", 1000.0)
+    threading.Timer(0.05, lambda: request.ask("SIGTERM")).start()
+    assert run([LOSS] * 2, [1], request=request) == (75, [""])
+
+
+# the job itself
+
+
+@pytest.fixture
+def mpirun(tmp_path, monkeypatch):
+    """Replaces ``mpirun`` by a script, which appends its arguments to a file; returns that file."""
+
+    def replace(does: str, version: str = "5.0.11") -> Path:
+        script = tmp_path / "mpirun"
+        lines = ["#!/bin/bash", f'[ "$1" = --version ] && echo "mpirun (Open MPI) {version}" && exit']
+        script.write_text("\n".join([*lines, f'echo "$@" >> {tmp_path}/arguments', does, ""]))
+        script.chmod(0o755)
+        monkeypatch.setattr(launching, "find_mpirun", lambda: str(script))
+        return tmp_path / "arguments"
+
+    return replace
+
+
+def launched(most: int = 10, is_alive=lambda: True, **options) -> int:
+    counts = iter(range(100))
+    restarts = Restarts(most, lambda: WorkDone(next(counts), "some"), is_alive)
+    return launch(Launch(["mpi_opt", "search", "space.yaml"], 4, restarts=restarts, **options), StopRequest())
+
+
+FIRST = 'if [ -z "$MPI_LEARN_RESTART" ]; then {}; fi; exit {}'
+"""Does something in the first start only."""
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["exit 0", "exit 75", "exit 1", "exit 213", "kill -KILL $$", f'echo {LOST} > "${STATUS_FILE}"; exit 1'],
+    ids=["daemon", "rank 0", "abort", "mpirun failed", "mpirun killed", "all ranks"],
+)
+def test_a_job_that_has_lost_a_process_is_started_again(mpirun, how):
+    arguments = mpirun(FIRST.format(how, CONFIRMED))
+    assert launched() == 0
+    assert len(arguments.read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("how", "status"),
+    [("exit 2", 2), (f'echo 1 > "${STATUS_FILE}"; exit 1', 1), (f'echo 75 > "${STATUS_FILE}"; exit 75', 75)],
+    ids=["invalid", "failed", "time limit"],
+)
+def test_a_job_whose_rank_0_has_decided_to_end_is_not_started_again(mpirun, how, status):
+    arguments = mpirun(FIRST.format(how, CONFIRMED))
+    assert launched() == status
+    assert len(arguments.read_text().splitlines()) == 1
+
+
+def test_a_restart_receives_its_reason(mpirun, tmp_path):
+    mpirun(f'echo "[$MPI_LEARN_RESTART]" >> {tmp_path}/reasons; {FIRST.format("exit 75", CONFIRMED)}')
+    assert launched() == 0
+    assert (tmp_path / "reasons").read_text() == "[]\n[rank 0 was lost]\n"
+    assert VARIABLE == "MPI_LEARN_RESTART"
+
+
+SILENT = f'touch "${STATUS_FILE}"; sleep 1000 & echo $! > {{}}; wait'
+
+
+def test_a_job_without_signs_of_life_is_killed_and_started_again(mpirun, tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("MPI_LEARN_SILENCE_S", "0.2")
+    monkeypatch.setattr(launching, "WATCH_S", 0.05)
+    mpirun(FIRST.format(SILENT.format(tmp_path / "left"), CONFIRMED))
+    assert launched() == 0
+    assert "rank 0 gave no sign of life for 0.2 s" in capfd.readouterr().err
+    assert has_ended(int((tmp_path / "left").read_text()))
+
+
+def test_processes_that_outlive_their_mpirun_are_killed_before_the_restart(mpirun, tmp_path):
+    mpirun(FIRST.format(f"sleep 1000 & echo $! > {tmp_path / 'left'}; kill -KILL $$", CONFIRMED))
+    assert launched() == 0
+    assert has_ended(int((tmp_path / "left").read_text()))
+
+
+def has_ended(process: int) -> bool:
+    until = time.monotonic() + patient_s(5)
+    while time.monotonic() < until:
+        try:
+            if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_only_processes_of_the_job_are_killed():
+    processes = [
+        subprocess.Popen(["sleep", "1000"], env=os.environ | {"JOB": job}) for job in ("mine", "mine", "mine too")
+    ]
+    kill_all_with("JOB", "mine")
+    assert [process.wait(patient_s(5)) for process in processes[:2]] == [-signal.SIGKILL] * 2
+    assert processes[2].poll() is None
+    processes[2].kill()
+    processes[2].wait()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The present time of the watch, in seconds; a test sets its first entry."""
+    now = [100.0]
+    monkeypatch.setattr(signs_of_life.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_signs_of_life_have_a_limit_at_the_start_and_between_them(clock, tmp_path):
+    path, alive = tmp_path / "status", [True]
+    path.touch()
+    watch = LifeWatch(path, 600.0, 60.0, lambda: alive[0])
+    for at, text in ((699, ""), (701, ""), (1300, "")):  # rank 0 runs on another host
+        clock[0] = at
+        assert watch.trouble() == text
+    alive[0] = False
+    clock[0] = 1302.0
+    assert watch.trouble() == "the job did not begin within 600 s"
+    os.utime(path, (5, 5))
+    assert watch.trouble() == ""
+    clock[0] += 59
+    assert watch.trouble() == ""
+    clock[0] += 2
+    assert watch.trouble() == "rank 0 gave no sign of life for 60 s"
+    os.utime(path, (6, 6))
+    assert watch.trouble() == ""
+
+
+def test_an_mpirun_that_does_not_end_after_its_rank_0_is_noticed(clock, tmp_path):
+    path = tmp_path / "status"
+    path.touch()
+    watch = LifeWatch(path, 600.0, 60.0, lambda: True)
+    path.write_text("0")
+    assert watch.trouble() == ""
+    clock[0] += 119
+    assert watch.trouble() == ""
+    clock[0] += 2
+    assert watch.trouble() == "mpirun did not end after its rank 0"
+
+
+def test_rank_0_of_a_job_with_restarts_gives_signs_of_life(tmp_path):
+    path = tmp_path / "status"
+    path.touch()
+    os.utime(path, (1, 1))
+    program = "from mpi_learn.job.time_limits import start_limit\nwith start_limit(): pass\ninput()"
+    rank_0 = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0", STATUS_FILE: str(path)}
+    for more, gives in (({}, False), ({VARIABLE: "", "OMPI_COMM_WORLD_RANK": "1"}, False), ({VARIABLE: ""}, True)):
+        with subprocess.Popen(
+            [sys.executable, "-c", program], env=os.environ | rank_0 | more, stdin=subprocess.PIPE
+        ) as process:
+            until = time.monotonic() + (patient_s(20) if gives else 1.0)
+            while path.stat().st_mtime < 2 and time.monotonic() < until:
+                time.sleep(0.01)
+            process.communicate(b"\n")
+        assert (path.stat().st_mtime > 2) is gives
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "status"),
+    [
+        (RanksLost("no rank is left"), "", LOST),
+        (StoreNotReadyError("locked"), "rank 0 was lost", LOST),
+        (SearchFailed("all trials have failed"), "", 1),
+        (RanksLost("no rank is left"), None, 75),
+        (StoreNotReadyError("locked"), None, 1),
+    ],
+)
+def test_a_temporary_error_of_a_search_with_restarts_is_a_reason_for_one(monkeypatch, error, reason, status, capsys):
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr("mpi_learn.job.restart_reason._reason", reason)
+    assert _guarded(fail, debug=False) == status
+    assert str(error) in capsys.readouterr().err
+
+
+# hosts
+
+
+def test_hosts_are_read_from_a_host_file_and_from_slurm(tmp_path):
+    file = tmp_path / "hosts"
+    file.write_text("# ours\nnode1 slots=4 max_slots=8\nnode2:2\n\nnode3\nnode4\nnode4\n")
+    assert read_hostfile(file) == [Host("node1", 4), Host("node2", 2), Host("node3"), Host("node4", 2)]
+    slurm = {"SLURM_JOB_NODELIST": "n[1-3,7]", "SLURM_TASKS_PER_NODE": "4(x3),1"}
+    names = ["n1", "n2", "n3", "n7"]
+    assert hosts_of_slurm(slurm, lambda text: names) == [Host("n1", 4), Host("n2", 4), Host("n3", 4), Host("n7", 1)]
+    assert hosts_of_slurm(slurm | {"SLURM_TASKS_PER_NODE": ""}, lambda text: names) == [Host(name) for name in names]
+    assert hosts_of_slurm({}) == []
+    for bad in ("", "# nothing\n"):
+        file.write_text(bad)
+        with pytest.raises(ConfigurationError, match="names no host"):
+            read_hostfile(file)
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        read_hostfile(tmp_path / "absent")
+
+
+def test_ranks_of_hosts_that_are_left_out_are_left_out():
+    hosts = [Host("a", 4), Host("b", 4), Host("c", 2)]
+    assert answering(hosts, lambda name: name != "b") == [hosts[0], hosts[2]]
+    assert [host.name for host in answering([Host("localhost"), Host("far")], lambda name: False)] == ["localhost"]
+    assert n_ranks(10, hosts, [hosts[0], hosts[2]]) == 6
+    assert n_ranks(5, hosts, [hosts[0], hosts[2]]) == 5
+    unknown = [Host("a"), Host("b"), Host("c")]
+    assert n_ranks(9, unknown, unknown[:2]) == 6
+    assert n_ranks(2, [Host("a"), Host("b"), Host("c")], unknown[:1]) == 1
+    assert hostfile_text([Host("a", 4), Host("b")]) == "a slots=4\nb\n"
+
+
+def test_a_restart_leaves_out_the_host_that_does_not_answer(mpirun, tmp_path, monkeypatch, capfd):
+    """The program that runs commands on other hosts is a script that fails for one of them."""
+    agent = tmp_path / "agent"
+    agent.write_text("#!/bin/bash\n[ $1 != dead ]\n")
+    agent.chmod(0o755)
+    monkeypatch.setenv("PRTE_MCA_plm_ssh_agent", str(agent))
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text("one slots=1\ndead slots=2\ntwo slots=1\n")
+    arguments = mpirun(f'cp "$4" {tmp_path}/chosen; {FIRST.format("exit 0", CONFIRMED)}')
+    assert launched(hostfile=hostfile) == 0
+    first, second = arguments.read_text().splitlines()
+    assert first.startswith(f"--with-ft ulfm --hostfile {hostfile} -np 4 ")
+    assert second.startswith("--with-ft ulfm --hostfile ") and " -np 2 " in second
+    assert (tmp_path / "chosen").read_text() == "one slots=1\ntwo slots=1\n"
+    assert "dead: no answer; the job continues on 2 ranks without it" in capfd.readouterr().err
+
+
+# the command line
+
+
+def test_options_of_the_launcher_are_not_passed_on():
+    given = ["search", "s.yaml", "-n", "4", "--restarts", "3", "--trials=9", "--restarts=3", "--hostfile", "h", "-n4"]
+    assert without_launch_options(given) == ["search", "s.yaml", "--trials=9"]
+    for option in ({"n_restarts": 0, "hostfile": None}, {"n_restarts": None, "hostfile": Path("h")}):
+        with pytest.raises(ConfigurationError, match="only together with -n"):
+            check_launch_options(**option)
+    check_launch_options(None, None)
+
+
+def test_the_progress_of_a_training_is_its_latest_checkpoint(tmp_path):
+    training = "model: m.py:build\nloss: mse\ndata: {train: [d.h5], features: X, labels: y}\n"
+    (tmp_path / "training.yaml").write_text(training)
+    assert _latest_checkpoint(tmp_path / "training.yaml").measure == 0
+    (tmp_path / "training.yaml").write_text(f"{training}checkpoint: {{path: kept}}\n")
+    assert _latest_checkpoint(tmp_path / "training.yaml").measure == 0
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "checkpoint.npz").touch()
+    os.utime(tmp_path / "kept" / "checkpoint.npz", (5, 5))
+    assert _latest_checkpoint(tmp_path / "training.yaml").measure == 5 * 10**9
