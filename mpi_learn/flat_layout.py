@@ -36,9 +36,9 @@ def aligned_empty(n: int) -> np.ndarray:
     return memory[start : start + 4 * n].view(np.float32)
 
 
-def failed_step(size: int) -> np.ndarray:
-    """The step vector of a rank that has failed, (size,) float32: zeros, and the flag `FAILED`."""
-    step = np.zeros(size, np.float32)
+def failed_step(size: int, dtype: type[np.floating[Any]] = np.float32) -> np.ndarray:
+    """The step vector of a rank that has failed, (size,): zeros, and the flag `FAILED`."""
+    step = np.zeros(size, dtype)
     step[FAILED] = 1.0
     return step
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -44,6 +44,7 @@ class AlgorithmSetup:
         make_optimizer: Builds an optimizer with its learning rate schedule.
         make_deal: Begins to deal out the samples of an epoch; None: every worker has a fixed share.
         batch_statistics: Its floats are averaged over the ranks in every step; None: only after each epoch.
+        step_dtype: The dtype of step vectors: float32, or float64 for those of shards, which only allreduce sums.
     """
 
     comm: Communicator
@@ -56,6 +57,7 @@ class AlgorithmSetup:
     make_optimizer: MakeOptimizer
     make_deal: Callable[[], Deal] | None = None
     batch_statistics: ModelState | None = None
+    step_dtype: type[np.floating[Any]] = np.float32
 
     @property
     def n(self) -> int:

@@ -35,7 +35,7 @@ class SynchronousAllReduce(Algorithm):
         self.optimizer, self.reduction, self.accumulate = optimizer, reduction, accumulate
         self.statistics = setup.batch_statistics if self.comm.size > 1 else None
         self.n_exchanges = math.ceil(setup.n_steps / accumulate)
-        self._n_left = 0
+        self._step_dtype, self._n_left = setup.step_dtype, 0
 
     @classmethod
     def build(cls, options: AllReduce, setup: AlgorithmSetup) -> SynchronousAllReduce:
@@ -77,7 +77,8 @@ class SynchronousAllReduce(Algorithm):
         if weighted is not None:
             sum_in_place(self.comm, weighted)
         if sums[WEIGHT] != 0:
-            self.optimizer.update(self.weights, step[: self.n], 1.0 / float(sums[WEIGHT]))
+            gradient = step[: self.n].astype(np.float32, copy=False)
+            self.optimizer.update(self.weights, gradient, 1.0 / float(sums[WEIGHT]))
         if self.statistics is not None and weighted is not None and weighted[-1] > 0:
             self.statistics.set_floats(mean_statistics(weighted))
         return True
@@ -97,7 +98,7 @@ class SynchronousAllReduce(Algorithm):
 
     def _report_failure(self) -> None:
         """Takes part in the exchange in which the other ranks wait, with zeros and the flag that this rank failed."""
-        self.reduction.sum(self.comm, failed_step(self.n + self.n_sums))
+        self.reduction.sum(self.comm, failed_step(self.n + self.n_sums, self._step_dtype))
 
 
 def weighted_statistics(statistics: ModelState, n_samples: float) -> np.ndarray:

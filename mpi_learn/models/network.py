@@ -63,6 +63,14 @@ class ModelState(Protocol):
     def random_mask(self) -> np.ndarray:
         """Whether each of the integers belongs to the state of a random generator, bool; the others are counters."""
 
+    def seed_random(self, keys: Sequence[int]) -> None:
+        """Sets the states of all random generators, as a function of `keys`, which are not negative."""
+
+
+def seed_of(keys: Sequence[int]) -> int:
+    """A seed in [0, 2³¹), a function of `keys`."""
+    return int(np.random.SeedSequence(keys).generate_state(1)[0] >> 1)
+
 
 def joined(arrays: Iterable[Any], dtype: type) -> np.ndarray:
     """Copies the elements of all arrays, tensors or variables into one vector."""

@@ -53,6 +53,9 @@ class StateOnly:
     def random_mask(self) -> np.ndarray:
         return np.zeros(self._integers.size, np.bool_)
 
+    def seed_random(self, keys: Sequence[int]) -> None:
+        """Does nothing: a master draws no random numbers."""
+
 
 class WeightsOnly(Model):
     """The weights of a model with which other ranks compute. The model itself is built on request.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 
 import numpy as np
@@ -11,6 +11,8 @@ import numpy as np
 from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.data.samples.make_batches import AnyBatches
+from mpi_learn.data.samples.shared_batches import Shards
 from mpi_learn.environment import MIB
 from mpi_learn.errors import ModelError, SavingError
 from mpi_learn.flat_layout import WEIGHT
@@ -74,9 +76,9 @@ def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: 
 
 def _lines(context: TrainingContext, model: Model) -> list[tuple[str, str]]:
     configuration, dataset, added = context.configuration, context.dataset, context.dataset.added_input
-    size, batches = configuration.batch_size, make_training_batches(context)
+    batches = make_training_batches(context)
     with closing(batches):
-        batch = next(iter(batches.epoch(0)))
+        batch = _first_batch(batches)
     names, parts = dataset.training.take(slice(0, 1)).format, [part for _, part in model.layout.by_model()]
     x_names = (*names.x_names, added.name) if names.x_names and added is not None else names.x_names
     n_parameters, n_arrays = sum(part.size for part in parts), sum(len(part.shapes) for part in parts)
@@ -99,7 +101,9 @@ def _lines(context: TrainingContext, model: Model) -> list[tuple[str, str]]:
         with suppress(NotImplementedError, ModelError):  # a Keras model without `call`
             lines.append(("outputs", _described(model.predict(batch.x))))
     metrics, norm, seconds = _one_step(model, batch)
-    training = f"{dataset.n_training:,} samples, {batches.n_steps:,} steps of {size} per epoch on one rank"
+    total = configuration.total_batch
+    n_samples = configuration.samples_at_once(1) if total is None else total.total
+    training = f"{dataset.n_training:,} samples, {batches.n_steps:,} steps of {n_samples} per epoch on one rank"
     validation = f"{dataset.n_validation:,} samples" if dataset.n_validation else "none"
     place = " on a GPU" if model.uses_gpu else ""
     try:
@@ -117,6 +121,13 @@ def _lines(context: TrainingContext, model: Model) -> list[tuple[str, str]]:
         ("memory", f"{resident_bytes() / MIB:,.0f} MiB of this process"),
         *(("note", note) for note in dict.fromkeys([*notes, *model.notes])),
     ]
+
+
+def _first_batch(batches: AnyBatches) -> Samples:
+    """The first batch of the first epoch; with shards, that of the first one."""
+    first: Iterator[Samples | Shards] = batches.epoch(0)
+    batch = next(first)
+    return batch if isinstance(batch, Samples) else batch.batches[0]
 
 
 def _one_step(model: Model, batch: Samples) -> tuple[dict[str, float], float, float]:

@@ -23,7 +23,7 @@ from mpi_learn.settings.suggestions import MISSPELT_LIKENESS, nearest, suggestio
 from mpi_learn.settings.user_code import absolute_specification
 from mpi_learn.settings.validation import InvalidValue, key_in_file, validated
 from mpi_learn.settings.yaml_file import read_yaml
-from mpi_learn.training.sections import Checkpoint, EarlyStopping, Target, Validation
+from mpi_learn.training.sections import BatchSize, Checkpoint, EarlyStopping, Target, TotalBatch, Validation
 
 if TYPE_CHECKING:  # NumPy is slow to import, and commands that only read a configuration do not need it
     from mpi_learn.models.composition import Composition, Part
@@ -49,7 +49,11 @@ class TrainingConfiguration(ModelConfiguration):
     gan: GanSection | None = Field(
         None, description="`model` returns a generator and a discriminator that train each other."
     )
-    batch_size: int = Field(32, ge=1, description="Samples per worker and step.")
+    batch_size: BatchSize = Field(
+        32,
+        description="Samples per worker and step; or, with allreduce, {total: 512}: the samples of a step of all "
+        "workers, with which results do not depend on the number of ranks.",
+    )
     epochs: int = Field(1, ge=1, description="Number of passes over the training samples.")
     early_stopping: EarlyStopping | None = Field(None, description="Stop when a metric no longer improves.")
     target: Target | None = Field(None, description="Stop as soon as a metric reaches a value.")
@@ -86,6 +90,8 @@ class TrainingConfiguration(ModelConfiguration):
             raise ValueError(
                 "sync_batchnorm needs `algorithm: {name: allreduce}`, in which all ranks make the same steps"
             )
+        if (total := self.total_batch) is not None:
+            _check_total(total, algorithm)
         if self.composition is not None:
             exchange = algorithm if isinstance(algorithm, AllReduce) else AllReduce()
             if problem := self.composition.problem_with(
@@ -100,6 +106,22 @@ class TrainingConfiguration(ModelConfiguration):
                 "write algorithm: allreduce, clusters, easgd or gem, or another optimizer, such as adam",
             )
         return self
+
+    @property
+    def total_batch(self) -> TotalBatch | None:
+        """The section ``batch_size:``; None if it is the number of samples per worker."""
+        return self.batch_size if isinstance(self.batch_size, TotalBatch) else None
+
+    @property
+    def shards(self) -> int | None:
+        """The number of shards of a step; None if each worker computes its samples as one batch."""
+        return None if self.total_batch is None else self.total_batch.shards
+
+    def samples_at_once(self, n_workers: int) -> int:
+        """The largest number of samples from which a worker computes one gradient."""
+        if isinstance(self.batch_size, int):
+            return self.batch_size
+        return -(-self.batch_size.total // (self.batch_size.shards or n_workers))
 
     @property
     def is_dealt(self) -> bool:
@@ -195,6 +217,26 @@ class TrainingConfiguration(ModelConfiguration):
             cures.append("give data.validation or data.validation_fraction for val_ metrics")
         problem = f"the training does not produce the metric {name}"
         raise ConfigurationError(problem, where=where, cure="; ".join(cures))
+
+
+def _check_total(batch: TotalBatch, algorithm: AlgorithmConfiguration) -> None:
+    """Raises InvalidValue unless the algorithm makes the same steps on any number of ranks."""
+    if not isinstance(algorithm, AllReduce):
+        raise InvalidValue(
+            f"batch_size.total needs allreduce, in which all ranks make the same steps, and the algorithm is "
+            f"{algorithm.name}",
+            "write `algorithm: allreduce`, or batch_size as the number of samples per worker",
+        )
+    if batch.shards is not None and algorithm.compression != "none":
+        raise InvalidValue(
+            f"compression: {algorithm.compression} depends on how the shards of a step are divided among the ranks",
+            "leave compression out, or write batch_size without shards",
+        )
+    if batch.shards is not None and algorithm.accumulate > 1:
+        raise InvalidValue(
+            "batch_size.shards and algorithm.accumulate both divide a step into parts",
+            f"leave accumulate out, and write `total: {batch.total * algorithm.accumulate}`",
+        )
 
 
 def read_configuration(

@@ -30,7 +30,9 @@ class Validator:
     def __init__(self, context: TrainingContext, model: Model, copy: Model | None) -> None:
         configuration = context.configuration
         self.comm, self.dataset, self.model, self.copy = context.comm, context.dataset, model, copy
-        self.batch_size = configuration.validation.batch_size or BATCH_SIZE_FACTOR * configuration.batch_size
+        self.batch_size = configuration.validation.batch_size or BATCH_SIZE_FACTOR * configuration.samples_at_once(
+            context.n_workers
+        )
         self.is_threaded = configuration.validates_in_thread
         self.n_workers = context.n_workers if configuration.validation.mode != "master" else 1
         # None on a rank without a share: on a master, and with `mode: master` on all workers but the first

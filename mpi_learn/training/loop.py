@@ -15,6 +15,7 @@ from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
 from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.data.samples.batches import Dealer
 from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.data.samples.shared_batches import ShardedBatches, Shards, SharedStream
 from mpi_learn.errors import MPILearnError
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
@@ -34,6 +35,7 @@ from mpi_learn.training.setup import (
     make_validator,
     open_timeline,
 )
+from mpi_learn.training.shards import ShardedGradient
 from mpi_learn.training.state import Epoch, EpochReport, State, Stopping
 from mpi_learn.training.tracing import COMMUNICATION, COMPUTE, IDLE, Monitor, combined
 
@@ -62,13 +64,15 @@ class Training:
                 self.rate = LearningRate(
                     configuration.optimizer,
                     configuration.epochs,
-                    n_workers=len(context.layout.groups),
+                    # the rate of a total batch is that of the whole step
+                    n_workers=len(context.layout.groups) if configuration.total_batch is None else 1,
                     history=lambda: state.history.columns,  # no reference to `self`, which could not be freed then
                     # the same for any `checkpoint.every`, which may change when a training continues
                     delay=1 if configuration.validation.mode == "thread" else 0,
                     also_fixed_by="" if len(configuration.parts) == 1 else "the model has several optimizers",
                     n_steps=self.batches.n_steps,
                 )
+                self._sharded = ShardedGradient(model, configuration.seed) if configuration.shards else None
                 setup = self._algorithm_setup()
             self.callbacks = Callbacks(
                 configuration.callbacks, comm, context.first_worker, model, configuration.epochs, self.rate
@@ -157,6 +161,7 @@ class Training:
     def _algorithm_setup(self) -> AlgorithmSetup:
         """The arguments of `make_algorithm`."""
         configuration, model = self.configuration, self.model
+        has_common_statistics = configuration.sync_batchnorm or configuration.shards is not None
         return AlgorithmSetup(
             comm=self.comm,
             rank_layout=self.context.layout,
@@ -167,7 +172,8 @@ class Training:
             learning_rate=self.rate.base,
             make_optimizer=self._make_optimizer,
             make_deal=self._make_deal if configuration.is_dealt else None,
-            batch_statistics=model.state if configuration.sync_batchnorm and model.state.floats().size else None,
+            batch_statistics=model.state if has_common_statistics and model.state.floats().size else None,
+            step_dtype=np.float32 if configuration.shards is None else np.float64,
         )
 
     def _make_optimizer(self, options: AnyOptimizer | None, updates_per_epoch: float) -> Optimizer:
@@ -177,7 +183,8 @@ class Training:
 
     def _make_deal(self) -> Deal:
         """Begins to deal out the samples of an epoch."""
-        batch_size, n_workers = self.configuration.batch_size, len(self.context.layout.groups)
+        n_workers = len(self.context.layout.groups)
+        batch_size = self.configuration.samples_at_once(n_workers)
         return Dealer(self.batches.n_samples, batch_size=batch_size, n_workers=n_workers).deal
 
     def _epoch(self, number: int) -> Epoch:
@@ -223,19 +230,23 @@ class Training:
             sums: (n_sums,) float64, to which the sums behind every gradient are added.
         """
         n, timeline = self.model.layout.size, self.timeline
-        for batch in timeline.waiting(self._batches(epoch)):
+        for number, batch in enumerate(timeline.waiting(self._batches(epoch))):
             with timeline.span("gradient", COMPUTE):
-                step = self.model.gradient(batch.x, batch.y, batch.weights)
+                if isinstance(batch, Samples):
+                    step = self.model.gradient(batch.x, batch.y, batch.weights)
+                else:
+                    assert self._sharded is not None, "only a step with shards has several batches"
+                    step = self._sharded(epoch, number, batch)
             sums += step[n:]
             self._n_samples += len(batch)
             with timeline.span("exchange", COMMUNICATION):
                 yield step
 
-    def _batches(self, epoch: int) -> Iterator[Samples]:
+    def _batches(self, epoch: int) -> Iterator[Samples | Shards]:
         """This rank's batches of an epoch: its fixed share, or those that are dealt to it; none on a master."""
         if self.context.worker is None:
             return
-        if self.algorithm.dealing is None:
+        if self.algorithm.dealing is None or isinstance(self.batches, ShardedBatches | SharedStream):
             yield from self.batches.epoch(epoch)
         else:
             yield from self.batches.dealt(epoch, self.algorithm.dealing.next_part)

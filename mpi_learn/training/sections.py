@@ -1,16 +1,49 @@
-"""The smaller sections of a ``training.yaml``: early stopping, target, checkpoints and validation."""
+"""The smaller sections of a ``training.yaml``: batches, early stopping, target, checkpoints and validation."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from mpi_learn.settings.metric_direction import direction_of
 from mpi_learn.settings.paths import expanded
 from mpi_learn.settings.section import Section
 from mpi_learn.settings.validation import InvalidValue
+
+
+class TotalBatch(Section):
+    """``batch_size:`` as a mapping: the samples of a step, which all workers share, on any number of ranks."""
+
+    total: int = Field(ge=1, description="Samples per step of all workers together, which share them evenly.")
+    shards: int | None = Field(
+        None,
+        ge=1,
+        description="A step consists of this number of equal parts, each with its own random numbers and batch "
+        "statistics; a rank computes one or several of them. null: the share of each rank is one batch.",
+    )
+
+    @model_validator(mode="after")
+    def _has_equal_shards(self) -> Self:
+        if self.shards is not None and self.total % self.shards:
+            raise InvalidValue(
+                f"a step of {self.total} samples cannot be divided into {self.shards} equal shards",
+                f"write a total that is a multiple of {self.shards}, or another number of shards",
+            )
+        return self
+
+
+def _tag(value: Any) -> str:
+    """The tag of a batch size. Tags are in brackets, so that they differ from the keys of a file."""
+    return "(section)" if isinstance(value, dict | TotalBatch) else "(number)"
+
+
+BatchSize = Annotated[
+    Annotated[Annotated[int, Field(ge=1)], Tag("(number)")] | Annotated[TotalBatch, Tag("(section)")],
+    Discriminator(_tag),
+]
+"""Samples per worker and step, or the section for those of all workers together."""
 
 
 class EarlyStopping(Section):

@@ -7,12 +7,11 @@ from itertools import chain
 import numpy as np
 
 from mpi_learn.algorithms.configuration import AllReduce
-from mpi_learn.data.samples.batches import Batches, BatchOptions, completed
+from mpi_learn.data.samples.batches import BatchOptions, completed
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
-from mpi_learn.data.samples.make_batches import make_batches
+from mpi_learn.data.samples.make_batches import AnyBatches, make_batches, make_sharded_batches
 from mpi_learn.data.samples.streamed import StreamedSamples
-from mpi_learn.data.samples.streamed_batches import StreamedBatches
 from mpi_learn.environment import allow_a_second_graph
 from mpi_learn.errors import ConfigurationError, DataError
 from mpi_learn.flat_layout import FlatLayout
@@ -34,6 +33,7 @@ from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.context import TrainingContext
 from mpi_learn.training.evaluation import Validator
 from mpi_learn.training.same_model import Mark, agree_on_arrays, agree_on_outputs
+from mpi_learn.training.shards import dependence_on_ranks
 from mpi_learn.training.tracing import RecordedTimeline, Timeline, clear_traces
 
 N_IN_EXAMPLE = 8
@@ -58,6 +58,9 @@ def build_model(context: TrainingContext) -> Model:
             _check_labels(model, dataset)
             if model.divides_by_weights and context.n_workers > 1:
                 check_signs(dataset)
+            if (total := context.configuration.total_batch) is not None:
+                found = dependence_on_ranks(model, example, has_shards=total.shards is not None)
+                model.notes = (*model.notes, *filter(None, [found]))
     if comm.size > 1:  # before the broadcast, which would mix up the arrays of models with other shapes
         agree_on_arrays(comm, model, example)
 
@@ -119,21 +122,38 @@ def _all_samples(dataset: Dataset) -> list[Samples | StreamedSamples]:
     return [dataset.training] if is_same else [dataset.training, dataset.validation]
 
 
-def make_training_batches(context: TrainingContext) -> Batches | StreamedBatches:
-    """The batches of this rank; on a master those of the first worker, of which it needs only the number."""
+def make_training_batches(context: TrainingContext) -> AnyBatches:
+    """The batches of this rank; on a master those of the first worker, of which it needs only the number.
+
+    Raises:
+        ConfigurationError: There are more workers than shards, or than samples in a step.
+    """
     configuration, section = context.configuration, context.configuration.data
+    total, n_workers = configuration.total_batch, context.n_workers
     options = BatchOptions(
-        batch_size=configuration.batch_size,
-        n_workers=context.n_workers,
+        batch_size=configuration.samples_at_once(n_workers),
+        n_workers=n_workers,
         worker=context.worker or 0,
         seed=configuration.seed,
         shuffle=section is None or section.shuffle,
         drop_last=section is not None and section.drop_last,
+        total=None if total is None else total.total,
     )
-    return make_batches(context.dataset, options)
+    if total is None:
+        return make_batches(context.dataset, options)
+    most, parts = (total.total, "samples") if total.shards is None else (total.shards, "shards")
+    if n_workers > most:
+        raise ConfigurationError(
+            f"a step has {most} {parts}, which {n_workers} ranks cannot share",
+            where="batch_size",
+            cure=f"use at most {most} ranks, or write more {parts}",
+        )
+    if total.shards is None:
+        return make_batches(context.dataset, options)
+    return make_sharded_batches(context.dataset, options, total.shards)
 
 
-def check_settings(configuration: TrainingConfiguration, model: Model, batches: Batches | StreamedBatches) -> None:
+def check_settings(configuration: TrainingConfiguration, model: Model, batches: AnyBatches) -> None:
     """Checks the settings that need the model and the batches of this rank.
 
     Raises:
@@ -149,11 +169,12 @@ def check_settings(configuration: TrainingConfiguration, model: Model, batches: 
     _check_metrics(configuration, model)
     if model.has_constraints:
         _check_constraints(configuration)
-    if model.is_sized_later and configuration.sync_batchnorm:
+    if model.is_sized_later and (configuration.sync_batchnorm or configuration.shards):
+        key = "sync_batchnorm" if configuration.sync_batchnorm else "batch_size.shards"
         raise ConfigurationError(
             "the model has buffers that get their sizes in the first batch, and ranks average them in every step",
-            where="sync_batchnorm",
-            cure="call the module once in your function, before you return it, or leave sync_batchnorm out",
+            where=key,
+            cure=f"call the module once in your function, before you return it, or leave {key} out",
         )
     _check_batch_sizes(configuration, model, batches)
 
@@ -178,9 +199,10 @@ def _check_constraints(configuration: TrainingConfiguration) -> None:
         )
 
 
-def _check_batch_sizes(configuration: TrainingConfiguration, model: Model, batches: Batches | StreamedBatches) -> None:
-    size, least_samples = configuration.batch_size, batches.least_samples
+def _check_batch_sizes(configuration: TrainingConfiguration, model: Model, batches: AnyBatches) -> None:
+    least_samples = batches.least_samples
     if configuration.is_dealt:
+        size = configuration.samples_at_once(1)
         least_samples = batches.n_samples % size or size
     if least_samples < model.least_samples:
         raise ConfigurationError(

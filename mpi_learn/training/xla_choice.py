@@ -41,12 +41,13 @@ def choose_compiler(context: TrainingContext, model: Model) -> None:
         if configuration.xla and is_worker:
             model.compile_step(by_xla=True)
         return
-    steps = dataset.n_training * configuration.epochs / (configuration.batch_size * context.n_workers)
+    n_at_once = configuration.samples_at_once(context.n_workers)
+    steps = dataset.n_training * configuration.epochs / (n_at_once * context.n_workers)  # gradients of each worker
     if steps < WORTH_STEPS:
         return
     seconds = np.zeros(2)
     with agreed_errors(comm):
-        samples = dataset.training.take(slice(0, configuration.batch_size))
+        samples = dataset.training.take(slice(0, n_at_once))
         batch = next(completed(samples, dataset, 0, 0))
         seconds[0] = step_seconds(model, batch) if is_worker else 0.0
     sum_in_place(comm, seconds)

@@ -48,7 +48,14 @@ def show_plan(configuration: StudyConfiguration, n: int) -> None:
     if not layout.is_serial:
         console.print(picture(layout, wanted, _training_layout(configuration), console.width), end="\n\n")
     does_learn = configuration.search.strategy not in NOT_LEARNING
-    if note := recommendation(layout, wanted, configuration.folds.stop_early, learns=does_learn):
+    note = recommendation(
+        layout,
+        wanted,
+        configuration.folds.stop_early,
+        learns=does_learn,
+        depends_on_ranks=not configuration.has_total_batch,
+    )
+    if note:
         console.print(f"note: {note}", style="yellow", markup=False)
 
 

@@ -136,6 +136,11 @@ class StudyConfiguration(Section):
         """The roles of `n_ranks` ranks."""
         return BlockLayout.of(n_ranks, self.blocks.size, self.folds.number, self.search.trials, self.blocks.spares)
 
+    @property
+    def has_total_batch(self) -> bool:
+        """Whether the steps of a training are the same for any number of ranks: ``batch_size: {total: …}``."""
+        return self.objective == "train" and isinstance((self.training or {}).get("batch_size"), Mapping)
+
     def search_space(self) -> Space:
         """The search space.
 

@@ -19,12 +19,14 @@ class BatchOptions:
     """How the samples of an epoch are divided into batches.
 
     Attributes:
-        batch_size: Samples per worker and step.
+        batch_size: Samples per worker and step. With `total`, the largest number of them.
         n_workers: The number of workers that share the samples.
         worker: The number of this worker, from 0.
         seed: The seed of the order; the same on all workers.
         shuffle: Whether each epoch has a random order; otherwise the samples keep their order.
         drop_last: Whether to leave out samples that do not fill a batch of each worker.
+        total: Samples per step, which the workers share as evenly as possible; None: `batch_size` for each worker.
+        n_windows: Number of workers that share the memory of one window of streamed samples.
     """
 
     batch_size: int
@@ -33,11 +35,13 @@ class BatchOptions:
     seed: int = 0
     shuffle: bool = True
     drop_last: bool = False
+    total: int | None = None
+    n_windows: int = 1
 
     @property
     def step_samples(self) -> int:
         """Samples per step, of all workers together."""
-        return self.batch_size * self.n_workers
+        return self.batch_size * self.n_workers if self.total is None else self.total
 
     def n_batches(self, dataset: Dataset) -> int:
         """Batches of each worker per epoch. With an added input, each batch may be used in several steps."""
@@ -61,9 +65,9 @@ class Batches:
     """The batches of one worker.
 
     All workers use the same order of the samples in an epoch, which does not depend on the number of workers. Each step
-    takes the next `batch_size` × `n_workers` samples, and each worker a contiguous part of them. The samples of the
-    last step are distributed as evenly as possible. Every sample is therefore used exactly once per epoch, and at each
-    step two workers together see the same samples as one worker with twice the batch size.
+    takes the next `step_samples`, and each worker a contiguous part of them. The samples of the last step, and of each
+    step with a `total`, are distributed as evenly as possible. Every sample is therefore used exactly once per epoch,
+    and at each step two workers together see the same samples as one worker with twice the batch size.
 
     If the dataset has an added input, each batch is returned once per turn, each time with other values as its last
     input.

@@ -3,19 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from mpi_learn.data.samples.added_input import VALIDATION
 from mpi_learn.data.samples.batches import Batches, BatchOptions, completed
 from mpi_learn.data.samples.dataset import Dataset, shares
 from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.data.samples.shared_batches import ShardedBatches, SharedStream
 from mpi_learn.data.samples.streamed import StreamedSamples
 from mpi_learn.data.samples.streamed_batches import StreamedBatches, streamed_validation
 
+AnyBatches = Batches | StreamedBatches | ShardedBatches | SharedStream
 
-def make_batches(dataset: Dataset, options: BatchOptions) -> Batches | StreamedBatches:
+
+def make_batches(dataset: Dataset, options: BatchOptions) -> AnyBatches:
     """The batches of one worker. The caller closes them at the end."""
     is_streamed = isinstance(dataset.training, StreamedSamples)
+    if options.total is not None and is_streamed:
+        whole = replace(options, total=None, batch_size=options.total, n_workers=1, worker=0)
+        return SharedStream(StreamedBatches(dataset, whole), options.n_workers, options.worker)
     return (StreamedBatches if is_streamed else Batches)(dataset, options)
+
+
+def make_sharded_batches(dataset: Dataset, options: BatchOptions, n_shards: int) -> ShardedBatches:
+    """The batches of the shards that one worker computes: as even a part of them as possible.
+
+    Args:
+        options: With a `total`, of which each of `n_shards` has an equal part.
+    """
+    assert options.total is not None, "shards divide a total batch"
+    own = shares(n_shards, options.n_workers, options.worker)
+    as_worker = replace(
+        options, total=None, batch_size=options.total // n_shards, n_workers=n_shards, n_windows=n_shards
+    )
+    made = StreamedBatches if isinstance(dataset.training, StreamedSamples) else Batches
+    return ShardedBatches(
+        own.start, [made(dataset, replace(as_worker, worker=shard)) for shard in range(own.start, own.stop)]
+    )
 
 
 def validation_batches(dataset: Dataset, *, batch_size: int, n_workers: int = 1, worker: int = 0) -> Iterator[Samples]:

@@ -16,7 +16,7 @@ from mpi_learn.data.samples.batches import BatchOptions, completed
 from mpi_learn.data.samples.dataset import Dataset, shares
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.data.samples.read_ahead import ReadAhead
-from mpi_learn.data.samples.streamed import StreamedSamples
+from mpi_learn.data.samples.streamed import StreamedSamples, window_samples
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,8 @@ class StreamedBatches:
         self.samples = cast(StreamedSamples, dataset.training)
         indices, blocks = dataset.training_indices, self.samples.blocks
         self._blocks = blocks if indices is None else np.searchsorted(indices, blocks)
-        self._width = whole_batches(self.samples.window_samples, options.batch_size)
+        n_at_once = window_samples(self.samples.plan, self.samples.window_bytes // options.n_windows)
+        self._width = whole_batches(n_at_once, options.batch_size)
         self._order: tuple[int, np.ndarray, np.ndarray] | None = None
         self._ahead: ReadAhead[Window, tuple[Samples, np.ndarray]] = ReadAhead(self._read)
 

@@ -278,6 +278,10 @@ class GanState:
     def random_mask(self) -> np.ndarray:
         return joined([False, *(network.random_mask() for network in self._both)], np.bool_)
 
+    def seed_random(self, keys: Sequence[int]) -> None:
+        for index, network in enumerate(self._both):
+            network.seed_random((*keys, index))
+
 
 def _outputs_for(network: Network, x: Arrays, problem: str, where: str) -> Outputs:
     """The outputs of a network for a few samples; raises ModelError with `problem` if it does not take them."""

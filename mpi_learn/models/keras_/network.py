@@ -27,7 +27,7 @@ from mpi_learn.models.keras_.outputs import described, flat_outputs, without_non
 from mpi_learn.models.keras_.random_operations import draws_unsaved
 from mpi_learn.models.keras_.tensors import as_tensor, assign, is_float, specs, tensors, uses_gpu
 from mpi_learn.models.labels import LabelRule
-from mpi_learn.models.network import ArrayKind, joined
+from mpi_learn.models.network import ArrayKind, joined, seed_of
 from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.settings.component import Component
 from mpi_learn.settings.paths import replacing
@@ -254,6 +254,11 @@ class KerasNetwork:
 
     def random_mask(self) -> np.ndarray:
         return joined((np.full(variable.shape, variable.name == SEED_STATE) for variable in self._integers), np.bool_)
+
+    def seed_random(self, keys: Sequence[int]) -> None:
+        generators = (variable for variable in self._integers if variable.name == SEED_STATE)
+        for index, variable in enumerate(generators):
+            variable.assign(np.array([seed_of((*keys, index)), 0]))
 
     def outputs(self, x: Arrays) -> Outputs:
         outputs = self.model(named(tensors(x), ()))

@@ -17,7 +17,7 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, Tensors
 from mpi_learn.models.frameworks import seed_python, seeded_python
 from mpi_learn.models.labels import LabelRule
-from mpi_learn.models.network import ArrayKind
+from mpi_learn.models.network import ArrayKind, seed_of
 from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.models.torch_.checkpointing import blocks_of, recomputed, unchanged_buffers
 from mpi_learn.models.torch_.inputs import described, flat_outputs, in_float32
@@ -230,6 +230,12 @@ class TorchNetwork:
 
     def random_mask(self) -> np.ndarray:
         return np.arange(self.integers().size) >= sum(tensor.numel() for tensor in self._state(is_real=False))
+
+    def seed_random(self, keys: Sequence[int]) -> None:
+        """See `ModelState.seed_random`; also seeds the generators of Python and NumPy, which a module may use."""
+        seed = seed_of(keys)
+        torch.manual_seed(seed)
+        seed_python(seed)
 
     def parts(self, flat: Any) -> list[Any]:
         self.refresh()  # `flat` is its weights

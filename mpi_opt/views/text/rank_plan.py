@@ -34,7 +34,14 @@ def plan_text(layout: BlockLayout, trials: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def recommendation(layout: BlockLayout, trials: int, stop_early: bool = False, *, learns: bool = False) -> str:
+def recommendation(
+    layout: BlockLayout,
+    trials: int,
+    stop_early: bool = False,
+    *,
+    learns: bool = False,
+    depends_on_ranks: bool = True,
+) -> str:
     """The highest cost of unfavourable numbers of ranks, folds and trials, with a better block size; empty without one.
 
     Only one cost is named, because the better block sizes for several of them differ.
@@ -44,12 +51,13 @@ def recommendation(layout: BlockLayout, trials: int, stop_early: bool = False, *
         trials: The number of trials.
         stop_early: Whether folds are stopped early.
         learns: Whether the strategy learns from results.
+        depends_on_ranks: Whether the result of a trial depends on the size of its block.
     """
     return (
         _note_on_idle_ranks(layout, trials)
         or (_note_on_learning(layout, trials) if learns else "")
         or _note_on_folds(layout, stop_early)
-        or _note_on_sizes(layout)
+        or (_note_on_sizes(layout) if depends_on_ranks else "")
     )
 
 

@@ -1,0 +1,87 @@
+"""The gradient of a step that consists of shards, and whether a model needs shards to train alike on any ranks."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import numpy as np
+
+from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
+from mpi_learn.data.samples.shared_batches import Shards
+from mpi_learn.models.example import Example
+from mpi_learn.models.model import Model
+
+UNSETTABLE_RANDOM = (
+    "a layer, loss or metric draws random numbers with tf.random, whose state cannot be set for each shard: results "
+    "depend on the number of ranks. Use keras.random with a keras.random.SeedGenerator"
+)
+
+
+class ShardedGradient:
+    """Computes the gradient of this rank's shards one after the other, as if each had a rank and a model of its own.
+
+    Gradients are summed in float64, here and by the algorithm: in float32, the sum would depend on how the shards are
+    divided among the ranks, and Adam makes large steps of the rounding errors of small gradients.
+
+    All shards of a step begin with the same batch statistics. The random numbers of a shard depend on the seed, the
+    epoch, the step and the number of the shard alone. At the end, the model has the mean statistics of the rank's
+    shards; the algorithm averages those of the ranks in every step.
+
+    Args:
+        seed: The seed of the training.
+    """
+
+    def __init__(self, model: Model, seed: int) -> None:
+        self.model, self.seed = model, seed
+        self._total = np.zeros(model.layout.size + model.n_sums)
+        self._has_statistics = model.state.floats().size > 0
+        self._has_counters = bool((~model.state.random_mask()).any())
+
+    def __call__(self, epoch: int, step: int, shards: Shards) -> np.ndarray:
+        """The step vector of a rank, as `Model.gradient` returns that of a batch, in float64."""
+        state = self.model.state
+        # an empty shard changes nothing; one is computed if there is no other, because a GAN counts its steps
+        numbered = [(number, batch) for number, batch in enumerate(shards.batches, shards.first) if len(batch)]
+        numbered = numbered or [(shards.first, shards.batches[0])]
+        floats, integers = state.floats(), state.integers()
+        statistics = np.zeros(floats.size + 1)
+        self._total[:] = 0
+        for index, (number, batch) in enumerate(numbered):
+            if index and self._has_statistics:
+                state.set_floats(floats)
+            if index and self._has_counters:
+                state.set_integers(integers)
+            state.seed_random((self.seed, epoch, step, number))
+            self._total += self.model.gradient(batch.x, batch.y, batch.weights)
+            if self._has_statistics and len(numbered) > 1:
+                statistics += weighted_statistics(state, float(len(batch)))
+        if self._has_statistics and len(numbered) > 1:
+            state.set_floats(mean_statistics(statistics))
+        return self._total
+
+
+def dependence_on_ranks(model: Model, example: Example, *, has_shards: bool) -> str:
+    """A sentence if a training of `model` with a total batch depends on the number of ranks; empty if it does not.
+
+    Without shards, one step on the example shows whether the model draws random numbers or has batch statistics. The
+    model is as before.
+    """
+    if has_shards:
+        return UNSETTABLE_RANDOM if model.has_unsaved_random else ""
+    if len(example) < model.least_samples:
+        return ""
+    state = model.state
+    with ExitStack() as rehearsals:
+        for network in model.networks.values():
+            rehearsals.enter_context(network.rehearsal())
+        floats, random = state.floats(), state.integers()[state.random_mask()]
+        model.gradient(example.x, example.y, example.weights)
+        has_statistics = not np.array_equal(floats, state.floats(), equal_nan=True)
+        is_random = model.has_unsaved_random or not np.array_equal(random, state.integers()[state.random_mask()])
+    reasons = ["draws random numbers"] * is_random + ["has batch statistics"] * has_statistics
+    if not reasons:
+        return ""
+    return (
+        f"the model {' and '.join(reasons)} in each rank's share of a step, so that results depend on the number of "
+        "ranks: write batch_size: {total: …, shards: …} for the same results on any number"
+    )

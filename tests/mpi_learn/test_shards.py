@@ -1,0 +1,174 @@
+"""Steps that consist of shards, against a plain loop over them, with ranks as threads and a model in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import mpi_learn.training.train
+from mpi_learn import read_configuration, train
+from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.errors import ConfigurationError
+from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
+from mpi_learn.testing.thread_ranks import run_ranks
+
+N, TOTAL, SHARDS, EPOCHS, RATE = 37, 10, 5, 2, 1e-3
+"""The last of four steps has seven samples: shards of one, one, two, one and two."""
+SIZES = ModelSizes(FlatLayout(((3,),)), "numpy", 5, 1, 2)
+
+
+class NoisyModel(WeightsOnly):
+    """Least squares; each batch adds one random number to its inputs, and moves a statistic and a counter.
+
+    The gradient also depends on the statistic and on the counter before the batch.
+    """
+
+    def __init__(self, rank):
+        super().__init__(SIZES, build=None)
+        self.weights[:] = 0
+        self.rng, self.statistic, self.counter = np.random.default_rng([rank, 12345]), np.float32(0), 0
+        self.keys, self.state = [], self
+
+    def gradient(self, x, y, weights=()):
+        step = np.zeros(3 + 5, np.float32)
+        if len(x[0]):
+            shifted = x[0] + self.rng.normal() + self.statistic + self.counter
+            self.statistic += np.float32(0.3) * (shifted.mean() - self.statistic)
+            self.counter += 1
+            error = shifted @ self.weights - y[0]
+            step[:6] = *(2 * error @ shifted), len(error), (error**2).sum(), len(error)
+        return step
+
+    def evaluate(self, x, y, weights=()):
+        return np.array([len(x[0]), 0, len(x[0]), 0, 0.0])
+
+    def metrics(self, sums):
+        return {"loss": float(sums[1] / (sums[0] or 1))}
+
+    def current(self):
+        return self
+
+    def floats(self):
+        return np.array([self.statistic])
+
+    def set_floats(self, values):
+        self.statistic = np.float32(values[0])
+
+    def integers(self):
+        return np.array([self.counter, 0])
+
+    def set_integers(self, values):
+        self.counter = int(values[0])
+
+    def random_mask(self):
+        return np.array([False, True])
+
+    def seed_random(self, keys):
+        self.keys.append(tuple(keys))
+        self.rng = np.random.default_rng(keys)
+
+
+def dataset():
+    x = np.random.default_rng(0).normal(0, 1, (N, 3)).astype(np.float32)
+    samples = Samples((x,), ((x @ np.array([1, -2, 0.5])).astype(np.float32),))
+    return Dataset(samples, samples, None, np.arange(0))
+
+
+def configured(**changes):
+    common = {"model": "m.py:f", "loss": "mse", "epochs": EPOCHS, "optimizer": {"name": "sgd", "learning_rate": RATE}}
+    common["data"] = {"train": "a.npz", "features": "x", "labels": "y", "shuffle": False}
+    return read_configuration(common | {"batch_size": {"total": TOTAL, "shards": SHARDS}, "seed": 3} | changes)
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The models of all ranks after a training."""
+
+    def run(n_ranks, **changes):
+        models = {}
+        monkeypatch.setattr(
+            mpi_learn.training.train,
+            "build_model",
+            lambda context: models.setdefault(context.comm.rank, NoisyModel(context.comm.rank)),
+        )
+        results = run_ranks(n_ranks, lambda comm: train(configured(**changes), comm, data=dataset()))
+        return [models[rank] for rank in range(n_ranks)], results[0].history
+
+    return run
+
+
+def plain_loop():
+    """Weights, statistic, counter and losses of the same training as a loop over epochs, steps and shards."""
+    samples = dataset().training
+    weights, statistic, counter, losses = np.zeros(3), 0.0, 0, []
+    for epoch in range(EPOCHS):
+        squares = 0.0
+        for step, first in enumerate(range(0, N, TOTAL)):
+            n = min(TOTAL, N - first)
+            gradient, statistics = np.zeros(3), 0.0
+            for shard in range(SHARDS):
+                start, stop = first + n * shard // SHARDS, first + n * (shard + 1) // SHARDS
+                if start == stop:
+                    continue
+                noise = np.random.default_rng([3, epoch, step, shard]).normal()
+                x = samples.x[0][start:stop] + noise + statistic + counter
+                error = x @ weights - samples.y[0][start:stop]
+                gradient += 2 * error @ x
+                statistics += (stop - start) * (statistic + 0.3 * (x.mean() - statistic))
+                squares += (error**2).sum()
+            weights, statistic, counter = weights - RATE * gradient / n, statistics / n, counter + 1
+        losses.append(squares / N)
+    return weights, statistic, counter, losses
+
+
+@pytest.mark.parametrize("n_ranks", [1, 2, 3, 5])
+def test_shards_train_as_a_loop_over_them_on_any_number_of_ranks(trained, n_ranks):
+    weights, statistic, counter, losses = plain_loop()
+    models, history = trained(n_ranks)
+    for model in models:
+        assert model.weights == pytest.approx(weights, rel=1e-5)
+        assert model.statistic == pytest.approx(statistic, rel=1e-5)
+        assert model.counter == counter == 8
+    assert history["loss"] == pytest.approx(losses, rel=1e-5)
+
+
+def test_random_numbers_are_set_for_each_epoch_step_and_shard_once(trained):
+    models, _ = trained(3)
+    keys = [key for model in models for key in model.keys]
+    assert sorted(keys) == [(3, epoch, step, shard) for epoch in range(2) for step in range(4) for shard in range(5)]
+    assert {shard for *_, shard in models[0].keys} == {0}
+    assert {shard for *_, shard in models[2].keys} == {3, 4}
+
+
+def test_scaled_learning_rates_refer_to_the_total_batch(trained):
+    optimizer = {"name": "sgd", "learning_rate": 1e-4, "schedule": {"scale": "linear"}}
+    (alone, *_), _ = trained(1, optimizer=optimizer)
+    for model in trained(3, optimizer=optimizer)[0]:
+        assert model.weights == pytest.approx(alone.weights, rel=1e-6)
+
+
+@pytest.mark.parametrize(("batch", "parts"), [({"total": 10, "shards": 2}, "2 shards"), ({"total": 2}, "2 samples")])
+def test_more_ranks_than_parts_of_a_step_are_refused(trained, batch, parts):
+    with pytest.raises(ConfigurationError, match=f"a step has {parts}, which 3 ranks cannot share"):
+        trained(3, batch_size=batch)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"batch_size": {"total": 10, "shards": 3}}, "10 samples cannot be divided into 3 equal shards"),
+        ({"batch_size": {"total": 0}}, "expected 1 or more, found 0"),
+        ({"batch_size": 0}, "expected 1 or more, found 0"),
+        ({"batch_size": "large"}, "expected an integer, found 'large'"),
+        ({"batch_size": {"shards": 2}}, "this key is required"),
+        ({"batch_size": {"total": 4, "shard": 2}}, "unknown key"),
+        ({"batch_size": {"total": 4}, "algorithm": "easgd"}, "batch_size.total needs allreduce, .* is easgd"),
+        ({"algorithm": {"name": "allreduce", "accumulate": 2}}, "both divide a step into parts"),
+        ({"algorithm": {"name": "allreduce", "compression": "float16"}}, "float16 depends on how the shards"),
+    ],
+)
+def test_batch_sizes_that_have_no_meaning_are_refused(changes, problem):
+    with pytest.raises(ConfigurationError, match=problem):
+        configured(**changes)
