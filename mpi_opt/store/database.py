@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,12 @@ class Database:
 
     Attributes:
         url: The address without its password.
+        verify: Called in each writing transaction before its first statement; if it raises, nothing is written.
     """
 
     def __init__(self, address: URL, *, read_only: bool, lock_timeout_s: float | None = None) -> None:
         self.url, self.read_only = connecting.without_password(address), read_only
+        self.verify: Callable[[Connection], None] = _accept
         self._connection: Connection = connecting.connect(address, read_only=read_only, lock_timeout_s=lock_timeout_s)
         self._path = connecting.file_path(address)
         self._is_file = self._path is not None
@@ -103,6 +105,7 @@ class Database:
             connection.begin()
             if self.dialect.name == "sqlite":
                 self._driver.execute("BEGIN IMMEDIATE")
+            self.verify(connection)
             yield connection
             connection.commit()
         except BaseException as error:
@@ -144,6 +147,10 @@ class Database:
     @property
     def _driver(self) -> Any:
         return self._connection.connection.driver_connection
+
+
+def _accept(connection: Connection) -> None:
+    """Verifies nothing."""
 
 
 def _identity(path: Path | None) -> tuple[int, int] | None:

@@ -5,7 +5,8 @@ The locks of the database make a change atomic: the write lock of SQLite, and on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 
 from sqlalchemy import Connection, delete, insert, select, update
@@ -28,6 +29,20 @@ class Leases:
     def open(cls, url: str, wait_s: float) -> Leases:
         """Opens a separate connection, which waits at most `wait_s` seconds for a locked SQLite file."""
         return cls(Database(connecting.parsed(url), read_only=False, lock_timeout_s=wait_s))
+
+    @contextmanager
+    def verified(self, study_id: int, verify: Callable[[Callable[[], LeaseRecord | None]], None]) -> Iterator[None]:
+        """Calls `verify` in each writing transaction of this database during the block, with a function that reads the
+        lease of the study. If `verify` raises, the transaction writes nothing.
+
+        SQLite is locked at that time, so that no other search can take the study over before the transaction ends.
+        """
+        before = self._database.verify
+        self._database.verify = lambda connection: verify(lambda: _found(connection, study_id))
+        try:
+            yield
+        finally:
+            self._database.verify = before
 
     def close(self) -> None:
         """Closes the connection."""

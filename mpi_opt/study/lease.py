@@ -61,7 +61,9 @@ class Lease:
             self._thread.start()
 
     def check(self) -> None:
-        """Verifies that this search still owns the study; to be called before each write.
+        """Verifies that this search still owns the study.
+
+        Each writing transaction of the store verifies it as well, see `leased`.
 
         Another search can take the study over after this process was stopped, or this machine suspended, for longer
         than `GONE_S`. The store is read only if the thread has not renewed the lease for that long.
@@ -70,6 +72,10 @@ class Lease:
             StudyOwnedError: Another search has taken it over.
             StoreMovedError: The file of the store was deleted or replaced.
         """
+        self.verify(lambda: self._store.leases.read(self._study.id))
+
+    def verify(self, read: Callable[[], LeaseRecord | None]) -> None:
+        """Does the same as `check`; `read` returns the present owner of the study."""
         if self._error is not None:
             raise self._error
         now_s = _times_s()
@@ -80,10 +86,10 @@ class Lease:
         ):
             self._verified_s = now_s
             with suppress(StoreNotReadyError):
-                owner = self._store.leases.read(self._study.id)
+                owner = read()
                 self._is_lost = owner is None or owner.token != self.record.token
         if self._is_lost:
-            owner = self._store.leases.read(self._study.id)
+            owner = read()
             problem = "the lease of this search was removed from the store, by another search or another program"
             if owner is not None and owner.token != self.record.token:
                 problem = "another search has taken the study over, because this one did not renew its lease for "
@@ -183,6 +189,9 @@ def leased(
 ) -> Iterator[Lease | None]:
     """Owns the lease of a study while the block of the ``with`` statement runs.
 
+    During the block, each transaction that writes to `store` fails if another search has taken the study over: this
+    process may have been stopped at any instruction for longer than `GONE_S`.
+
     Args:
         store: Open for writing.
         study: The study in the store.
@@ -203,7 +212,8 @@ def leased(
         return
     lease = Lease(store, study, mine)
     try:
-        yield lease
+        with store.leases.verified(study.id, lease.verify):
+            yield lease
     finally:
         lease.release()
 

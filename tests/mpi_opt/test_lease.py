@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sqlite3
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 
 from mpi_opt import Real, search
 from mpi_opt.store import Store
-from mpi_opt.store.errors import StoreFullError, StudyOwnedError
+from mpi_opt.store.errors import StoreFullError, StoreLockedError, StudyOwnedError
 from mpi_opt.store.leases import Leases
 from mpi_opt.store.records import LeaseRecord, StudyRecord, now
 from mpi_opt.study import lease as module
@@ -356,6 +357,73 @@ def test_search_that_was_suspended_checks_its_lease_before_it_writes(clock, stor
         suspend(monkeypatch, clock)
         with pytest.raises(StudyOwnedError):
             lease.check()
+
+
+def test_search_that_is_suspended_within_a_call_of_the_store_writes_nothing(store, study, monkeypatch):
+    """It has checked its lease before the call, and is suspended before the store is locked for it."""
+    with leased(store, study), Store.open(store.address) as other:
+        store.event(study.id, "study_resumed", "the first one")
+        other.leases.acquire(study.id, elsewhere(), lambda owner: True)
+        suspend(monkeypatch, "time")
+        with pytest.raises(StudyOwnedError, match="another search has taken the study over"):
+            store.event(study.id, "study_resumed", "the second one")
+    assert [event.detail for event in store.events(study.id)] == ["the first one"]
+
+
+WRITER = """
+import sys, time
+from mpi_opt.store import Store
+from mpi_opt.store.errors import StudyOwnedError
+from mpi_opt.study import lease as module
+module.GONE_S, module.RENEW_S, module.RETRY_S = 0.2, 0.05, 0.0
+with Store.open(sys.argv[1]) as store:
+    study = store.study("digits")
+    for line in sys.stdin:
+        try:
+            with module.leased(store, study) as lease:
+                print("owned", flush=True)
+                while True:
+                    lease.check()
+                    store.event(study.id, "written", line.strip())
+        except StudyOwnedError:
+            print("lost", flush=True)
+"""
+
+
+@pytest.mark.parametrize("n", [5, pytest.param(100, marks=pytest.mark.thorough)])
+def test_search_that_wakes_up_after_another_has_taken_over_writes_nothing(store, study, path, n):
+    """A process that writes all the time is stopped at random instructions."""
+
+    def is_stopped() -> bool:
+        return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+    def taken_over() -> bool:
+        """Stops the writer and takes the study over; False if the writer has been stopped within a transaction."""
+        time.sleep(random.uniform(0.0, 0.05))
+        process.send_signal(signal.SIGSTOP)
+        assert until(is_stopped)
+        try:
+            other.acquire(study.id, elsewhere(), lambda owner: True)
+        except StoreLockedError:
+            process.send_signal(signal.SIGCONT)
+            return False
+        return True
+
+    command, other = [sys.executable, "-c", WRITER, str(path)], Leases.open(store.address, 0.05)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+        for _ in range(n):
+            process.stdin.write("another round\n")
+            assert process.stdout.readline() == "owned\n"
+            while not taken_over():
+                pass
+            time.sleep(0.25)  # longer than the writer's GONE_S
+            n_written = len(store.events(study.id))
+            process.send_signal(signal.SIGCONT)
+            assert process.stdout.readline() == "lost\n"
+            assert len(store.events(study.id)) == n_written
+            other.release(study.id, "theirs")
+        process.kill()
+    other.close()
 
 
 def test_search_checks_its_lease_before_each_outcome_is_recorded(monkeypatch, path):
