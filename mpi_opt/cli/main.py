@@ -173,6 +173,7 @@ def _app() -> typer.Typer:
     from mpi_opt.cli.plan_command import plan
     from mpi_opt.cli.results_commands import best, results
     from mpi_opt.cli.search_commands import check, search
+    from mpi_opt.cli.status_command import status
     from mpi_opt.cli.view_commands import dashboard, plot, report
 
     app = typer.Typer(
@@ -184,6 +185,6 @@ def _app() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback(help=app.info.help)(program_options)
-    for command in (search, check, plan, results, best, plot, report, dashboard, ask, tell, new):
+    for command in (search, check, plan, status, results, best, plot, report, dashboard, ask, tell, new):
         app.command()(command)
     return app

@@ -101,6 +101,12 @@ def read_ended(connection: Connection, study_id: int) -> list[TrialRecord]:
     return _trials(connection, study_id, query.order_by(trials.c.ended, trials.c.finished_at, trials.c.number))
 
 
+def read_latest_ended(connection: Connection, study_id: int, count: int) -> list[TrialRecord]:
+    """The `count` trials that have ended last, the latest one first."""
+    query = SELECT_TRIALS.where(trials.c.study_id == study_id, trials.c.ended.is_not(None))
+    return _trials(connection, study_id, query.order_by(trials.c.ended.desc()).limit(count))
+
+
 def read_best(
     connection: Connection, study_id: int, maximize: bool, count: int = 1, *, longest_first: bool = False
 ) -> list[TrialRecord]:

@@ -240,6 +240,7 @@ class Store:
     earlier = _query(reading.read_earlier)
     front = _query(reading.read_front)
     ended_trials = _query(reading.read_ended)
+    latest_ended = _query(reading.read_latest_ended)
     folds = _query(reading.read_folds)
     curves = _query(reading.read_curves)
     attempts = _query(reading.read_attempts)

@@ -1,0 +1,189 @@
+"""What a search is doing at present, read from its store alone: by another process, possibly on another host."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from mpi_opt.core.trial import State, TrialRecord
+from mpi_opt.store import Store
+from mpi_opt.store.records import AttemptRecord, EventRecord, LeaseRecord, StudyRecord, time_of
+from mpi_opt.study.lease import GONE_S, OwnerWatch, machine
+from mpi_opt.study.reading import SEARCH_RESTARTED, is_finished, read_record
+
+N_RECENT = 200
+"""The speed of a search is measured over at most this number of trials that have ended last."""
+
+N_EVENTS = 10
+"""The number of recent events."""
+
+Activity = Literal["running", "silent", "not running", "finished"]
+"""``silent``: the search has not renewed its lease for `GONE_S`, and its process is on another host."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockStatus:
+    """A block of the present search that has run a trial.
+
+    Attributes:
+        block: Its index.
+        ranks: Its ranks, such as ``1-3``.
+        hosts: Their hosts, separated by commas.
+        number: The number of the trial that it runs; None if it is idle.
+        since: The time at which that trial started; if it is idle, at which the last one ended.
+    """
+
+    block: int
+    ranks: str
+    hosts: str
+    number: int | None
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchStatus:
+    """The status of a study and of the search that runs it. Times are UTC ISO-8601 text.
+
+    Attributes:
+        study: The name of the study.
+        activity: What its search does.
+        wanted: The number of trials that are wanted.
+        trials: State -> number of trials.
+        best: The best figure of merit; None without a complete trial.
+        best_number: The number of the best trial.
+        trials_per_hour: The speed of the present search over its latest trials; None before one has ended.
+        median_duration_s: The median duration of these trials, in seconds.
+        last_ended_at: The time at which a trial has ended last.
+        expected_end: The time at which the last trial will probably end; None if no search runs.
+        host: The host of rank 0 of the search that runs the study, or that ran it and has not ended in order.
+        process: The id of its process.
+        since: The start of this search.
+        sign_of_life: Its last sign of life.
+        silent_s: Seconds since then, by the clock of this host.
+        hosts: The hosts of the blocks.
+        blocks: The blocks of this search.
+        n_restarts: How often the job of a search of this study was started again.
+        events: The latest events, the last one first.
+    """
+
+    study: str
+    activity: Activity
+    wanted: int
+    trials: dict[State, int]
+    best: float | None
+    best_number: int | None
+    trials_per_hour: float | None
+    median_duration_s: float | None
+    last_ended_at: str | None
+    expected_end: str | None
+    host: str | None
+    process: int | None
+    since: str | None
+    sign_of_life: str | None
+    silent_s: float | None
+    hosts: list[str]
+    blocks: list[BlockStatus]
+    n_restarts: int
+    events: list[EventRecord]
+
+    @property
+    def n_ended(self) -> int:
+        """The number of trials that have ended."""
+        return sum(n for state, n in self.trials.items() if state not in ("queued", "running"))
+
+    @classmethod
+    def read(cls, store: Store, name: str | None) -> SearchStatus:
+        """Reads the status of the study `name`; None for the only study of the store.
+
+        Raises:
+            StoreError: There is no such study, or the store has several and `name` is None.
+        """
+        study = read_record(store, name)
+        owner, events = store.leases.read(study.id), store.events(study.id)
+        latest = store.latest_ended(study.id, N_RECENT)
+        running = [trial.number for trial in store.trials(study.id, ("running",))]
+        numbers = sorted({*running, *(trial.number for trial in latest)})
+        attempts = store.attempts(study.id, numbers) if owner is not None else []
+        silent_s = None if owner is None else max(_seconds_between(owner.renewed_at, time_of(_now_s())), 0.0)
+        activity = _activity(owner, silent_s, is_finished(store, study))
+        wanted = study.configuration.get("search", {}).get("trials", study.n_trials)
+        per_hour = None if owner is None else _trials_per_hour(latest, owner)
+        blocks = [] if owner is None else _blocks(attempts, owner.since)
+        durations = [trial.duration_s for trial in latest if trial.duration_s is not None]
+        return cls(
+            study=study.name,
+            activity=activity,
+            wanted=wanted,
+            trials=study.counts,
+            best=None if study.best is None else study.best.figure_of_merit,
+            best_number=None if study.best is None else study.best.number,
+            trials_per_hour=per_hour,
+            median_duration_s=statistics.median(durations) if durations else None,
+            last_ended_at=latest[0].finished_at if latest else None,
+            expected_end=_expected_end(study, wanted, per_hour) if activity == "running" else None,
+            host=None if owner is None else owner.host,
+            process=None if owner is None else owner.process,
+            since=None if owner is None else owner.since,
+            sign_of_life=None if owner is None else owner.renewed_at,
+            silent_s=silent_s,
+            hosts=sorted({host for block in blocks for host in block.hosts.split(",")}),
+            blocks=blocks,
+            n_restarts=sum(event.kind == SEARCH_RESTARTED for event in events),
+            events=events[: -N_EVENTS - 1 : -1],
+        )
+
+
+def _now_s() -> float:
+    return datetime.now(UTC).timestamp()
+
+
+def _seconds_between(earlier: str, later: str) -> float:
+    return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
+
+
+def _activity(owner: LeaseRecord | None, silent_s: float | None, has_finished: bool) -> Activity:
+    """What a search does. On its own host its process is looked up."""
+    if owner is None or silent_s is None or (owner.machine == machine() and OwnerWatch().is_gone(owner)):
+        return "finished" if has_finished else "not running"
+    return "running" if owner.machine == machine() or silent_s < GONE_S else "silent"
+
+
+def _trials_per_hour(latest: Sequence[TrialRecord], owner: LeaseRecord) -> float | None:
+    """The speed since the start of the search, or since the first of the `latest` trials of this search ended.
+
+    All times are those of the clock of rank 0.
+    """
+    ended = [trial.finished_at for trial in latest if trial.finished_at is not None and trial.finished_at > owner.since]
+    if not ended:
+        return None
+    n, since = (len(ended) - 1, ended[-1]) if len(ended) == N_RECENT else (len(ended), owner.since)
+    return 3600.0 * n / max(_seconds_between(since, max(owner.renewed_at, ended[0])), 1e-3)
+
+
+def _expected_end(study: StudyRecord, wanted: int, per_hour: float | None) -> str | None:
+    if not per_hour:
+        return None
+    left_s = 3600.0 * max(wanted - study.n_ended, 0) / per_hour
+    return (datetime.now(UTC) + timedelta(seconds=left_s)).isoformat(timespec="seconds")
+
+
+def _blocks(attempts: Sequence[AttemptRecord], since: str) -> list[BlockStatus]:
+    """The blocks that have run one of `attempts` in the search that began at `since`, by index."""
+    latest: dict[int, AttemptRecord] = {}
+    for attempt in sorted(attempts, key=lambda one: one.started_at):
+        if attempt.started_at >= since:
+            latest[attempt.block] = attempt
+    return [
+        BlockStatus(
+            block,
+            one.ranks,
+            one.hosts,
+            one.number if one.outcome is None else None,
+            one.started_at if one.finished_at is None else one.finished_at,
+        )
+        for block, one in sorted(latest.items())
+        if not one.is_given_up
+    ]

@@ -1,0 +1,175 @@
+"""What `mpi-opt status` reads from the store of a search that another process runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from mpi_opt.store import Store
+from mpi_opt.store.records import LeaseRecord, StudyRecord
+from mpi_opt.study import lease as leasing
+from mpi_opt.study.status import SearchStatus
+from mpi_opt.views.text.status import status_text
+from tests.in_process import in_process
+from tests.mpi_opt.store.made_up import finish, make_study, start
+
+NOW = datetime.now(UTC)
+
+
+def ago(seconds: float) -> str:
+    return (NOW - timedelta(seconds=seconds)).isoformat(timespec="microseconds")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "results.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    with Store.open(str(path)) as opened:
+        make_study(opened, n_trials=8)
+        yield opened
+
+
+@pytest.fixture
+def study(store: Store) -> StudyRecord:
+    return store.study("digits")
+
+
+def owner(since_s: float, renewed_s: float) -> LeaseRecord:
+    """A search on another host that began `since_s` ago and has renewed its lease `renewed_s` ago."""
+    return LeaseRecord("theirs", "node9", "node9 boot", 4711, 17, ago(since_s), ago(renewed_s))
+
+
+def own(store: Store, study: StudyRecord, record: LeaseRecord) -> None:
+    store.leases.acquire(study.id, record, lambda present: True)
+
+
+def set_times(path: Path, ended: dict[int, float], started: dict[int, float]) -> None:
+    """Trials ended, and attempts started, this many seconds ago; all others an hour and more ago."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE trials SET finished_at = ?, started_at = ?", (ago(7200), ago(7300)))
+        connection.execute("UPDATE attempts SET finished_at = ?, started_at = ?", (ago(7200), ago(7300)))
+        for number, seconds in ended.items():
+            connection.execute("UPDATE trials SET finished_at = ? WHERE number = ?", (ago(seconds), number))
+        for number, seconds in started.items():
+            at = (ago(seconds), number)
+            connection.execute("UPDATE attempts SET started_at = ?, finished_at = NULL WHERE trial_id % 1000 = ?", at)
+
+
+def test_a_study_without_a_search_has_none(store, study):
+    found = SearchStatus.read(store, "digits")
+    assert (found.activity, found.host, found.blocks, found.expected_end) == ("not running", None, [], None)
+    assert found.trials == study.counts
+    assert found.n_ended == 8
+    store.event(study.id, "study_finished", "all trials have ended")
+    assert SearchStatus.read(store, None).activity == "finished"
+
+
+def test_a_search_on_another_host_is_judged_by_its_signs_of_life(store, study):
+    own(store, study, owner(600, 4))
+    found = SearchStatus.read(store, None)
+    assert (found.activity, found.host, found.process) == ("running", "node9", 4711)
+    assert 4 <= found.silent_s < 60
+    own(store, study, owner(600, 120))
+    silent = SearchStatus.read(store, None)
+    assert silent.activity == "silent"
+    assert "no sign of life: process 4711 on node9" in status_text(silent)
+    assert "last sign of life 2 min" in status_text(silent)
+
+
+def test_a_search_on_this_host_is_judged_by_its_process(store, study):
+    mine = replace(owner(600, 120), machine=leasing.machine(), process_began=None)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        own(store, study, replace(mine, process=process.pid, process_began=leasing._began(process.pid)))
+        assert SearchStatus.read(store, None).activity == "running"
+        process.communicate(b"\n")
+    assert SearchStatus.read(store, None).activity == "not running"
+    assert "was lost" in status_text(SearchStatus.read(store, None))
+
+
+def test_speed_and_expected_end_are_those_of_the_present_search(store, study, path):
+    own(store, study, owner(600, 0))
+    set_times(path, {5: 500, 6: 300, 7: 10}, {})  # 3 trials in 600 s; the others are of an earlier search
+    found = SearchStatus.read(store, None)
+    assert found.trials_per_hour == pytest.approx(18, rel=0.05)
+    left_s = (datetime.fromisoformat(found.expected_end) - datetime.now(UTC)).total_seconds()
+    assert left_s == pytest.approx(52 * 200, rel=0.05)  # the study wants 60 trials
+    assert found.wanted == 60
+    text = status_text(found)
+    assert "trials        8 of 60 ended" in text
+    assert f"{found.trials_per_hour:,.4g} trials per hour" in text
+
+
+def test_the_speed_of_a_long_search_is_that_of_its_latest_trials(store, study, path, monkeypatch):
+    monkeypatch.setattr("mpi_opt.study.status.N_RECENT", 4)
+    own(store, study, owner(100_000, 0))
+    set_times(path, {4: 100, 5: 70, 6: 40, 7: 10}, {})
+    assert SearchStatus.read(store, None).trials_per_hour == pytest.approx(3600 * 3 / 100, rel=0.05)
+
+
+def test_blocks_are_those_of_the_present_search(store, study, path):
+    store.start(study.id, [start(8, block=0), start(9, block=3)])
+    own(store, study, owner(600, 0))
+    set_times(path, {6: 30, 7: 20}, {8: 5, 9: 4})
+    with closing(sqlite3.connect(path)) as connection, connection:  # two trials of this search on blocks 2 and 3
+        connection.execute("UPDATE attempts SET started_at = ? WHERE trial_id % 1000 IN (6, 7)", (ago(50),))
+        connection.execute("UPDATE attempts SET finished_at = ? WHERE trial_id % 1000 IN (6, 7)", (ago(20),))
+    blocks = SearchStatus.read(store, None).blocks
+    assert [(block.block, block.number) for block in blocks] == [(0, 8), (2, None), (3, 9)]
+    assert blocks[0].ranks == "1-3"
+    lines = [line.split() for line in status_text(SearchStatus.read(store, None)).splitlines()]
+    assert next(line for line in lines if "trial" in line and "8" in line)[:5] == ["0", "1-3", "node1", "trial", "8"]
+    assert any(line[:4] == ["2", "7-9", "node1", "idle"] for line in lines)
+
+
+def test_restarts_are_counted_and_the_latest_event_is_first(store, study):
+    for number in range(12):
+        store.event(study.id, "search_restarted", f"restart {number}")
+    found = SearchStatus.read(store, None)
+    assert found.n_restarts == 12
+    assert [event.detail for event in found.events] == [f"restart {number}" for number in range(11, 1, -1)]
+    assert "restarts      12" in status_text(found)
+
+
+def test_the_command_prints_text_or_json(store, study, path):
+    own(store, study, owner(600, 4))
+    done = in_process("status", "--store", str(path), cwd=path.parent)
+    assert done.returncode == 0
+    assert done.stdout.startswith("study         digits: running, process 4711 on node9")
+    found = json.loads(in_process("status", "--store", str(path), "--json", cwd=path.parent).stdout)
+    assert found["activity"] == "running"
+    assert found["trials"]["complete"] == study.counts["complete"]
+    assert in_process("status", "--store", str(path), "--study", "absent", cwd=path.parent).returncode == 2
+
+
+def test_watching_ends_when_the_study_is_finished(store, study, path, monkeypatch):
+    states = iter(["running", "not running", "finished"])
+    known = SearchStatus.read(store, None)
+    monkeypatch.setattr(SearchStatus, "read", lambda *_: replace(known, activity=next(states)))
+    monkeypatch.setattr("mpi_opt.cli.status_command.WATCH_S", 0.0)
+    done = in_process("status", "--store", str(path), "--watch", "--json", cwd=path.parent)
+    lines = [json.loads(line)["activity"] for line in done.stdout.splitlines()]
+    assert lines == ["running", "not running", "finished"]
+
+
+def test_a_study_that_was_just_created_has_a_status(path):
+    with Store.open(str(path)) as store:
+        study = make_study(store, n_trials=0)
+        store.start(study.id, [start(0)])
+        own(store, study, replace(owner(1, 0), machine=leasing.machine(), process=os.getpid()))
+        text = status_text(SearchStatus.read(store, None))
+        assert "0 of 60 ended; 1 running" in text
+        store.finish(study.id, [finish(0)])
+        assert "1 of 60 ended; 1 complete" in status_text(SearchStatus.read(store, None))
