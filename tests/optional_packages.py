@@ -23,8 +23,8 @@ import pytest
 from tests.hiding.hide import hide_only
 
 _NAMES = """
-aiohttp awkward cmaes fsspec matplotlib mlflow optuna pandas psycopg pyarrow pythia8mc tensorboardX torch
-torchmetrics uproot
+aiohttp awkward cmaes fsspec matplotlib mlflow optuna pandas prometheus_client psycopg pyarrow pythia8mc tensorboardX
+torch torchmetrics uproot
 """
 OPTIONAL = frozenset(_NAMES.split())
 """Packages of the extras in ``setup.cfg`` that tests may lack; TensorFlow and what it requires are always there."""

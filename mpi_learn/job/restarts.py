@@ -41,11 +41,13 @@ class Restarts:
         work_done: Reads what the job has done; None if it is unknown.
         is_alive: Whether the job is known to run, or its state cannot be read. Called only if rank 0 gives no sign of
             life to this host, on which it may not run.
+        on_given_up: Called with the last message if the job is given up.
     """
 
     most: int
     work_done: Callable[[], WorkDone | None]
     is_alive: Callable[[], bool] = lambda: True
+    on_given_up: Callable[[str], None] = lambda text: None
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,9 @@ def run_with_restarts(restarts: Restarts, program: str, run: Callable[[str], Job
         before = now or before
         if len(reasons) >= restarts.most or n_idle >= MAX_WITHOUT_PROGRESS:
             reasons.append(end.loss)
-            _say(program, _surrender(reasons, is_idle=n_idle >= MAX_WITHOUT_PROGRESS))
+            message = _surrender(reasons, is_idle=n_idle >= MAX_WITHOUT_PROGRESS)
+            _say(program, message)
+            restarts.on_given_up(message)
             return end.status
         pause_s = min(FIRST_PAUSE_S * 2.0**n_idle, LONGEST_PAUSE_S)
         reasons.append(end.loss)

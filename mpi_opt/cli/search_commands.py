@@ -22,11 +22,13 @@ from mpi_opt.cli.plan_command import show_plan
 from mpi_opt.cli.rank_logs import make_log_folder
 from mpi_opt.cli.search_progress import SearchProgress
 from mpi_opt.core.counted import counted
-from mpi_opt.errors import ConfigurationError, UserError, without_passwords
+from mpi_opt.errors import ConfigurationError, MPILearnError, UserError, without_passwords
 
 if TYPE_CHECKING:
     from mpi_opt.configuration.configuration import StudyConfiguration
     from mpi_opt.configuration.plan import Plan
+    from mpi_opt.study.progress import Progress
+    from mpi_opt.views.notices import Notices
     from mpi_opt.views.text.progress_counts import ProgressCounts
     from mpi_opt.views.text.progress_display import PlainProgress
 
@@ -46,12 +48,17 @@ def search(
     hostfile: Annotated[
         Path | None, typer.Option("--hostfile", help="With -n: a host in each line, such as: node1 slots=4.")
     ] = None,
+    log_json: Annotated[
+        Path | None, typer.Option("--log-json", help="Also append each event as a JSON object to this file.")
+    ] = None,
 ) -> Any:
     """Run a study, or continue it: under mpirun on all its ranks, otherwise in one process."""
     if n is not None:
         check_not_launched()  # on rank 0, so that the other ranks receive the exit status
         progress = SearchProgress(space, changes)
-        again = None if restarts is None else Restarts(restarts, progress.work_done, progress.is_alive)
+        again = None
+        if restarts is not None:
+            again = Restarts(restarts, progress.work_done, progress.is_alive, progress.notify_given_up)
         return Launch(["mpi_opt", *without_launch_options(context.obj)], n, hostfile, again)
     check_launch_options(restarts, hostfile)
     check_allocation()
@@ -60,7 +67,10 @@ def search(
 
     configuration = _read(space, changes)
     if report:
-        _check_remains(configuration.store)
+        _check_remains(configuration.store, "--report", "the report is written")
+    for key in ("notify", "metrics_file"):
+        if getattr(configuration.search, key) is not None:
+            _check_remains(configuration.store, f"search.{key}", "its status is read")
     n_ranks = _world_size()
     if n_ranks > 1:
         make_log_folder(configuration.file_name)
@@ -69,7 +79,15 @@ def search(
     reason = restart_reason() or ""
     wait = wait or bool(reason)  # ranks of the job before may not have ended yet
     return Plan(
-        configuration, directory, objective, n_ranks, report, wait, command=typed_command(), restart_reason=reason
+        configuration,
+        directory,
+        objective,
+        n_ranks,
+        report,
+        wait,
+        command=typed_command(),
+        restart_reason=reason,
+        log=log_json,
     )
 
 
@@ -117,19 +135,32 @@ def run_search(plan: Plan, request: StopRequest) -> int:
     """
     from mpi_opt.api import run_study
     from mpi_opt.messages.world import world_communicator
+    from mpi_opt.views.following import following
+    from mpi_opt.views.json_log import JsonLog
     from mpi_opt.views.text.progress_counts import ProgressCounts
-    from mpi_opt.views.text.search_summary import search_summary
+    from mpi_opt.views.text.search_summary import end_in_short, search_summary
 
     configuration = plan.configuration
     counts = ProgressCounts.of(configuration)
     with ExitStack() as shown:
+        notices: Notices | None = None
 
-        def make_observer() -> PlainProgress:
-            return shown.enter_context(closing(_progress(configuration, counts)))
+        def make_observer() -> Progress:
+            nonlocal notices
+            display = shown.enter_context(closing(_progress(configuration, counts)))
+            notices = shown.enter_context(following(configuration, plan.restart_reason, display.note))
+            return display if plan.log is None else shown.enter_context(closing(JsonLog(plan.log, display)))
 
-        study = run_study(plan, world_communicator(), make_observer, share_study=False, request=request)
+        try:
+            study = run_study(plan, world_communicator(), make_observer, share_study=False, request=request)
+        except MPILearnError as error:
+            if notices is not None and not (error.is_temporary and restart_reason() is not None):
+                notices.send("failed", str(error))
+            raise
         assert study is not None, "rank 0 has the study"
         counts.is_finished = study.is_finished
+        if notices is not None:
+            notices.send("finished" if study.is_finished else "stopped", end_in_short(study))
     _print_if_possible(search_summary(study, configuration.store, configuration.search.trials))
     if plan.report:
         from mpi_opt.views.page.report import save_report
@@ -158,8 +189,8 @@ def _read(path: Path, changes: Changes) -> StudyConfiguration:
     return configuration
 
 
-def _check_remains(store: str) -> None:
-    """Verifies that a report can read the store after the search.
+def _check_remains(store: str, where: str, when: str) -> None:
+    """Verifies that the store can be opened a second time.
 
     Raises:
         ConfigurationError: The store is in memory.
@@ -168,8 +199,8 @@ def _check_remains(store: str) -> None:
 
     if is_in_memory(parsed(store)):
         raise ConfigurationError(
-            "the store is in memory, and no longer exists when the report is written",
-            where="--report",
+            f"the store is in memory, and cannot be opened again when {when}",
+            where=where,
             cure="write --store results.db",
         )
 

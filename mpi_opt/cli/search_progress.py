@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,7 @@ from mpi_opt.core.counted import counted
 from mpi_opt.errors import MPILearnError
 
 if TYPE_CHECKING:
+    from mpi_opt.configuration.configuration import StudyConfiguration
     from mpi_opt.store import Store
     from mpi_opt.store.records import StudyRecord
 
@@ -37,21 +39,32 @@ class SearchProgress:
         before, self._renewed_at = self._renewed_at, renewed_at or ""
         return renewed_at is None or renewed_at != before
 
+    def notify_given_up(self, message: str) -> None:
+        """Sends a notice if the configuration wants one, and waits for it."""
+        from mpi_opt.views.notices import Notices
+
+        try:
+            section = self._configuration.search.notify
+        except (MPILearnError, OSError):
+            return
+        if section is not None:
+            notices = Notices(section, self._configuration, lambda text: print(text, file=sys.stderr))
+            notices.send("given_up", message)
+            notices.close()
+
     @cached_property
-    def _place(self) -> tuple[str, str]:
+    def _configuration(self) -> StudyConfiguration:
         from mpi_opt.configuration.configuration import read_study
 
-        configuration = read_study(self._space, self._changes)
-        return configuration.store, configuration.study
+        return read_study(self._space, self._changes)
 
     def _read(self, query: Callable[[Store, StudyRecord], T]) -> T | None:
         from mpi_opt.store import Store
         from mpi_opt.study.reading import read_record
 
         try:
-            url, name = self._place
-            with Store.open(url, read_only=True) as store:
-                return query(store, read_record(store, name))
+            with Store.open(self._configuration.store, read_only=True) as store:
+                return query(store, read_record(store, self._configuration.study))
         except (MPILearnError, OSError):  # not there yet, locked, or another search has made it unreadable
             return None
 

@@ -33,6 +33,7 @@ class Plan:
         resume: Whether a study that was made with another objective of Python continues with this one.
         command: The command that the user has typed; empty if there is none.
         restart_reason: Why the job of the search was started again; empty if it was not.
+        log: The file to which the events of the search are appended as JSON; None: none.
         space: The search space.
         layout: The role of each rank.
         record: The configuration that is stored with the study.
@@ -48,6 +49,7 @@ class Plan:
     resume: bool = False
     command: str = ""
     restart_reason: str = ""
+    log: Path | None = None
     space: Space = field(init=False)
     layout: BlockLayout = field(init=False)
     record: dict[str, Any] = field(init=False)

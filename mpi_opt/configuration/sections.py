@@ -50,6 +50,32 @@ def _transfer_section(value: Any) -> Any:
     return {"store": value} if isinstance(value, str) else value
 
 
+class NotifySection(Section):
+    """``search.notify:``, a command that informs the user; a text is the command."""
+
+    command: str = Field(
+        min_length=1,
+        description="A shell command. It receives the message as its standard input, and `MPI_OPT_EVENT`, "
+        "`MPI_OPT_STUDY`, `MPI_OPT_STORE` and `MPI_OPT_MESSAGE` in its environment.",
+    )
+    stalled: float = Field(
+        5.0,
+        gt=0,
+        description="Also run it if no trial has ended for this number of times the median duration of trials, and for "
+        "at least a minute.",
+    )
+    timeout: Duration = Field("30s", description="The command is killed after this time, in seconds or as `30s`.")
+
+    @property
+    def timeout_s(self) -> float | None:
+        """`timeout` in seconds."""
+        return None if self.timeout is None else seconds(self.timeout)
+
+
+def _notify_section(value: Any) -> Any:
+    return {"command": value} if isinstance(value, str) else value
+
+
 class SearchSection(Section):
     """``search:``, the search."""
 
@@ -82,6 +108,20 @@ class SearchSection(Section):
         TransferSection | None,
         BeforeValidator(_transfer_section, json_schema_input_type=str | TransferSection | None),
     ] = Field(None, description="An earlier study for a warm start.")
+
+    notify: Annotated[
+        NotifySection | None,
+        BeforeValidator(_notify_section, json_schema_input_type=str | NotifySection | None),
+    ] = Field(
+        None,
+        description="A shell command, such as `mail -s search me@example.org`, that runs when the search ends, is "
+        "started again, or stalls.",
+    )
+    metrics_file: str | None = Field(
+        None,
+        description="A text file in the format of Prometheus, which is rewritten every ten seconds. A relative path is "
+        "relative to the directory in which the command runs.",
+    )
 
     @property
     def time_limit_s(self) -> float | None:

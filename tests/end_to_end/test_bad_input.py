@@ -612,7 +612,7 @@ USAGE = "Try 'mpi-opt {} --help' for help."
         (["search", "space.yaml", "--trials", "0"], "Invalid value for '--trials'", USAGE.format("search")),
         (
             ["search", "space.yaml", "--report", "--store", "sqlite://"],
-            "--report: the store is in memory, and no longer exists when the report is written",
+            "--report: the store is in memory, and cannot be opened again when the report is written",
             "write --store results.db",
         ),
         (["search", "space.yaml", "--trials", "x"], "Invalid value for '--trials'", USAGE.format("search")),
@@ -660,7 +660,7 @@ def test_mistake_on_the_command_line_is_one_message_with_problem_and_cure(argume
 
 def test_report_of_a_file_with_a_store_in_memory_is_refused_before_the_search(folder, capsys):
     (folder / "space.yaml").write_text(yaml.safe_dump(changed("store", "sqlite://")))
-    problem = "--report: the store is in memory, and no longer exists when the report is written"
+    problem = "--report: the store is in memory, and cannot be opened again when the report is written"
     _is_refused(["search", "space.yaml", "--report"], problem, "write --store results.db", folder, capsys)
     assert run(["search", "space.yaml"]).report is False
 

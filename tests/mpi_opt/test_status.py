@@ -23,11 +23,9 @@ from mpi_opt.views.text.status import status_text
 from tests.in_process import in_process
 from tests.mpi_opt.store.made_up import finish, make_study, start
 
-NOW = datetime.now(UTC)
-
 
 def ago(seconds: float) -> str:
-    return (NOW - timedelta(seconds=seconds)).isoformat(timespec="microseconds")
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat(timespec="microseconds")
 
 
 @pytest.fixture

@@ -48,6 +48,13 @@ def search_summary(study: Study, store: str, n_expected: int) -> str:
     return "\n".join(lines)
 
 
+def end_in_short(study: Study) -> str:
+    """How a search has ended, in one line."""
+    why = next((event.detail for event in reversed(study.events())), "")
+    best = "" if study.best is None else f"; best {study.best.figure_of_merit:.6g} (trial {study.best.number})"
+    return f"{study.name}: {why}; {counted(study.record.n_ended, 'trial')} ended{best}"
+
+
 def _query(study: Study) -> str:
     """A query in SQL for the best trials."""
     order, view = "DESC" if study.record.maximize else "ASC", quoted(study.view)

@@ -1,0 +1,253 @@
+"""Notices, metrics and the log of a search in JSON lines."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from mpi_opt.cli.main import run as program
+from mpi_opt.cli.search_progress import SearchProgress
+from mpi_opt.configuration.configuration import read_study
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.store import Store
+from mpi_opt.study.status import BlockStatus, SearchStatus
+from mpi_opt.views import following, notices
+from mpi_opt.views.notices import Notices
+from tests.in_process import in_process
+from tests.mpi_opt.store.made_up import make_study
+from tests.mpirun import patient_s
+from tests.optional_packages import needs
+
+SPACE = """
+study: parabola
+store: sqlite:///parabola.db
+objective: objective.py:objective
+space: {{x: {{type: real, low: 0.0, high: 2.0}}}}
+search: {{strategy: random, trials: 3, {more}}}
+"""
+
+RECORD = 'echo "$MPI_OPT_EVENT|$MPI_OPT_STUDY|$MPI_OPT_STORE|$MPI_OPT_MESSAGE|$(cat)" >> notices'
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "objective.py").write_text("def objective(trial):\n    return trial.parameters['x']\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(more: str) -> Path:
+    Path("space.yaml").write_text(SPACE.format(more=more))
+    return Path("space.yaml").resolve()
+
+
+def notify(command: str, more: str = "") -> Notices:
+    said: list[str] = []
+    write(f"notify: {{command: {json.dumps(command)}{more}}}")
+    configuration = read_study(Path("space.yaml"))
+    made = Notices(configuration.search.notify, configuration, said.append)
+    made.said = said
+    return made
+
+
+def lines_after(made: Notices, n: int) -> list[list[str]]:
+    until = time.monotonic() + patient_s(10)
+    while made._threads and any(one.is_alive() for one in made._threads) and time.monotonic() < until:
+        time.sleep(0.01)
+    found = [line.split("|") for line in Path("notices").read_text().splitlines()] if Path("notices").exists() else []
+    assert len(found) == n
+    return found
+
+
+# notices
+
+
+def test_a_command_receives_the_event_and_the_message(folder, monkeypatch):
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    made = notify(f'{RECORD}; [ -z "$OMPI_COMM_WORLD_RANK" ]')
+    made.send("finished", "all trials\nhave ended: postgresql://me:secret@host/db")
+    ((event, study, store, message, standard_input),) = lines_after(made, 1)
+    assert (event, study, store) == ("finished", "parabola", "sqlite:///parabola.db")
+    assert message == standard_input == "all trials have ended: postgresql://me:***@host/db"
+    assert made.said == []  # it did not see the variable of MPI
+
+
+def test_a_command_that_fails_or_hangs_is_a_note(folder, monkeypatch):
+    made = notify("exit 3")
+    made.send("stopped", "")
+    made.close()
+    assert made.said == ["the command of search.notify ended with status 3 (stopped)"]
+    made = notify("sleep 1000 & echo $! > child; wait", ", timeout: 0.2")
+    made.send("stopped", "")
+    made.close()
+    assert made.said == ["the command of search.notify took longer than 0.2 s and was killed"]
+    child = int(Path("child").read_text())
+    until = time.monotonic() + patient_s(5)
+    while Path(f"/proc/{child}").exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not Path(f"/proc/{child}").exists()
+
+
+def test_a_command_does_not_delay_the_search(folder, monkeypatch):
+    monkeypatch.setattr(notices, "END_S", 0.1)
+    made, began = notify("sleep 3"), time.monotonic()
+    made.send("finished", "")
+    made.close()
+    assert time.monotonic() - began < 2
+
+
+def status(idle_s: float, median_s: float | None, activity: str = "running") -> SearchStatus:
+    with Store.open("sqlite://") as store:
+        make_study(store, n_trials=4)
+        found = SearchStatus.read(store, None)
+    now = datetime.now(UTC)
+    at, since = (
+        (now - timedelta(seconds=seconds)).isoformat(timespec="microseconds") for seconds in (idle_s, 2 * idle_s + 1)
+    )
+    return replace(found, activity=activity, last_ended_at=at, since=since, median_duration_s=median_s)
+
+
+def test_a_search_without_results_for_several_durations_is_reported_once(folder):
+    made = notify(RECORD, ", stalled: 3")
+    made.take(status(50, 10))  # less than a minute
+    made.take(status(100, 40))
+    made.take(status(1000, None))
+    made.take(status(1000, 40, "silent"))
+    lines_after(made, 0)
+    stalled = status(130, 40)
+    made.take(stalled)
+    made.take(stalled)
+    ((event, *_, message),) = lines_after(made, 1)
+    assert event == "stalled"
+    assert re.fullmatch(r"no trial has ended for 13\d s; trials take 40 s \(median\)", message)
+    made.take(status(140, 40))  # a trial has ended in between
+    lines_after(made, 2)
+
+
+def test_a_search_sends_notices_of_its_end(folder):
+    write(f"notify: {json.dumps(RECORD)}")
+    assert in_process("search", "space.yaml", cwd=folder).returncode == 0
+    assert in_process("search", "space.yaml", "--trials", "4", "--time-limit", "0.000001", cwd=folder).returncode == 75
+    Path("objective.py").write_text("def objective(trial):\n    raise ValueError('no')\n")
+    assert in_process("search", "space.yaml", "--study", "other", cwd=folder).returncode == 1
+    found = [line.split("|") for line in Path("notices").read_text().splitlines()]
+    assert [(event, study) for event, study, *_ in found] == [
+        ("finished", "parabola"),
+        ("stopped", "parabola"),
+        ("failed", "other"),
+    ]
+    assert found[0][3].startswith("parabola: all trials have ended; 3 trials ended; best ")
+    assert "the time limit is reached" in found[1][3] or "another trial would likely end" in found[1][3]
+    assert "ValueError: no" in found[2][3]
+
+
+def test_a_search_sends_a_notice_of_its_restart(folder, monkeypatch):
+    monkeypatch.setattr("mpi_learn.job.restart_reason._reason", "rank 0 was lost")
+    write(f"notify: {json.dumps(RECORD)}")
+    assert in_process("search", "space.yaml", cwd=folder).returncode == 0
+    found = sorted(line.split("|")[0] + line.split("|")[3] for line in Path("notices").read_text().splitlines())
+    assert found[1] == "restartedrank 0 was lost"
+    with Store.open("sqlite:///parabola.db", read_only=True) as store:
+        events = store.events(store.study("parabola").id)
+    assert (events[0].kind, events[0].detail) == ("search_restarted", "rank 0 was lost")
+
+
+def test_a_job_that_is_given_up_sends_a_notice(folder):
+    path = write(f"notify: {json.dumps(RECORD)}")
+    SearchProgress(path, {}).notify_given_up("given up after 3 restarts\n  1. rank 0 was lost")
+    assert (
+        Path("notices").read_text().startswith("given_up|parabola|sqlite:///parabola.db|given up after 3 restarts 1.")
+    )
+    SearchProgress(write("seed: 1"), {}).notify_given_up("given up")
+    assert len(Path("notices").read_text().splitlines()) == 1
+    SearchProgress(folder / "absent.yaml", {}).notify_given_up("given up")
+
+
+def test_the_progress_of_a_search_is_read_from_its_store(folder):
+    progress = SearchProgress(write("seed: 1"), {"search.trials": None})
+    assert progress.work_done() is None
+    assert progress.is_alive()  # unknown
+    assert in_process("search", "space.yaml", cwd=folder).returncode == 0
+    assert (progress.work_done().measure, progress.work_done().text) == (3, "3 trials ended so far")
+    assert not progress.is_alive()
+
+
+# metrics
+
+
+@needs("prometheus_client")
+def test_metrics_are_those_of_the_status(folder):
+    from prometheus_client.parser import text_string_to_metric_families
+
+    from mpi_opt.views.metrics_file import MetricsFile
+
+    block = BlockStatus(0, "1-3", "node1", 7, datetime.now(UTC).isoformat())
+    one = replace(status(10, 5), trials_per_hour=12.5, blocks=[block, replace(block, block=1, number=None)])
+    MetricsFile(Path("search.prom")).take(one)
+    samples = {
+        (sample.name, sample.labels.get("state")): sample.value
+        for family in text_string_to_metric_families(Path("search.prom").read_text())
+        for sample in family.samples
+    }
+    assert samples["mpi_opt_trials", "complete"] == one.trials["complete"]
+    assert samples["mpi_opt_trials_wanted", None] == 60
+    assert samples["mpi_opt_trials_per_hour", None] == 12.5
+    assert (
+        samples["mpi_opt_blocks", "busy"] == samples["mpi_opt_blocks", "idle"] == samples["mpi_opt_running", None] == 1
+    )
+    ended = datetime.fromisoformat(one.last_ended_at).timestamp()
+    assert samples["mpi_opt_last_trial_ended_timestamp_seconds", None] == pytest.approx(ended)
+    assert ("mpi_opt_expected_end_timestamp_seconds", None) not in samples  # unknown
+    assert [file.name for file in folder.glob("search.prom*")] == ["search.prom"]
+
+
+@needs("prometheus_client")
+def test_a_search_writes_its_metrics(folder, monkeypatch):
+    monkeypatch.setattr(following, "INTERVAL_S", 0.05)
+    write("metrics_file: search.prom")
+    assert in_process("search", "space.yaml", cwd=folder).returncode == 0
+    assert 'mpi_opt_trials{state="complete",study="parabola"} 3.0' in Path("search.prom").read_text()
+    write("metrics_file: absent/search.prom")
+    done = in_process("search", "space.yaml", cwd=folder)
+    assert done.returncode == 2
+    assert "search.metrics_file: there is no folder absent" in done.stderr
+
+
+def test_metrics_without_the_library_of_prometheus_are_refused(folder, monkeypatch):
+    import sys
+
+    from mpi_opt.views.metrics_file import MetricsFile
+
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(ConfigurationError, match=r"needs prometheus_client(.|\n)*mpi-opt\[metrics\]"):
+        MetricsFile(Path("search.prom"))
+
+
+@pytest.mark.parametrize("key", ["notify: echo", "metrics_file: search.prom"])
+def test_a_store_in_memory_cannot_be_followed(folder, key, capsys):
+    write(key)
+    assert program(["search", "space.yaml", "--store", "sqlite://"]) == 2
+    assert f"search.{key.split(':')[0]}: the store is in memory" in capsys.readouterr().err
+
+
+# the log
+
+
+def test_the_log_has_a_json_object_for_each_event(folder):
+    write("seed: 1")
+    for _ in range(2):
+        assert in_process("search", "space.yaml", "--log-json", "log.jsonl", cwd=folder).returncode == 0
+    entries = [json.loads(line) for line in Path("log.jsonl").read_text().splitlines()]
+    assert entries[0]["event"] == "begins" and "parabola" in entries[0]["text"]
+    ended = [entry for entry in entries if entry["event"] == "trial_ended"]
+    assert [entry["trial"] for entry in ended] == [0, 1, 2]
+    assert all(entry["figure_of_merit"] == entry["parameters"]["x"] for entry in ended)
+    assert [entry["event"] for entry in entries].count("ended") == 2  # the second search has appended its events
+    times = [datetime.fromisoformat(entry["at"]) for entry in entries]
+    assert times == sorted(times)
