@@ -24,6 +24,7 @@ from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.training.callbacks import Callbacks
+from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
 from mpi_learn.training.checkpoints.resume import Checkpointing
 from mpi_learn.training.context import TrainingContext
 from mpi_learn.training.result import Result, validation_of
@@ -49,9 +50,10 @@ class Training:
 
     Args:
         model: The same weights on every rank.
+        kept: See `train`.
     """
 
-    def __init__(self, context: TrainingContext, model: Model) -> None:
+    def __init__(self, context: TrainingContext, model: Model, kept: KeptEpoch | None = None) -> None:
         configuration, comm = context.configuration, context.comm
         self.context, self.configuration, self.comm, self.model = context, configuration, comm, model
         self.timeline = open_timeline(context)
@@ -85,7 +87,7 @@ class Training:
             except MPILearnError:
                 self.algorithm.close()
                 raise
-            self.checkpointing = Checkpointing(context, model, self.algorithm, self.state, self.rate)
+            self.checkpointing = Checkpointing(context, model, self.algorithm, self.state, self.rate, kept)
             self.stopped_by = "epochs"
             self.monitor = Monitor(model.framework) if configuration.monitor else None
             self._n_samples = 0  # of this rank in the current epoch
@@ -128,8 +130,11 @@ class Training:
                 continue
             unfinished, last_reason = None, self._finish_epoch(epoch, on_epoch, progress)
             reason = reason or last_reason
-            if reason or self.checkpointing.is_due(number):
+            is_saved = reason is not None or self.checkpointing.is_due(number)
+            if is_saved or self.checkpointing.kept is not None:
                 self.state.pause(reason, time.perf_counter() - started_s, self.callbacks.state())
+                self.checkpointing.keep()
+            if is_saved:
                 self.checkpointing.save()
         self.stopped_by = reason or "epochs"
         self._restore_best()

@@ -210,7 +210,7 @@ class State:
     def restore(self, values: Mapping[str, Any]) -> None:
         """Continues after the epochs of a `snapshot` of any training of the same model."""
         self.epoch = self.epochs_before = int(values["epoch"])
-        self.history.columns = dict(values["history"])
+        self.history.columns = {name: list(column) for name, column in values["history"].items()}
         self.seconds, self.steps_s = values.get("seconds", 0.0), values.get("steps_s", 0.0)
         self.n_samples = values.get("n_samples", 0)
 

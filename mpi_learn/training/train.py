@@ -12,6 +12,7 @@ from mpi_learn.environment import choose_gpu
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
 from mpi_learn.mpi.communicators import Communicator, private
+from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_learn.training.context import open_context
 from mpi_learn.training.loop import OnBegin, OnEpoch, Progress, Training
@@ -32,6 +33,7 @@ def train(
     on_note: Callable[[str], None] | None = None,
     on_unsavable: OnUnsavable | None = None,
     output: Path | None = None,
+    kept: KeptEpoch | None = None,
 ) -> Result:
     """Trains the model of `configuration` on all ranks of `comm`. Collective over `comm`.
 
@@ -52,6 +54,9 @@ def train(
         on_unsavable: Called on rank 0 before the first step if the model cannot be saved as a whole, with the reason
             and the lines of Python that load its weights. None: this is not tested. Given on all ranks or on none.
         output: The folder in which the model will be saved, and in which `on_unsavable` is tested.
+        kept: Where each rank keeps the last finished epoch in memory. If a rank has one of an earlier call with the
+            same configuration, on any communicator, the training continues from the newest. Given on all ranks or on
+            none.
 
     Returns:
         The result, the same on every rank, with the trained model.
@@ -78,7 +83,7 @@ def train(
             closing(build_model(context)) as model,
         ):
             choose_compiler(context, model)
-            with Training(context, model) as training:
+            with Training(context, model, kept) as training:
                 if on_note is not None:
                     notes = result_of_rank(own, lambda: tuple(model.notes), context.first_worker)
                     for note in notes if own.rank == 0 else ():

@@ -23,6 +23,8 @@ class BlockMembership:
         retired: Live ranks that join no more blocks: no block could be formed with them, or too many trials failed in
             their block.
         indices: The indices of future blocks, ascending.
+        may_shrink: Whether the ranks of a disbanded block form the next one together, without those that were lost.
+        groups: If so, these ranks of each disbanded block, until all of them have left it.
     """
 
     block_size: int
@@ -33,12 +35,16 @@ class BlockMembership:
     given_up: set[int] = field(default_factory=set)
     retired: set[int] = field(default_factory=set)
     indices: Iterator[int] = field(default_factory=itertools.count)
+    may_shrink: bool = False
+    groups: list[frozenset[int]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, layout: BlockLayout, indices: Iterator[int] | None = None) -> BlockMembership:
+    def of(
+        cls, layout: BlockLayout, indices: Iterator[int] | None = None, *, may_shrink: bool = False
+    ) -> BlockMembership:
         """The membership at the start of a search: all blocks and spare ranks of the layout."""
         membership = cls(min((len(block) for block in layout.blocks), default=1), spare=set(layout.spare_ranks))
-        membership.indices = indices or membership.indices
+        membership.indices, membership.may_shrink = indices or membership.indices, may_shrink
         for ranks in layout.blocks:
             membership._add(ranks)
         return membership
@@ -72,6 +78,8 @@ class BlockMembership:
         """Removes a block; returns its live ranks, which must leave it before they are spare."""
         survivors = [rank for rank in self.blocks.pop(block) if rank not in self.lost]
         self.leaving |= set(survivors)
+        if self.may_shrink:
+            self.groups.append(frozenset(survivors))
         return survivors
 
     def leave(self, rank: int) -> None:
@@ -98,14 +106,30 @@ class BlockMembership:
             self.given_up |= ranks
         self.lost |= ranks
 
+    def is_moving(self, rank: int) -> bool:
+        """Whether a rank leaves its block, or waits for others to form the next one together."""
+        return rank in self.leaving or any(rank in group & self.spare for group in self.groups)
+
     def form(self) -> list[int]:
-        """Forms as many complete blocks of spare ranks as possible; a smaller one if there is no other block."""
+        """Forms as many complete blocks of spare ranks as possible; a smaller one if there is no other block.
+
+        Before, ranks that form a block together do so, with other spare ranks in place of lost ones if there are any.
+        """
         formed = []
-        while len(self.spare) >= self.block_size:
-            formed.append(self._add(sorted(self.spare)[: self.block_size]))
+        for group in [one for one in self.groups if not one & self.leaving]:
+            self.groups.remove(group)
+            if own := group & self.spare:
+                others = [rank for rank in self._free() if rank not in own]
+                formed.append(self._add(sorted([*own, *others[: max(0, self.block_size - len(own))]])))
+        while len(free := self._free()) >= self.block_size:
+            formed.append(self._add(free[: self.block_size]))
         if not self.blocks and self.spare and not self.leaving:
             formed.append(self._add(sorted(self.spare)))
         return formed
+
+    def _free(self) -> list[int]:
+        """The spare ranks that wait for no others, ascending."""
+        return sorted(self.spare - set().union(*self.groups))
 
     def _add(self, ranks: Iterable[int]) -> int:
         block = next(self.indices)

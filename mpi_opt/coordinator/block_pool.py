@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from mpi_learn.mpi.host_fault import FULL_DISK
 from mpi_learn.settings.source_code import SourceCode
@@ -130,9 +130,17 @@ class BlockPool:
         block = self.membership.block_of(rank)
         return "a spare rank" if block is None else f"of block {block} on {self._hosts.get(block) or 'its host'}"
 
+    def are_moving(self, ranks: Iterable[int]) -> bool:
+        """Whether some of these ranks are about to be in an idle block."""
+        return any(
+            self.membership.is_moving(rank) or self.membership.block_of(rank) in self._preparing for rank in ranks
+        )
+
     def assign(self, attempt: Attempt, timeout_s: float | None) -> None:
-        """Takes the idle block that has waited longest for a trial, which starts now."""
-        block, now_s = self.idle.pop(0), self.now_s
+        """Takes an idle block for a trial, which starts now: one from which it continues, or the longest idle one."""
+        holders, now_s = set(attempt.holders), self.now_s
+        block = next((one for one in self.idle if holders.intersection(self.ranks(one))), self.idle[0])
+        self.idle.remove(block)
         attempt.block, attempt.ranks, attempt.hosts = block, ",".join(map(str, self.ranks(block))), self._hosts[block]
         attempt.started_at_s, attempt.due_s = now_s, now_s + (timeout_s or math.inf) + TIMEOUT_SLACK_S
 
@@ -206,14 +214,15 @@ class BlockPool:
         self._form()  # the spare ranks may have waited for a rank that was leaving its block
         return blocks
 
-    def disband(self, block: int) -> None:
-        """Disbands a block. Its live ranks send `LeftBlock` when they have left it."""
+    def disband(self, block: int) -> list[int]:
+        """Disbands a block; returns its live ranks, which send `LeftBlock` when they have left it."""
         survivors = self.membership.disband(block)
         self._disbanded_at_s |= dict.fromkeys(survivors, self.now_s)
         self._forget(block)
         for rank in survivors:
             self.link.send(rank, Disband(block))
         self._form()
+        return survivors
 
     def retire(self, block: int) -> None:
         """Disbands a block on which trials fail, and ends the processes of its ranks.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -24,6 +25,7 @@ from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.study_state import StudyState
 from mpi_opt.coordinator.trial_queue import TrialQueue
 from mpi_opt.core.attempt import Attempt
+from mpi_opt.core.counted import counted
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import HostFailed, RanksLost, SearchFailed, StoreError
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, LeftBlock, Lost, Ready, Report, Stop, ToCoordinator
@@ -39,6 +41,7 @@ from mpi_opt.study.reading import (
     STRATEGY_FAILED,
     STUDY_FINISHED,
     STUDY_RESUMED,
+    TRIAL_CONTINUED,
 )
 
 STOPPING_S = 3.0
@@ -349,10 +352,12 @@ class Coordinator:
                     f"{n} trials have failed and none has succeeded: {n_running} running ones are awaited"
                 )
             self._is_hesitation_noted = True
-        elif chosen := self.state.ask(len(self.pool.idle)):
-            for attempt in chosen:
+        elif chosen := self.state.ask(len(self.pool.idle), lambda one: not self.pool.are_moving(one.holders)):
+            for attempt in sorted(chosen, key=lambda one: not one.holders):  # before their blocks have other trials
                 self.pool.assign(attempt, self.limits.timeout_s)
             return chosen
+        elif self.queue.waiting:  # for the block of the ranks that keep the last epoch
+            return []
         elif self.queue.held and not self.queue.running:  # no other trial will tell whose fault it is
             self._judge_held()
         elif not self.state.is_waiting_for_results:  # no result can change what the strategy proposes
@@ -364,8 +369,12 @@ class Coordinator:
         for attempt in started:
             reference, study, seed = self.state.reference(attempt.proposal), self.settings.study, self.settings.seed
             assignment = Assignment(attempt.proposal, study, reference, seed)
-            self.link.send(self.pool.ranks(attempt.block)[0], assignment)
+            ranks = self.pool.ranks(attempt.block)
+            self.link.send(ranks[0], assignment)
             self.progress.started(attempt.block, attempt.number)
+            if set(attempt.holders).intersection(ranks):
+                on = f"{counted(len(ranks), 'rank')} ({attempt.ranks})"
+                self._event(TRIAL_CONTINUED, f"trial {attempt.number} continues from its last epoch on {on}")
 
     def _handle_conflict(self, started: list[Attempt], known: set[int]) -> None:
         """Handles trials of a workload system that have kept others from starting; `known` are those of before."""
@@ -381,7 +390,7 @@ class Coordinator:
 
         Its trial is queued again. It fails if it has raised an exception, exceeded its timeout, or has no attempt left.
         """
-        self.pool.disband(block)
+        survivors = self.pool.disband(block)
         self.progress.given_up(block)
         running = self.queue.running_on(block)
         if running is None:
@@ -392,7 +401,7 @@ class Coordinator:
             return
         self._n_lost_attempts[running.number] += 1
         if self._n_lost_attempts[running.number] <= self.limits.retries or self.stop_condition.wait_for_cancellation():
-            self._requeue(running, why)
+            self._requeue(running, why, survivors if self.settings.continues_on_fewer_ranks else ())
         else:
             attempts = f"attempt {running.attempt} was the last (trial.retries: {self.limits.retries})"
             self._fail(running, f"{why}; {attempts}")
@@ -401,15 +410,15 @@ class Coordinator:
         duration_s = self.pool.now_s - running.started_at_s
         self.queue.end(running, Outcome(running.number, "failed", duration_s=duration_s, error=error))
 
-    def _requeue(self, running: Attempt, why: str) -> None:
-        """Puts a trial back.
+    def _requeue(self, running: Attempt, why: str, holders: Sequence[int] = ()) -> None:
+        """Puts a trial back, to continue from the ranks `holders` if there are any.
 
         Its attempt counts as one that killed the search if no rank is left, unless the job is being cancelled.
         """
         if not running.is_requeued:
             is_suspect = self.pool.is_empty and not self.stop_condition.wait_for_cancellation()
             self.state.requeue([running], why, "killed" if is_suspect else "lost")
-        self.queue.put_back(running)
+        self.queue.put_back(running, holders)
 
     def _handle_external(self, record: TrialRecord) -> None:
         """Handles a trial of a workload system that has ended, or was given back and must run again."""

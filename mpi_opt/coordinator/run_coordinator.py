@@ -57,7 +57,8 @@ def run_coordinator(
         SearchFailed: The first trials or all trials of the study have failed, no block of ranks could be formed, or all
             ranks that run trials were lost (`RanksLost`).
     """
-    pool = BlockPool(link, BlockMembership.of(plan.layout, block_indices))
+    may_shrink = plan.objective is not None and plan.objective.continues_on_fewer_ranks
+    pool = BlockPool(link, BlockMembership.of(plan.layout, block_indices, may_shrink=may_shrink))
     with ExitStack() as stack:
         stack.callback(pool.dismiss)
         progress = Progress() if make_observer is None else make_observer()
@@ -152,6 +153,7 @@ def _settings(
         discard=plan.objective.discard,
         code=code,
         code_number=code_number,
+        continues_on_fewer_ranks=plan.objective.continues_on_fewer_ranks,
         was_finished=is_finished(study.store, study.record),
     )
 

@@ -33,6 +33,7 @@ class SearchSettings:
         discard: Removes the checkpoints of trials from which no other trial will resume.
         code: The user's Python files, which all ranks run; None if each rank reads them.
         code_number: The number of the code in the study, see `CodeRecord`.
+        continues_on_fewer_ranks: See `Objective.continues_on_fewer_ranks`.
         was_finished: Whether the study was recorded as finished before the search.
     """
 
@@ -49,4 +50,5 @@ class SearchSettings:
     discard: Callable[[str, list[int]], None] = lambda study, numbers: None
     code: SourceCode | None = None
     code_number: int | None = None
+    continues_on_fewer_ranks: bool = False
     was_finished: bool = False

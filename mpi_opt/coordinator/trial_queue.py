@@ -59,10 +59,14 @@ class TrialQueue:
         self.held.clear()  # they are queued in the store
         self.n_begun = len(past.ended) + len(running)
 
-    def take(self, count: int, ask: Callable[[int], list[Proposal]]) -> list[Attempt]:
+    def take(
+        self, count: int, ask: Callable[[int], list[Proposal]], may_start: Callable[[Attempt], bool] = lambda _: True
+    ) -> list[Attempt]:
         """At most `count` trials to start: waiting ones first, then new ones from `ask`. They count as begun."""
-        first, self.waiting = self.waiting[:count], self.waiting[count:]
-        wanted = min(count - len(first), self.n_trials - self.n_begun - len(first))
+        n_left = self.n_trials - self.n_begun - len(self.waiting)
+        first = list(filter(may_start, self.waiting))[:count]
+        self.waiting = [attempt for attempt in self.waiting if attempt not in first]
+        wanted = min(count - len(first), n_left)
         asked = ask(wanted) if wanted > 0 else []
         self.n_begun += len(first) + len(asked)
         return first + [self._new(proposal, 1) for proposal in asked]
@@ -87,10 +91,16 @@ class TrialQueue:
         for attempt in attempts:
             attempt.is_requeued = True
 
-    def put_back(self, attempt: Attempt) -> None:
-        """Queues a trial again whose attempt has ended without a result, on a block or in a workload system."""
+    def put_back(self, attempt: Attempt, holders: Sequence[int] = ()) -> None:
+        """Queues a trial again whose attempt has ended without a result, on a block or in a workload system.
+
+        Args:
+            holders: The world ranks from which it may continue.
+        """
         self.running.pop(attempt.number, None)
-        self.waiting.append(self._new(attempt.proposal, attempt.attempt + 1))
+        again = self._new(attempt.proposal, attempt.attempt + 1)
+        again.holders = tuple(holders)
+        self.waiting.append(again)
         self.n_begun -= 1
 
     def hold(self, attempt: Attempt, outcome: Outcome) -> None:

@@ -23,6 +23,7 @@ class Attempt:
         ranks: The world ranks of the block, e.g. ``"1,2,3"``.
         hosts: The hosts of these ranks without duplicates, separated by commas.
         code: The number of the code that runs it, as in `CodeRecord`; None if unknown.
+        holders: The world ranks that keep the last finished epoch of the attempt before; empty if there are none.
         outcome: The outcome that the block has reported.
         started_at_s: When the trial started.
         due_s: When the block is given up if it has not answered.
@@ -38,6 +39,7 @@ class Attempt:
     ranks: str = ""
     hosts: str = ""
     code: int | None = None
+    holders: tuple[int, ...] = ()
     outcome: Outcome | None = None
     started_at_s: float = 0.0
     due_s: float = math.inf

@@ -37,7 +37,14 @@ class TrialSettings:
 
 
 class Objective(ABC):
-    """The interface of an objective, which a block runs for each trial."""
+    """The interface of an objective, which a block runs for each trial.
+
+    Attributes:
+        continues_on_fewer_ranks: Whether a trial that has lost ranks continues on the others of its block, with the
+            same result. Otherwise, it begins again on a block of the same size.
+    """
+
+    continues_on_fewer_ranks: bool = False
 
     @abstractmethod
     def prepare(self, comm: Communicator, parameters: Parameters) -> None:

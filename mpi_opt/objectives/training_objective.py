@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import tempfile
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mpi_learn.environment import choose_gpu
 from mpi_learn.errors import SavingError
 from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.lost_ranks import is_protected
 from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import is_function, load_function
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from mpi_learn import Result
     from mpi_learn.data.dataset_cache import DatasetCache
     from mpi_learn.data.samples.dataset import Dataset
+    from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
 
 T = TypeVar("T")
 
@@ -61,11 +64,22 @@ class TrainingObjective(Objective):
         self._folded_data: Dataset | None = None
         self._folds: dict[int, Dataset] = {}
         self._functions: dict[str, Callable[[Any], Any]] = {}
+        self._is_prepared = False
+        self._kept_of: tuple[str, int] | None = None
+        self._kept: dict[int, KeptEpoch] = {}
+
+    @property
+    def continues_on_fewer_ranks(self) -> bool:  # type: ignore[override]  # read only
+        """Whether all trainings have a total batch, so that their steps do not depend on the number of ranks."""
+        return isinstance(self.training.get("batch_size"), Mapping)
 
     def prepare(self, comm: Communicator, parameters: Parameters) -> None:
         from mpi_learn import rehearse
 
-        self._prepare(rehearse, comm, parameters)
+        # ranks that continue a trial without a lost one have rehearsed before, on more ranks
+        if not (self.continues_on_fewer_ranks and all(comm.allgather(self._is_prepared))):
+            self._prepare(rehearse, comm, parameters)
+        self._is_prepared = True
 
     def check(self, comm: Communicator, parameters: Parameters) -> str:
         """Trains on one batch, of the first of several folds, and returns a summary. Collective over `comm`."""
@@ -98,12 +112,18 @@ class TrainingObjective(Objective):
         from mpi_learn import train
         from mpi_learn.training.checkpoints.checkpoint_file import DamagedCheckpoint
 
+        kept = self._kept_epoch(trial)
         while True:
             configuration = self.configuration(trial.parameters, changes)
             data = self._fold(self._loaded(configuration, trial.comm), trial)
             try:
                 return train(
-                    configuration, trial.comm, data=data, on_epoch=lambda epoch, m: self._after_epoch(trial, epoch, m)
+                    configuration,
+                    trial.comm,
+                    data=data,
+                    on_begin=lambda: self._report_kept(trial, kept),
+                    on_epoch=lambda epoch, m: self._after_epoch(trial, epoch, m),
+                    kept=kept,
                 )
             except DamagedCheckpoint as error:
                 section = changes.get("checkpoint", {})
@@ -185,6 +205,22 @@ class TrainingObjective(Objective):
         if self.figures[0] in metrics:
             trial.report(epoch, metrics[self.figures[0]])
         return trial.should_stop()
+
+    def _kept_epoch(self, trial: Trial) -> KeptEpoch | None:
+        """Where this rank keeps the last epoch of a fold; None if no other rank could continue from it."""
+        from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
+
+        if not (self.continues_on_fewer_ranks and is_protected()):
+            return None
+        if self._kept_of != (trial.study, trial.number):
+            self._kept_of, self._kept = (trial.study, trial.number), {}
+        return self._kept.setdefault(trial.fold, KeptEpoch())
+
+    def _report_kept(self, trial: Trial, kept: KeptEpoch | None) -> None:
+        """Reports the epochs that an earlier attempt has finished, as this attempt would if it began again."""
+        for epoch, value in enumerate(kept.history.get(self.figures[0], ()) if kept is not None else ()):
+            if not math.isnan(value):
+                trial.report(epoch, value)
 
     def _loaded(self, configuration: TrainingConfiguration, comm: Communicator) -> Dataset:
         """The data, which stays in memory from trial to trial."""

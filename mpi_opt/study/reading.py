@@ -11,6 +11,8 @@ from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.records import StudyRecord
 
+TRIAL_CONTINUED = "trial_continued"
+"""The event that a trial continues on the ranks that are left of its block."""
 STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED = "study_finished", "study_resumed", "search_stopped"
 """Events that a search records: the study is finished; a study continues; a search stopped early.
 

@@ -78,3 +78,57 @@ def test_a_smaller_block_is_formed_only_if_no_other_ranks_can_run_trials():
     membership.lose([4])
     assert membership.form() == [2]
     assert membership.blocks == {2: (2,)}
+
+
+def shrinking(n_ranks: int, block_size: int, spares: int = 0) -> BlockMembership:
+    return BlockMembership.of(BlockLayout(n_ranks, block_size, spares=spares), may_shrink=True)
+
+
+def test_ranks_that_continue_a_trial_form_a_smaller_block_when_all_of_them_have_left_theirs():
+    membership = shrinking(7, 3)  # blocks of ranks 1 to 3 and 4 to 6
+    membership.lose([2])
+    membership.disband(0)
+    membership.leave(3)
+    assert membership.form() == []
+    assert membership.is_moving(1)
+    assert membership.is_moving(3)
+    membership.leave(1)
+    assert membership.form() == [2]
+    assert membership.blocks[2] == (1, 3)
+    assert not membership.is_moving(1)
+
+
+def test_the_ranks_of_two_blocks_that_lose_some_at_once_stay_apart():
+    membership = shrinking(7, 3)
+    membership.lose([2, 4, 5])
+    for block in (0, 1):
+        membership.disband(block)
+    for rank in (6, 1, 3):
+        membership.leave(rank)
+    assert membership.form() == [2, 3]
+    assert [membership.blocks[2], membership.blocks[3]] == [(1, 3), (6,)]
+
+
+def test_spare_ranks_take_the_place_of_lost_ones_beside_those_that_continue():
+    membership = shrinking(6, 3, spares=2)  # ranks 4 and 5 are spare
+    membership.lose([1])
+    membership.disband(0)
+    for rank in (2, 3):
+        membership.leave(rank)
+    assert membership.form() == [1]
+    assert membership.blocks == {1: (2, 3, 4)}
+    assert membership.spare == {5}
+
+
+def test_a_rank_that_dies_on_its_way_is_not_awaited():
+    membership = shrinking(4, 3)
+    membership.disband(0)
+    for rank in (1, 2):
+        membership.leave(rank)
+    membership.lose([3, 1])
+    assert membership.form() == [1]
+    assert membership.blocks == {1: (2,)}
+    membership.lose([2])
+    membership.disband(1)
+    assert membership.form() == []
+    assert not membership.groups

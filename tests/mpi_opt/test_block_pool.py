@@ -6,7 +6,9 @@ import pytest
 
 from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.block_pool import BlockPool
+from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.block_layout import BlockLayout
+from mpi_opt.core.trial import Proposal
 from mpi_opt.messages.messages import Broken, Ready
 from tests.mpi_opt.fakes import ScriptedLink
 from tests.mpi_opt.outcomes import an_outcome
@@ -167,3 +169,30 @@ def test_ranks_that_leave_their_block_while_the_search_ends_are_dismissed(pool):
     pool.dismiss()  # ScriptedLink answers `Disband` with `LeftBlock`
     assert pool.link.called[2:] == []
     assert pool.link.dismissed == {1, 2, 3, 4}
+
+
+def test_a_trial_continues_on_the_block_with_ranks_that_keep_its_last_epoch(pool):
+    for block in (1, 0):
+        pool.mark_ready(Ready(block, "host"))
+    attempt = Attempt(Proposal(5, {}), 2, holders=(2,))
+    pool.assign(attempt, None)
+    assert (attempt.block, pool.idle) == (0, [1])
+    other = Attempt(Proposal(6, {}), 2, holders=(2,))  # they have another trial now
+    pool.assign(other, None)
+    assert other.block == 1
+
+
+def test_ranks_are_awaited_from_the_end_of_their_block_until_the_next_one_is_ready():
+    link = ScriptedLink(lambda assignment: an_outcome(assignment.number, "complete", 0.0))
+    pool = BlockPool(link, BlockMembership.of(BlockLayout(5, 2), may_shrink=True))
+    assert not pool.are_moving([1, 2])
+    pool.lose(frozenset({1}))
+    assert pool.disband(0) == [2]
+    assert pool.are_moving([2])
+    assert not pool.are_moving([3, 4])
+    pool.mark_left(2)
+    assert pool.membership.blocks[2] == (2,)
+    assert pool.are_moving([2])
+    pool.mark_ready(Ready(2, "host"))
+    assert not pool.are_moving([2])
+    assert not pool.are_moving([])

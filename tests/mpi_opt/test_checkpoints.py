@@ -90,7 +90,7 @@ def trained(monkeypatch) -> list[tuple[Path, Path | None]]:
     """Replaces trainings by ones that do nothing but write a checkpoint; lists where, and what they resume from."""
     seen = []
 
-    def train(configuration, comm, *, data, on_epoch):
+    def train(configuration, comm, *, data, on_epoch, **_):
         section = configuration.checkpoint
         assert not (section.path / "checkpoint.npz").exists(), "another training was there before"
         if section.start_from is not None:

@@ -37,7 +37,7 @@ def trained(monkeypatch):
     """Replaces the training; returns the arguments of each call."""
     calls = []
 
-    def train(configuration, comm, *, data, on_epoch):
+    def train(configuration, comm, *, data, on_epoch, **_):
         calls.append((configuration, data))
         history = {"val_loss": [0.5, 0.2, 0.9], "val_accuracy": [0.1, 0.8, 0.3]}
         return Result(history, {}, 7.0, 100.0, 3, "epochs", best_epoch, None, None, None, None)
@@ -194,7 +194,7 @@ def test_a_trial_whose_checkpoint_is_damaged_trains_without_it(resume_from, trai
     objective, calls = TrainingObjective(training, "val_loss", tmp_path, tmp_path / "kept"), trained(None)
     succeeds, used = mpi_learn.train, []
 
-    def train(configuration, comm, *, data, on_epoch):
+    def train(configuration, comm, *, data, on_epoch, **_):
         checkpoint = configuration.checkpoint
         used.append((checkpoint.resume, checkpoint.start_from is not None))
         if checkpoint.resume:
@@ -219,7 +219,7 @@ def test_a_checkpoint_that_the_user_names_or_that_may_be_read_later_is_required(
 
     sections = []
 
-    def train(configuration, comm, *, data, on_epoch):
+    def train(configuration, comm, *, data, on_epoch, **_):
         sections.append(configuration.checkpoint)
         where = configuration.checkpoint.start_from or configuration.checkpoint.path
         error = DamagedCheckpoint("it is damaged", where=str(where))

@@ -27,6 +27,7 @@ from mpi_learn.training.checkpoints.checkpoint_file import (
     load_rank_arrays,
     save_checkpoint,
 )
+from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.context import TrainingContext
 from mpi_learn.training.sections import Checkpoint
@@ -47,18 +48,35 @@ Kinds = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
 
 class Checkpointing:
-    """The checkpoints of one training: they hold its model, algorithm, state and learning rate."""
+    """The checkpoints of one training: they hold its model, algorithm, state and learning rate.
+
+    Args:
+        kept: Where this rank keeps the last epoch, and from where a training continues; given on all ranks or on none.
+    """
 
     def __init__(
-        self, context: TrainingContext, model: Model, algorithm: Algorithm, state: State, rate: LearningRate
+        self,
+        context: TrainingContext,
+        model: Model,
+        algorithm: Algorithm,
+        state: State,
+        rate: LearningRate,
+        kept: KeptEpoch | None = None,
     ) -> None:
         self.configuration, self.comm, self.first_worker = context.configuration, context.comm, context.first_worker
-        self.model, self.algorithm, self.state, self.rate = model, algorithm, state, rate
+        self.model, self.algorithm, self.state, self.rate, self.kept = model, algorithm, state, rate, kept
 
     def is_due(self, epoch: int) -> bool:
         """Whether a checkpoint is written after an epoch, counted from 0."""
         section, n_done = self.configuration.checkpoint, epoch + 1
         return section is not None and (n_done == self.configuration.epochs or n_done % section.every == 0)
+
+    def keep(self) -> None:
+        """Keeps this epoch in memory if the caller of the training wants it. Collective."""
+        if self.kept is not None:
+            with agreed_errors(self.comm):
+                integers = self.model.state.integers()[np.newaxis]
+                self.kept.keep(self._snapshot(integers, self.model.uses_xla, first_worker=0))
 
     def save(self) -> None:
         """Writes a checkpoint if the configuration has a folder for it. Collective."""
@@ -70,14 +88,35 @@ class Checkpointing:
         uses_xla = self.comm.bcast(self.model.uses_xla, root=self.first_worker)  # a master has no step
         with agreed_errors(self.comm), gather_arrays(self.comm, own) as rank_arrays:
             if of_ranks is not None:
-                save_checkpoint(section.path, self._snapshot(np.stack(of_ranks), uses_xla), rank_arrays)
+                save_checkpoint(
+                    section.path, self._snapshot(np.stack(of_ranks), uses_xla, self.first_worker), rank_arrays
+                )
 
     def resume(self) -> None:
-        """Continues from a checkpoint if there is one. Collective.
+        """Continues from the newest epoch that a rank keeps, or else from a checkpoint if there is one. Collective.
 
         Raises:
             ConfigurationError: The checkpoint belongs to another training or model.
         """
+        if self.kept is None or not self._continue(self.kept):
+            self._resume_from_file()
+
+    def _continue(self, kept: KeptEpoch) -> bool:
+        """Continues from the newest epoch that a rank of this training keeps; returns whether there is one."""
+        n_epochs = self.comm.allgather(kept.n_epochs)
+        newest = max(n_epochs)
+        if newest == 0:
+            return False
+        root = n_epochs.index(newest)
+        found = broadcast_checkpoint(self.comm, kept.saved if self.comm.rank == root else None, root)
+        assert found is not None, "rank `root` keeps an epoch"
+        with agreed_errors(self.comm):
+            self._restore(found, "the epoch in memory")
+            self._restore_same(found, {}, "the epoch in memory")
+            kept.keep(found)  # a rank that had an older one, or none
+        return True
+
+    def _resume_from_file(self) -> None:
         if (section := self.configuration.checkpoint) is None:
             return
         loaded: SavedTraining | None = None
@@ -100,12 +139,13 @@ class Checkpointing:
             else:
                 self._restore(found, where)
 
-    def _snapshot(self, integers: np.ndarray, uses_xla: bool) -> SavedTraining:
+    def _snapshot(self, integers: np.ndarray, uses_xla: bool, first_worker: int) -> SavedTraining:
         """The training as it is now.
 
         Args:
-            integers: (ranks, n) int64, the integers of every rank's `Model.state`.
+            integers: (ranks, n) int64, the integers of the `Model.state` of every rank, or of this one.
             uses_xla: `Model.uses_xla` of the workers.
+            first_worker: The row of `integers` that belongs to the first worker.
         """
         model = self.model
         progress, arrays = self.state.snapshot()
@@ -117,7 +157,7 @@ class Checkpointing:
             "arrays": model.arrays(),
             "training": self.configuration.model_dump(mode="json"),
             "uses_xla": uses_xla,
-            "first_worker": self.first_worker,
+            "first_worker": first_worker,
         }
         return SavedTraining(metadata, arrays)
 
@@ -205,20 +245,20 @@ def _load(section: Checkpoint) -> tuple[SavedTraining | None, bool]:
     return found, False
 
 
-def broadcast_checkpoint(comm: Communicator, checkpoint: SavedTraining | None) -> SavedTraining | None:
-    """Rank 0's `checkpoint`, on every rank. Collective over `comm`.
+def broadcast_checkpoint(comm: Communicator, checkpoint: SavedTraining | None, root: int = 0) -> SavedTraining | None:
+    """The `checkpoint` of the rank `root`, on every rank. Collective over `comm`.
 
     The arrays are separate messages, because MPI does not send a Python object of 2 GiB or more.
     """
     outline = None if checkpoint is None else (checkpoint.metadata, _kinds(checkpoint.arrays))
-    outline = comm.bcast(outline, root=0)
+    outline = comm.bcast(outline, root=root)
     if outline is None:
         return None
     metadata, kinds = outline
     if checkpoint is None:
         checkpoint = SavedTraining(metadata, _uninitialised(kinds))
     for array in checkpoint.arrays.values():
-        broadcast_in_place(comm, array)
+        broadcast_in_place(comm, array, root)
     return checkpoint
 
 

@@ -26,6 +26,7 @@ MIN_WIDTH = 1e-3
 def timeline(study: Study) -> Figure:
     """A bar for each attempt on its block; the title has the fraction of the time in which the blocks were busy.
 
+    The height of a bar is proportional to the number of ranks, which can differ between blocks.
     Attempts in workload systems are in one row. They can overlap, so the row is divided into strips.
 
     Raises:
@@ -43,7 +44,8 @@ def timeline(study: Study) -> Figure:
     patches = [Patch(color=COLOURS[outcome], label=outcome) for outcome in present]
     figure.legend(handles=patches, ncols=5, fontsize=8, loc="outside lower right")
     _label_rows(axes, spans.rows)
-    axes.set_ylabel("block")
+    has_widths = any(bar.width < 1 for bar in spans.bars)
+    axes.set_ylabel("block (height: ranks)" if has_widths else "block")
     busy = "" if spans.utilisation is None else f": blocks busy {spans.utilisation:.0%} of the time"
     axes.set_title(f"{label(study.name)}{busy}")
     axes.grid(axis="y", visible=False)
@@ -57,7 +59,7 @@ def _draw_bars(axes: Axes, spans: Timeline, outcome: str) -> None:
     places: dict[tuple[float, float, bool], list[tuple[float, float]]] = {}
     for bar in spans.bars:
         if bar.outcome == outcome:
-            height = HEIGHT / bar.strips
+            height = HEIGHT * bar.width / bar.strips
             bottom = rows[bar.block] - HEIGHT / 2 + bar.strip * height
             width = max((bar.end_s - bar.begin_s) / spans.unit_s, shortest)
             has_edges = len(spans.bars) < 1000 and height > 0.05 and width > 10 * shortest  # they would hide short bars

@@ -20,6 +20,9 @@ class Bar:
 
     Attempts in workload systems are in one row and can overlap: then it is divided into `strips`, and the bar is in
     number `strip`.
+
+    Attributes:
+        width: The number of ranks, relative to the widest attempt on a block of the study.
     """
 
     block: int
@@ -29,6 +32,7 @@ class Bar:
     outcome: str
     strip: int = 0
     strips: int = 1
+    width: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,8 @@ def make_timeline(attempts: Sequence[AttemptRecord], events: Sequence[EventRecor
     starts = [datetime.fromisoformat(attempt.started_at) for attempt in ordered]
     ends = [datetime.fromisoformat(attempt.finished_at) if attempt.finished_at else None for attempt in ordered]
     origin, last = starts[0], max([*starts, *filter(None, ends)])
+    n_ranks = [0 if one.block == EXTERNAL_BLOCK else 1 + one.ranks.count(",") for one in ordered]
+    most = max(n_ranks)
     bars = [
         Bar(
             block=attempt.block,
@@ -92,8 +98,9 @@ def make_timeline(attempts: Sequence[AttemptRecord], events: Sequence[EventRecor
             begin_s=(start - origin).total_seconds(),
             end_s=((end or last) - origin).total_seconds(),
             outcome=attempt.outcome or "running",
+            width=n / most if n else 1.0,
         )
-        for attempt, start, end in zip(ordered, starts, ends, strict=True)
+        for attempt, start, end, n in zip(ordered, starts, ends, n_ranks, strict=True)
     ]
     external = _in_strips([bar for bar in bars if bar.block == EXTERNAL_BLOCK])
     bars = [external.get(id(bar), bar) for bar in bars]

@@ -242,7 +242,7 @@ def _blocks(timeline: Timeline, index: dict[int, int]) -> dict[str, Any]:
         "x": _axis(timeline.axis),
         "bars": [
             [rows[bar.block], index[bar.number], round(bar.begin_s, 3), round(bar.end_s, 3), bar.outcome]
-            + ([bar.strip, bar.strips] if bar.strips > 1 else [])
+            + ([bar.strip, bar.strips, round(bar.width, 3)] if bar.strips > 1 or bar.width < 1 else [])
             for bar in timeline.bars
         ],
     }

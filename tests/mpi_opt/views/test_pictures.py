@@ -32,9 +32,9 @@ def at(seconds: float) -> str:
     return time_of(datetime(2026, 1, 1, tzinfo=UTC).timestamp() + seconds)
 
 
-def attempt(block: int, begin: int, end: int | None, outcome: str = "complete") -> AttemptRecord:
+def attempt(block: int, begin: int, end: int | None, outcome: str = "complete", ranks: str = "1,2,3") -> AttemptRecord:
     times = [None if s is None else at(s) for s in (begin, end)]
-    return AttemptRecord(begin, 1, block, "1-3", "node1", times[0], times[1], outcome if end else None, None)
+    return AttemptRecord(begin, 1, block, ranks, "node1", times[0], times[1], outcome if end else None, None)
 
 
 def test_importance_is_the_share_of_variance_of_an_additive_function() -> None:
@@ -161,6 +161,21 @@ def test_utilisation_is_the_busy_part_of_all_blocks() -> None:
     assert spans.span_s == 10
     assert spans.utilisation == pytest.approx(13 / 20)
     assert [bar.outcome for bar in spans.bars] == ["complete", "lost", "complete", "complete"]
+
+
+@needs("matplotlib")
+def test_a_trial_that_continues_on_fewer_ranks_has_a_lower_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mpi_opt.views.figures import plots
+
+    attempts = [attempt(0, 0, 4, "lost", ranks="1,2,3"), attempt(2, 5, 9, ranks="1,3"), attempt(-1, 0, 9)]
+    assert [bar.width for bar in make_timeline(attempts).bars] == pytest.approx([1, 1, 2 / 3])  # by their start
+    monkeypatch.setattr(Study, "attempts", lambda study: attempts[:2])
+    monkeypatch.setattr(Study, "events", lambda study: [])
+    axes = plots.timeline(Study(SimpleNamespace(name="s"), [], "")).axes[0]
+    boxes = [path.get_extents() for bars in axes.collections for path in bars.get_paths()]
+    heights = {round(box.x0): box.height for box in boxes}
+    assert heights[5] == pytest.approx(heights[0] * 2 / 3)
+    assert axes.get_ylabel() == "block (height: ranks)"
 
 
 def test_running_attempt_is_drawn_until_the_last_recorded_time() -> None:

@@ -145,8 +145,8 @@ function blocks() {
       });
     },
     draw(f) {
-      f.bars = B.bars.map(([block, trial, begin, end, outcome, strip = 0, strips = 1]) => {
-        const x = f.sx.at(begin / B.unit), height = (row - 2) / strips; // trials of a workload system overlap
+      f.bars = B.bars.map(([block, trial, begin, end, outcome, strip = 0, strips = 1, share = 1]) => {
+        const x = f.sx.at(begin / B.unit), height = (row - 2) * share / strips; // trials of a workload system overlap
         return { trial, outcome, x, y: f.sy.at(block) + 1 + strip * height, height, width: Math.max(0.6, f.sx.at(end / B.unit) - x) };
       });
       for (const bar of f.bars) {

@@ -1,0 +1,107 @@
+"""A training that continues on other ranks from the last epoch that one of them keeps in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import mpi_learn.training.train
+from mpi_learn import train
+from mpi_learn.errors import TrainingError
+from mpi_learn.testing.thread_ranks import run_ranks
+from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
+from tests.mpi_learn.test_shards import NoisyModel, configured, dataset
+
+EPOCHS = 4
+OPTIMIZER = {"name": "adam", "learning_rate": 0.01, "schedule": {"name": "plateau", "metric": "loss", "patience": 1}}
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Trains on ranks that keep their epochs in `kept`, until the epoch `until` has ended; returns result and model."""
+
+    def run(kept, until=None, **changes):
+        models = {}
+        monkeypatch.setattr(
+            mpi_learn.training.train,
+            "build_model",
+            lambda context: models.setdefault(context.comm.rank, NoisyModel(context.comm.rank)),
+        )
+        seen = []
+
+        def on_rank(comm):
+            def on_epoch(epoch, metrics):
+                if comm.rank == 0:
+                    seen.append(epoch)
+                if epoch == until:
+                    raise Interrupted
+
+            settings = configured(epochs=EPOCHS, optimizer=OPTIMIZER, **changes)
+            try:
+                return train(settings, comm, data=dataset(), on_epoch=on_epoch, kept=kept[comm.rank])
+            except TrainingError:
+                assert until is not None
+                return None
+
+        results = run_ranks(len(kept), on_rank)
+        return results[0], models[0], seen
+
+    return run
+
+
+def fresh(n):
+    return [KeptEpoch() for _ in range(n)]
+
+
+@pytest.mark.parametrize("n_then", [1, 2, 5])
+def test_a_training_continues_on_other_ranks_as_if_it_had_not_been_interrupted(trained, n_then):
+    calm, model, _ = trained(fresh(1))
+    kept = fresh(3)
+    assert trained(kept, until=2)[2] == [0, 1, 2]
+    assert [one.n_epochs for one in kept] == [2, 2, 2]
+    # only one of the ranks was there before
+    continued, other, seen = trained([*fresh(n_then - 1), kept[2]])
+    assert seen == [2, 3]
+    assert continued.history["loss"] == pytest.approx(calm.history["loss"], rel=1e-6)
+    assert other.weights == pytest.approx(model.weights, rel=1e-6)
+    assert (other.statistic, other.counter) == (pytest.approx(model.statistic, rel=1e-6), model.counter)
+    assert continued.epochs == EPOCHS
+
+
+def test_the_newest_epoch_continues(trained):
+    older, newer = fresh(2), fresh(2)
+    trained(older, until=1)
+    trained(newer, until=3)
+    assert trained([older[0], newer[1]])[2] == [3]
+
+
+def test_a_kept_epoch_does_not_change_when_the_training_goes_on(trained):
+    kept = fresh(1)
+    trained(kept, until=2)
+    before = {name: array.copy() for name, array in kept[0].saved.arrays.items()}
+    history = {name: list(values) for name, values in kept[0].history.items()}
+    saved = kept[0].saved
+    trained(kept)
+    assert saved is not kept[0].saved
+    for name, array in before.items():
+        assert np.array_equal(saved.arrays[name], array), name
+    assert saved.metadata["history"] == history
+
+
+def test_a_training_whose_last_epoch_is_kept_trains_nothing_more(trained):
+    kept = fresh(2)
+    whole, _, _ = trained(kept)
+    again, _, seen = trained([kept[0]])
+    assert seen == []
+    assert again.history == whole.history
+
+
+def test_a_kept_epoch_is_newer_than_the_checkpoint_in_a_file(trained, tmp_path):
+    kept, checkpoint = fresh(2), {"path": str(tmp_path), "every": 2}
+    trained(kept, until=3, checkpoint=checkpoint)
+    assert trained(fresh(1), checkpoint=checkpoint)[2] == [2, 3]
+    assert trained([kept[1]], checkpoint=checkpoint)[2] == [3]
