@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from mpi_learn.models.pipeline.section import PipelineSection
 from mpi_learn.optimizers.configuration import FusedConfiguration
 from mpi_learn.settings.section import Section, as_section
 from mpi_learn.settings.validation import InvalidValue
@@ -141,7 +142,13 @@ AnyAlgorithm = AllReduce | Downpour | Easgd | Gem | Clusters
 AlgorithmConfiguration = Annotated[AnyAlgorithm, Field(discriminator="name"), BeforeValidator(as_section)]
 
 
-class AlgorithmKey(Section):
-    """The key ``algorithm:`` alone, for programs that need only the layout of the ranks."""
+class LayoutKeys(Section):
+    """The keys on which the layout of the ranks depends, for programs that need nothing else."""
 
     algorithm: AlgorithmConfiguration = AllReduce()
+    pipeline: PipelineSection | None = None
+
+    @property
+    def n_stages(self) -> int:
+        """Number of ranks that hold one model."""
+        return 1 if self.pipeline is None else self.pipeline.stages

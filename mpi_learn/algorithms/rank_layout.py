@@ -16,11 +16,27 @@ class RankLayout:
         size: Number of ranks.
         masters: Ranks that hold weights and do not train; the first is the master of the others. May be empty.
         groups: The workers, in groups of ranks that compute a gradient together; the first rank of each leads it.
+        stages: Number of ranks that hold one model. If it is not 1, each group is a replica of the model, with one rank
+            per stage.
     """
 
     size: int
     masters: tuple[int, ...]
     groups: tuple[tuple[int, ...], ...]
+    stages: int = 1
+
+    @property
+    def n_replicas(self) -> int:
+        """Number of models that are trained on samples of their own."""
+        return len(self.workers) // self.stages
+
+    def replica(self, rank: int) -> int | None:
+        """The index of the model of a rank, of which it holds all or one stage; None for a master."""
+        return self.workers.index(rank) // self.stages if rank in self.workers else None
+
+    def stage(self, rank: int) -> int:
+        """The index of the stage that a rank holds; 0 without several stages."""
+        return self.workers.index(rank) % self.stages if self.stages > 1 else 0
 
     @property
     def workers(self) -> tuple[int, ...]:
@@ -79,12 +95,14 @@ def make_rank_layout(size: int, *, masters: int = 0, processes: int = 1) -> Rank
     return RankLayout(size, tuple(range(masters)), _groups(masters, size, processes))
 
 
-def rank_layout_of(options: AnyAlgorithm, size: int) -> RankLayout:
-    """The layout of `size` ranks for an algorithm; a cluster is a group of workers.
+def rank_layout_of(options: AnyAlgorithm, size: int, stages: int = 1) -> RankLayout:
+    """The layout of `size` ranks for an algorithm; a cluster is a group of workers. A single rank holds all stages.
 
     Raises:
         ConfigurationError: There are too few ranks.
     """
+    if size > 1 and stages > 1:
+        return _with_stages(size, stages)
     if isinstance(options, ParameterServer):
         return make_rank_layout(size, masters=options.masters, processes=options.processes)
     if not isinstance(options, Clusters):
@@ -96,6 +114,17 @@ def rank_layout_of(options: AnyAlgorithm, size: int) -> RankLayout:
             cure=f"start {2 * options.size} ranks or more, or write a smaller size",
         )
     return make_rank_layout(size, processes=options.size)
+
+
+def _with_stages(size: int, stages: int) -> RankLayout:
+    if size % stages:
+        more = stages * (size // stages + 1)
+        raise ConfigurationError(
+            f"a model of {stages} stages needs a multiple of {stages} ranks, found {size}",
+            where="pipeline.stages",
+            cure=f"train it on {more} ranks" + (f" or {more - stages}" if size > stages else "") + ", or on one",
+        )
+    return RankLayout(size, (), _groups(0, size, stages), stages)
 
 
 def _smaller(size: int, masters: int, processes: int) -> str:

@@ -32,7 +32,7 @@ class Composition(ABC):
     """How several models of a framework are trained as one: a section of the configuration decides it.
 
     Loop, algorithms and data see one `Model` with one vector. A GAN holds both models on every rank, with an optimizer
-    for each. A model in stages would hold one stage on each rank, with a single part.
+    for each. Of a model in stages, each rank holds one stage, with a single part.
 
     Attributes:
         key: The section of the configuration.
@@ -52,8 +52,8 @@ class Composition(ABC):
         """
 
     @abstractmethod
-    def models_of(self, built: Any, specification: str) -> Mapping[str, Any]:
-        """The framework's models by name in what the user's function `specification` has returned.
+    def models_of(self, built: Any, settings: ModelSettings) -> Mapping[str, Any]:
+        """The framework's models by name in what the user's function has returned.
 
         Raises:
             ModelError: It has returned something else.

@@ -8,6 +8,7 @@ from typing import Any
 
 from mpi_learn.errors import ModelError
 from mpi_learn.models.frameworks import load_framework
+from mpi_learn.models.pipeline.staged import joined
 from mpi_learn.settings.user_code import errors_of_user_code, load_function
 
 
@@ -26,6 +27,8 @@ def load_model_files(files: Sequence[Path], function: str, arguments: dict[str, 
     if any(file.suffix != ".keras" for file in files):
         with errors_of_user_code("building the model", function, ModelError):
             built = load_function(function)(**arguments)
+            if isinstance(built, list | tuple):
+                built = joined(built)
     loaded = {}
     for file in files:
         name = file.name.partition(".")[0].removeprefix("model").removeprefix("_")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from mpi_learn.errors import ConfigurationError, ModelError
@@ -17,10 +16,7 @@ from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES, compares_samples
 from mpi_learn.models.model import UNSAVED_RANDOM, Model
 from mpi_learn.models.network import Network
 from mpi_learn.models.unknown_model import cure_for, shown
-from mpi_learn.settings.component import shown_arguments
-from mpi_learn.settings.paths import is_file
-from mpi_learn.settings.suggestions import nearest_file
-from mpi_learn.settings.user_code import errors_of_user_code, is_function, load_function, signature_of
+from mpi_learn.models.users_model import built_by_user
 
 
 def make_model(settings: ModelSettings, example: Example, composition: Composition | None = None) -> Model:
@@ -33,8 +29,8 @@ def make_model(settings: ModelSettings, example: Example, composition: Compositi
         ModelError, ConfigurationError, DataError: The model cannot be built, or does not fit the samples.
     """
     with prepared(settings.configuration.seed, settings.configuration.precision):
-        built = _build_model(settings)
-    models = {"": built} if composition is None else composition.models_of(built, settings.configuration.model)
+        built = built_by_user(settings.configuration)
+        models = {"": built} if composition is None else composition.models_of(built, settings)
     _load_framework(next(iter(models.values())), settings)
     model = _wrap(models, composition, settings, example)
     if settings.n_workers > 1 and model.synchronizes_statistics:
@@ -50,22 +46,6 @@ def make_model(settings: ModelSettings, example: Example, composition: Compositi
     if settings.has_checkpoint and model.has_unsaved_random:
         model.notes = (*model.notes, UNSAVED_RANDOM)
     return model
-
-
-def _build_model(settings: ModelSettings) -> Any:
-    name = settings.configuration.model
-    if not is_function(name):
-        if settings.configuration.parameters:
-            raise ConfigurationError(
-                f"a saved model takes no arguments, found {', '.join(settings.configuration.parameters)}",
-                where="parameters",
-                cure="leave parameters out, or write model: file.py:function",
-            )
-        return _load_file(load_framework("keras"), Path(name))
-    arguments = dict(settings.configuration.parameters)
-    signature_of(name).check(arguments, name)
-    with errors_of_user_code(f"building the model with ({shown_arguments(arguments)})", name, ModelError):
-        return load_function(name)(**arguments)
 
 
 def _load_framework(built: Any, settings: ModelSettings) -> None:
@@ -143,26 +123,3 @@ def _check_mean(model: Model, settings: ModelSettings, example: Example) -> None
             where="loss",
             cure="return the mean over the samples of the batch, or train on one rank",
         )
-
-
-def _load_file(keras: Any, path: Path) -> Any:
-    if path.suffix not in (".keras", ".json"):
-        raise ConfigurationError(
-            f"cannot load a model from {path.name}",
-            where="model",
-            cure="write file.py:function, or a .keras or .json file",
-        )
-    if not is_file(path):
-        near = nearest_file(path, f"*{path.suffix}")
-        cure = f"did you mean {near}?" if near else "check the path"
-        raise ConfigurationError("there is no such file", where=f"model: {path}", cure=cure)
-    try:
-        if path.suffix == ".keras":
-            return keras.saving.load_model(path, compile=False, safe_mode=True)
-        return keras.models.model_from_json(path.read_text(encoding="utf-8"))
-    except (ValueError, TypeError, OSError, KeyError) as error:
-        raise ModelError(
-            f"Keras cannot read it: {error}",
-            where=str(path),
-            cure="save it again with this version of Keras, or write file.py:function",
-        ) from error

@@ -152,6 +152,9 @@ class Model(ABC):
         for network in self.networks.values():
             network.move_into(network.weights)
 
+    def gather(self) -> None:  # noqa: B027 - optional
+        """Brings the parts of a model that is on several ranks together. Collective over these, after the training."""
+
     def save(self, path: Path) -> Path:
         """Writes the model to `path` with the framework's suffix, one file per network; returns the last one. Atomic.
 

@@ -57,6 +57,19 @@ def wait(request: MPI.Request) -> None:
         pause()
 
 
+def tag_of(request: MPI.Request) -> int:
+    """Waits for the message of a receive without busy waiting; returns its tag."""
+    status, pause = MPI.Status(), Pause(yield_s=YIELD_S)
+    while not request.Test(status):
+        pause()
+    return status.Get_tag()
+
+
+def patient_sum_in_place(comm: Communicator, vector: np.ndarray) -> None:
+    """As `sum_in_place`, without busy waiting for ranks that arrive late. Collective over `comm`."""
+    wait(comm.Iallreduce(MPI.IN_PLACE, vector))
+
+
 def gathered(comm: Communicator, vector: np.ndarray) -> np.ndarray:
     """Every rank's `vector`, shape (ranks, n). Collective over `comm`."""
     found = np.empty((comm.size, vector.size), vector.dtype)

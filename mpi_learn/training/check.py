@@ -45,7 +45,7 @@ def check(configuration: TrainingConfiguration, comm: Communicator, *, data: Dat
     Raises:
         UserError: Invalid configuration, data or model, or a loss or gradient that is not finite.
     """
-    alone = {"algorithm": AllReduce(), "checkpoint": None, "trace": None}
+    alone = {"algorithm": AllReduce(), "checkpoint": None, "trace": None}  # one rank holds all stages of a pipeline
     configuration = configuration.model_copy(update=alone)
     with (
         open_context(configuration, comm, data) as context,

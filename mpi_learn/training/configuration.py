@@ -14,7 +14,8 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.configuration import ModelConfiguration
 from mpi_learn.models.gan.section import GanSection
 from mpi_learn.models.outputs import possible_names
-from mpi_learn.optimizers.configuration import Adam, NotFused, OptimizerConfiguration, Schedule
+from mpi_learn.models.pipeline.section import PipelineSection
+from mpi_learn.optimizers.configuration import Adam, CustomOptimizer, NotFused, OptimizerConfiguration, Schedule
 from mpi_learn.settings import keys_of_other_libraries
 from mpi_learn.settings.component import Named, with_absolute_paths
 from mpi_learn.settings.paths import expanded
@@ -48,6 +49,9 @@ class TrainingConfiguration(ModelConfiguration):
     )
     gan: GanSection | None = Field(
         None, description="`model` returns a generator and a discriminator that train each other."
+    )
+    pipeline: PipelineSection | None = Field(
+        None, description="Each model is on several ranks, which hold some of its layers each."
     )
     batch_size: BatchSize = Field(
         32,
@@ -92,6 +96,8 @@ class TrainingConfiguration(ModelConfiguration):
             )
         if (total := self.total_batch) is not None:
             _check_total(total, algorithm)
+        if self.pipeline is not None:
+            self._check_pipeline(self.pipeline)
         if self.composition is not None:
             exchange = algorithm if isinstance(algorithm, AllReduce) else AllReduce()
             if problem := self.composition.problem_with(
@@ -106,6 +112,42 @@ class TrainingConfiguration(ModelConfiguration):
                 "write algorithm: allreduce, clusters, easgd or gem, or another optimizer, such as adam",
             )
         return self
+
+    def _check_pipeline(self, pipeline: PipelineSection) -> None:
+        """Raises InvalidValue for settings that need the whole model on each rank."""
+        optimizer = self.optimizer
+        rules = (
+            (self.gan is None, "gan", "train the two models without `pipeline:`"),
+            (self.algorithm.name == "allreduce", f"algorithm: {self.algorithm.name}", "write `algorithm: allreduce`"),
+            (self.shards is None, "batch_size.shards", "write `pipeline: {micro_batches: …}`"),
+            (not self.callbacks, "callbacks, which receive the whole model", "leave them out"),
+            (self.validation.mode != "thread", "validation: {mode: thread}", "write `mode: distributed`"),
+            (self.xla is not True, "xla: true", "leave it out"),
+            (optimizer.clip_norm is None, "optimizer.clip_norm, the norm over all stages", "write `clip_value`"),
+            (
+                not isinstance(optimizer, CustomOptimizer) or optimizer.name.startswith(("torch.", "keras.")),
+                f"optimizer: {optimizer.name}, which may use all weights",
+                "name an optimizer of MPI Learn or of the framework",
+            ),
+            (
+                not (isinstance(optimizer, NotFused) and "global_clipnorm" in optimizer.component.arguments),
+                "optimizer.global_clipnorm, the norm over all stages",
+                "write `clip_value`",
+            ),
+        )
+        for is_met, what, cure in rules:
+            if not is_met and pipeline.stages > 1:
+                raise InvalidValue(f"pipeline does not support {what}", cure)
+
+    @property
+    def n_stages(self) -> int:
+        """Number of ranks that hold one model."""
+        return 1 if self.pipeline is None else self.pipeline.stages
+
+    @property
+    def n_micro_batches(self) -> int:
+        """Number of parts of a batch whose gradients are added."""
+        return 1 if self.pipeline is None or self.n_stages == 1 else self.pipeline.micro_batches
 
     @property
     def total_batch(self) -> TotalBatch | None:
@@ -136,11 +178,15 @@ class TrainingConfiguration(ModelConfiguration):
     @property
     def composition(self) -> Composition | None:
         """How several models are trained as one; None if `model` returns a single one."""
-        if self.gan is None:
-            return None
-        from mpi_learn.models.gan.adversarial_pair import AdversarialPair
+        if self.gan is not None:
+            from mpi_learn.models.gan.adversarial_pair import AdversarialPair
 
-        return AdversarialPair(self.gan)
+            return AdversarialPair(self.gan)
+        if self.pipeline is not None:
+            from mpi_learn.models.pipeline.staged import StagedModel
+
+            return StagedModel(self.pipeline)
+        return None
 
     @property
     def parts(self) -> list[Part]:

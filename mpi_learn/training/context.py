@@ -10,9 +10,9 @@ from mpi_learn.algorithms.rank_layout import RankLayout, rank_layout_of
 from mpi_learn.data.loading import load
 from mpi_learn.data.samples.class_weights import make_class_weights
 from mpi_learn.data.samples.dataset import Dataset
-from mpi_learn.errors import ConfigurationError
+from mpi_learn.errors import ConfigurationError, MPILearnError
 from mpi_learn.mpi.agreement import result_of_rank
-from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.communicators import Communicator, split
 from mpi_learn.training.configuration import TrainingConfiguration
 
 
@@ -23,6 +23,8 @@ class TrainingContext:
     Attributes:
         comm: All ranks of the training; no other program uses it.
         layout: The roles of these ranks.
+        peers: Those of them that hold the same weights as this rank: all, or with `pipeline` those of the same stage.
+        chain: With `pipeline`, the ranks that hold the stages of the same model, in order; else None.
         dataset: The samples, complete with class weights and added input.
         rank: That of this process in `comm`, which is freed before a master builds the model of the result.
     """
@@ -30,6 +32,8 @@ class TrainingContext:
     configuration: TrainingConfiguration
     comm: Communicator
     layout: RankLayout
+    peers: Communicator
+    chain: Communicator | None
     dataset: Dataset
     rank: int
 
@@ -39,15 +43,19 @@ class TrainingContext:
         return self.layout.workers[0]
 
     @property
+    def first_with_loss(self) -> int:
+        """The rank that holds the loss of the first worker: that of its last stage."""
+        return self.layout.workers[self.layout.stages - 1]
+
+    @property
     def n_workers(self) -> int:
-        """Number of ranks that compute gradients."""
-        return len(self.layout.workers)
+        """Number of shares of the samples of an epoch: one for each model, whose stages read the same batches."""
+        return self.layout.n_replicas
 
     @property
     def worker(self) -> int | None:
-        """The index of this rank among the workers; None on a master."""
-        workers = self.layout.workers
-        return workers.index(self.rank) if self.rank in workers else None
+        """The index of the share of this rank; None on a master."""
+        return self.layout.replica(self.rank)
 
 
 @contextmanager
@@ -62,14 +70,35 @@ def open_context(
     Raises:
         UserError: There are too few ranks, no samples, or they cannot be read.
     """
-    layout = rank_layout_of(configuration.algorithm, comm.size)
-    if dataset is not None:
-        yield TrainingContext(configuration, comm, layout, _completed(configuration, comm, dataset), comm.rank)
+    layout = rank_layout_of(configuration.algorithm, comm.size, configuration.n_stages)
+    with _communicators(comm, layout) as (peers, chain):
+        if dataset is not None:
+            complete = _completed(configuration, comm, dataset)
+            yield TrainingContext(configuration, comm, layout, peers, chain, complete, comm.rank)
+            return
+        if configuration.data is None:
+            raise ConfigurationError("this section is required", where="data", cure="say which files to train on")
+        with closing(load(configuration.data, comm, configuration.seed)) as own:
+            complete = _completed(configuration, comm, own)
+            yield TrainingContext(configuration, comm, layout, peers, chain, complete, comm.rank)
+
+
+@contextmanager
+def _communicators(comm: Communicator, layout: RankLayout) -> Iterator[tuple[Communicator, Communicator | None]]:
+    """(peers, chain) of this rank; see `TrainingContext`. They are freed as in `private`. Collective over `comm`."""
+    if layout.stages == 1:
+        yield comm, None
         return
-    if configuration.data is None:
-        raise ConfigurationError("this section is required", where="data", cure="say which files to train on")
-    with closing(load(configuration.data, comm, configuration.seed)) as own:
-        yield TrainingContext(configuration, comm, layout, _completed(configuration, comm, own), comm.rank)
+    peers = split(comm, layout.stage(comm.rank))
+    chain = split(comm, layout.replica(comm.rank) or 0)
+    try:
+        yield peers, chain
+    except MPILearnError:
+        peers.Free()
+        chain.Free()
+        raise
+    peers.Free()
+    chain.Free()
 
 
 def _completed(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Dataset:

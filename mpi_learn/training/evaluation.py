@@ -30,6 +30,7 @@ class Validator:
     def __init__(self, context: TrainingContext, model: Model, copy: Model | None) -> None:
         configuration = context.configuration
         self.comm, self.dataset, self.model, self.copy = context.comm, context.dataset, model, copy
+        self.peers = context.peers
         self.batch_size = configuration.validation.batch_size or BATCH_SIZE_FACTOR * configuration.samples_at_once(
             context.n_workers
         )
@@ -79,6 +80,6 @@ class Validator:
         sums = np.zeros(self.model.n_sums)
         with agreed_errors(self.comm):
             sums += sums_of_rank()
-        sum_in_place(self.comm, sums)
+        sum_in_place(self.peers, sums)
         with agreed_errors(self.comm):
             return {f"val_{name}": value for name, value in self.model.metrics(sums).items()}

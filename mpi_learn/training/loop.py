@@ -142,6 +142,9 @@ class Training:
         with agreed_errors(self.comm):
             if self.state.stopping.best_weights is None:  # as in `fit`, which restores them after it has finalized
                 self.algorithm.finalize()
+        with agreed_errors(self.comm):
+            if self.context.worker == 0:
+                self.model.gather()
         self.callbacks.end(self.state.epoch)
         self.state.end(time.perf_counter() - started_s)
 
@@ -168,7 +171,7 @@ class Training:
         configuration, model = self.configuration, self.model
         has_common_statistics = configuration.sync_batchnorm or configuration.shards is not None
         return AlgorithmSetup(
-            comm=self.comm,
+            comm=self.context.peers,
             rank_layout=self.context.layout,
             weights=model.weights,
             weights_layout=model.layout,
@@ -198,6 +201,7 @@ class Training:
         Everything that may raise on a single rank is inside `agreed_errors`. Collectives after the steps are outside.
         """
         started_s = time.perf_counter()
+        peers = self.context.peers
         timeline, sums, self._n_samples = self.timeline, np.zeros(self.model.n_sums), 0
         with agreed_errors(self.comm):
             with timeline.span("serve", IDLE) if self.context.worker is None else nullcontext():
@@ -207,14 +211,14 @@ class Training:
             self.algorithm.synchronize()
             n_statistics = weighted.size
             extended = np.append(sums, [n_statistics, n_statistics**2])
-            sum_in_place(self.comm, extended)
+            sum_in_place(peers, extended)
             *sums[:], total, total_of_squares = extended
-            if self.comm.size * total_of_squares != total**2:  # only equal numbers have this mean square
-                weighted = agreed_statistics(self.comm, self.model, self._n_samples)
-            sum_in_place(self.comm, weighted)
+            if peers.size * total_of_squares != total**2:  # only equal numbers have this mean square
+                weighted = agreed_statistics(peers, self.model, self._n_samples)
+            sum_in_place(peers, weighted)
             diagnostics = self.algorithm.diagnostics()
         with agreed_errors(self.comm):
-            if self.comm.size > 1 and weighted.size > 1:
+            if peers.size > 1 and weighted.size > 1:
                 self.model.state.set_floats(mean_statistics(weighted))
             metrics = self.model.metrics(sums) | diagnostics
             usage = self.monitor.measure() if self.monitor is not None else {}

@@ -54,15 +54,18 @@ def build_model(context: TrainingContext) -> Model:
         example = _example(dataset)
         if context.worker is not None:
             model = _one_model(context, example)
-        if comm.rank == first and model is not None:
+        if comm.rank == context.first_with_loss and model is not None:
             _check_labels(model, dataset)
             if model.divides_by_weights and context.n_workers > 1:
                 check_signs(dataset)
-            if (total := context.configuration.total_batch) is not None:
-                found = dependence_on_ranks(model, example, has_shards=total.shards is not None)
-                model.notes = (*model.notes, *filter(None, [found]))
+        if context.worker == 0 and model is not None and (total := context.configuration.total_batch) is not None:
+            found = {dependence_on_ranks(model, example, has_shards=total.shards is not None)}
+            if context.chain is not None:  # another stage may draw random numbers
+                found.update(context.chain.allgather(*found))
+            model.notes = (*model.notes, *filter(None, sorted(found)))
     if comm.size > 1:  # before the broadcast, which would mix up the arrays of models with other shapes
-        agree_on_arrays(comm, model, example)
+        with agreed_errors(comm):  # the ranks of another stage may have found the same arrays
+            agree_on_arrays(context.peers, model, example)
 
     def build() -> Model:
         """The model, on a master."""
@@ -76,7 +79,7 @@ def build_model(context: TrainingContext) -> Model:
         sizes = comm.bcast(ModelSizes.of(model) if model is not None else None, root=first)
         model = model or WeightsOnly(sizes, build)
     assert model is not None
-    _broadcast(comm, model, first)
+    _broadcast(context.peers, model, first)
     if comm.size > 1:
         marks.append(agree_on_outputs(comm, worker, example, first, context.configuration.precision))
     return model
@@ -244,10 +247,11 @@ def _one_model(context: TrainingContext, example: Example) -> Model:
     settings = ModelSettings(
         configuration,
         stream=context.rank,
-        n_workers=context.n_workers,
+        n_workers=context.n_workers * configuration.n_micro_batches,
         has_optimizer="optimizer" in configuration.model_fields_set,
         is_validated=context.dataset.n_validation > 0,
         has_checkpoint=configuration.checkpoint is not None,
+        chain=context.chain,
     )
     if configuration.validates_in_thread:
         allow_a_second_graph()

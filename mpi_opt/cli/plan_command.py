@@ -65,10 +65,10 @@ def _training_layout(configuration: StudyConfiguration) -> Callable[[int], RankL
 
     if configuration.training is None:
         return make_rank_layout
-    from mpi_learn.algorithms.configuration import AlgorithmKey
+    from mpi_learn.algorithms.configuration import LayoutKeys
     from mpi_learn.settings.validation import validated
     from mpi_opt.configuration.placeholders import filled
 
-    algorithm = {key: value for key, value in configuration.training.items() if key == "algorithm"}
-    content = filled(algorithm, configuration.search_space().centre())
-    return partial(rank_layout_of, validated(AlgorithmKey, content, "training").algorithm)
+    wanted = {key: value for key, value in configuration.training.items() if key in LayoutKeys.model_fields}
+    keys = validated(LayoutKeys, filled(wanted, configuration.search_space().centre()), "training")
+    return partial(rank_layout_of, keys.algorithm, stages=keys.n_stages)

@@ -35,7 +35,7 @@ def test_arrays_of_all_ranks_are_saved_and_loaded_as_buffers(tmp_path):
         with gather_arrays(comm, arrays_of(comm.rank)) as rank_arrays:
             if comm.rank == 0:
                 save_checkpoint(tmp_path, SavedTraining({}, {}), rank_arrays)
-        return scatter_arrays(comm, tmp_path, comm.size)
+        return scatter_arrays(comm, tmp_path, range(comm.size))
 
     for rank, found in enumerate(run_ranks(3, run)):
         expected = arrays_of(rank)

@@ -49,14 +49,14 @@ class AdversarialPair(Composition):
         }
         return next((problem for problem, is_met in rules.items() if not is_met), "")
 
-    def models_of(self, built: Any, specification: str) -> Mapping[str, Any]:
+    def models_of(self, built: Any, settings: ModelSettings) -> Mapping[str, Any]:
         is_pair = isinstance(built, dict) and set(built) == {DISCRIMINATOR, GENERATOR}
         kinds = {framework_of(model) for model in built.values()} if is_pair else {None}
         if len(kinds) > 1 or None in kinds:
             shown = f"a mapping of {', '.join(map(str, built))}" if isinstance(built, dict) else type(built).__name__
             raise ModelError(
                 f"expected two models, both of Keras or both of PyTorch, it returned {shown}",
-                where=specification,
+                where=settings.configuration.model,
                 cure='return {"generator": …, "discriminator": …}',
             )
         return dict(built)

@@ -31,8 +31,13 @@ def recomputed(blocks: Sequence[Block]) -> Iterator[None]:
                 module.forward = forward_of_user
 
 
-def blocks_of(module: torch.nn.Module) -> list[Block]:
-    """The modules that `recomputed` recomputes one by one; a ``Sequential`` of n is divided into about √n segments."""
+def blocks_of(module: torch.nn.Module, *, is_stage: bool = False) -> list[Block]:
+    """The modules that `recomputed` recomputes one by one; a ``Sequential`` of n is divided into about √n segments.
+
+    A stage of a pipeline is a single block, which keeps only its inputs.
+    """
+    if is_stage:
+        return [(module, _recomputing(module.forward, [module]))]
     if isinstance(module, torch.nn.Sequential):
         return [(module, _in_segments(module))] if len(module) > 1 else []
     blocks: dict[torch.nn.Module, Forward] = {}  # a module can be an attribute and an entry of a list

@@ -78,12 +78,28 @@ class TorchModel(Model):
             loss.backward()  # type: ignore[no-untyped-call]
         return self._step.filled(weight, self._sums(outputs, labels, weight, loss.item(), len(x[0])))
 
+    def loss_of(self, inputs: list[torch.Tensor], y: Arrays, weights: Arrays) -> tuple[torch.Tensor, float, np.ndarray]:
+        """(mean loss, its divisor, sums) of a micro-batch, in the present mode of the module.
+
+        Args:
+            inputs: Tensors on the device, which may need a gradient.
+            y, weights: As in `gradient`.
+        """
+        outputs, labels, n = self._called(inputs), tensors(y), len(inputs[0])
+        loss, weight = self._loss(outputs, labels, tensors(weights), n)
+        return loss, weight, self._sums(outputs, labels, weight, loss.item(), n)
+
     def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
         self.network.current()
         with torch.no_grad():
             outputs, labels = self._call(x), tensors(y)
             loss, weight = self._loss(outputs, labels, tensors(weights), len(x[0]))
             return self._sums(outputs, labels, weight, loss.item(), len(x[0]))
+
+    @property
+    def step_vector(self) -> StepVector:
+        """Where the gradient of a step is collected."""
+        return self._step
 
     def check_labels(self, y: Arrays) -> None:
         self._loss.of_outputs.check_labels(y)
@@ -116,7 +132,10 @@ class TorchModel(Model):
 
     def _call(self, x: Arrays) -> Any:
         """The outputs of the module."""
-        positional, by_name = self._arguments([tensor.float() if self._casts else tensor for tensor in tensors(x)])
+        return self._called(tensors(x))
+
+    def _called(self, inputs: list[torch.Tensor]) -> Any:
+        positional, by_name = self._arguments([tensor.float() if self._casts else tensor for tensor in inputs])
         return self.network(*positional, **by_name)
 
     def _sums(self, outputs: Any, labels: list[Any], weight: float, loss: float, n: int) -> np.ndarray:

@@ -64,7 +64,8 @@ class TorchNetwork:
             raise ModelError(
                 f"this PyTorch has no autocast on {device().type}", where="precision", cure="write precision: float32"
             )
-        self._blocks = blocks_of(module) if wanted.gradient_checkpointing else []
+        is_stage = settings.chain is not None
+        self._blocks = blocks_of(module, is_stage=is_stage) if wanted.gradient_checkpointing else []
         if wanted.gradient_checkpointing and not self._blocks:
             raise ModelError(
                 f"{type(module).__name__} has no submodules that could be computed again one by one",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ METADATA = {"epoch", "history", "shapes", "stopping", "training"}
 """The parts that every checkpoint has."""
 RANK_ARRAYS = 21
 """Tag of the messages with the arrays of one rank."""
+OF_STAGE, OUTLINE = "stage.", "outline_of_stage"
+"""Names of the arrays of a rank that belong to the checkpoint of its stage."""
 Kinds = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 """Name of an array -> its shape and dtype."""
 
@@ -64,7 +67,9 @@ class Checkpointing:
         kept: KeptEpoch | None = None,
     ) -> None:
         self.configuration, self.comm, self.first_worker = context.configuration, context.comm, context.first_worker
-        self.model, self.algorithm, self.state, self.rate, self.kept = model, algorithm, state, rate, kept
+        self.model, self.algorithm, self.state, self.rate = model, algorithm, state, rate
+        self.peers, self.layout, self.n_stages = context.peers, context.layout, context.layout.stages
+        self.kept = kept if self.n_stages == 1 else None  # a stage alone cannot continue on other ranks
 
     def is_due(self, epoch: int) -> bool:
         """Whether a checkpoint is written after an epoch, counted from 0."""
@@ -84,13 +89,14 @@ class Checkpointing:
             return
         with agreed_errors(self.comm):
             integers, own = self.model.state.integers(), self.algorithm.rank_state()
+            if self.n_stages > 1 and self.comm.rank < self.n_stages:  # of one replica: the others are the same
+                own = own | as_rank_arrays(self._snapshot(integers[None], False, self.first_worker))
         of_ranks = self.comm.gather(integers, root=0)
         uses_xla = self.comm.bcast(self.model.uses_xla, root=self.first_worker)  # a master has no step
         with agreed_errors(self.comm), gather_arrays(self.comm, own) as rank_arrays:
             if of_ranks is not None:
-                save_checkpoint(
-                    section.path, self._snapshot(np.stack(of_ranks), uses_xla, self.first_worker), rank_arrays
-                )
+                snapshot = self._snapshot(stacked(of_ranks), uses_xla, self.first_worker)
+                save_checkpoint(section.path, snapshot, rank_arrays)
 
     def resume(self) -> None:
         """Continues from the newest epoch that a rank keeps, or else from a checkpoint if there is one. Collective.
@@ -128,16 +134,33 @@ class Checkpointing:
         found = broadcast_checkpoint(self.comm, loaded)
         if found is None:
             return
+        folder = section.path if is_same else section.start_from
+        where = f"checkpoint {folder}"
         with agreed_errors(self.comm):
-            where = f"checkpoint {section.path if is_same else section.start_from}"
             check_format(found, where)
+            check_stages(found, self.n_stages, where)
+        if self.n_stages > 1:
+            assert folder is not None
+            found = self._of_stage(found, folder)
+        with agreed_errors(self.comm):
             if is_same:
-                rank_arrays = scatter_arrays(self.comm, section.path, len(found.arrays["counters"]))
+                is_rank_known = len(found.arrays["counters"]) == self.comm.size
+                known = range(self.comm.size) if is_rank_known else ()
+                rank_arrays = scatter_arrays(self.comm, section.path, known)
                 check_same(found.metadata["training"], self.configuration.model_dump(mode="json"), where)
                 self._restore(found, where)
                 self._restore_same(found, rank_arrays, where)
             else:
                 self._restore(found, where)
+
+    def _of_stage(self, found: SavedTraining, folder: Path) -> SavedTraining:
+        """The checkpoint of this rank's stage in that of the training; see `save`. Collective."""
+        with agreed_errors(self.comm):
+            arrays = scatter_arrays(self.comm, folder, range(self.n_stages))
+        own = from_rank_arrays(arrays) if self.peers.rank == 0 else None
+        own = broadcast_checkpoint(self.peers, own)
+        assert own is not None
+        return SavedTraining(own.metadata, own.arrays | {"counters": found.arrays["counters"]})
 
     def _snapshot(self, integers: np.ndarray, uses_xla: bool, first_worker: int) -> SavedTraining:
         """The training as it is now.
@@ -158,6 +181,7 @@ class Checkpointing:
             "training": self.configuration.model_dump(mode="json"),
             "uses_xla": uses_xla,
             "first_worker": first_worker,
+            "n_stages": self.n_stages,
         }
         return SavedTraining(metadata, arrays)
 
@@ -204,13 +228,15 @@ class Checkpointing:
             first_worker: The row of the first worker.
         """
         state = self.model.state
-        n_ranks, n = saved.shape
-        if n != len(state.integers()):  # written by a version with other integers
+        n_ranks, n = len(saved), len(state.integers())
+        if n != saved.shape[1] and self.n_stages == 1:  # written by a version with other integers
             return
+        saved = saved[:, :n]  # other stages may have more
         if n_ranks == self.comm.size and first_worker == self.first_worker:
             state.set_integers(saved[self.comm.rank])
         else:
-            state.set_integers(np.where(state.random_mask(), state.integers(), saved[first_worker]))
+            of_first = saved[first_worker + self.layout.stage(self.comm.rank)]
+            state.set_integers(np.where(state.random_mask(), state.integers(), of_first))
 
     def _restore_same(self, checkpoint: SavedTraining, rank_arrays: NamedArrays, where: str) -> None:
         """Restores the part of a checkpoint that is valid only for the same training."""
@@ -321,26 +347,41 @@ def gather_arrays(comm: Communicator, own: NamedArrays) -> Iterator[Iterator[tup
             comm.send(False, rank, RANK_ARRAYS)
 
 
-def scatter_arrays(comm: Communicator, folder: Path, n_ranks: int) -> NamedArrays:
-    """This rank's own arrays in the checkpoint in `folder`; empty if the number of ranks differs.
+def scatter_arrays(comm: Communicator, folder: Path, wanted: Container[int]) -> NamedArrays:
+    """This rank's own arrays in the checkpoint in `folder`; empty for a rank that is not `wanted`.
 
     Collective over `comm`.
-
-    Args:
-        n_ranks: Number of ranks of the checkpoint.
     """
     if comm.rank != 0:
         return receive_arrays(comm, 0)
     waiting = deque(range(1, comm.size))
     try:
-        mine = load_rank_arrays(folder, 0) if n_ranks == comm.size else {}
+        mine = load_rank_arrays(folder, 0) if 0 in wanted else {}
         while waiting:
-            theirs = load_rank_arrays(folder, waiting[0]) if n_ranks == comm.size else {}
+            theirs = load_rank_arrays(folder, waiting[0]) if waiting[0] in wanted else {}
             send_arrays(comm, theirs, waiting.popleft())
     finally:
         for rank in waiting:
             send_arrays(comm, {}, rank)
     return mine
+
+
+def stacked(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Vectors as rows of one array, (ranks, n), with zeros behind shorter ones, as those of other stages may be."""
+    longest = max(map(len, rows))
+    return np.stack([np.pad(row, (0, longest - len(row))) for row in rows])
+
+
+def as_rank_arrays(checkpoint: SavedTraining) -> NamedArrays:
+    """The checkpoint of one stage as arrays of its rank."""
+    outline = np.frombuffer(json.dumps(checkpoint.metadata).encode(), np.uint8)
+    return {OUTLINE: outline} | {f"{OF_STAGE}{name}": array for name, array in checkpoint.arrays.items()}
+
+
+def from_rank_arrays(arrays: NamedArrays) -> SavedTraining:
+    """The checkpoint of one stage, from `as_rank_arrays`."""
+    of_stage = {name.removeprefix(OF_STAGE): array for name, array in arrays.items() if name.startswith(OF_STAGE)}
+    return SavedTraining(json.loads(arrays[OUTLINE].tobytes()), of_stage)
 
 
 def check_format(checkpoint: SavedTraining, where: str) -> None:
@@ -350,6 +391,16 @@ def check_format(checkpoint: SavedTraining, where: str) -> None:
             "another version of MPI Learn has written this checkpoint",
             where=where,
             cure="give the path of an empty folder",
+        )
+
+
+def check_stages(checkpoint: SavedTraining, n_stages: int, where: str) -> None:
+    """Raises ConfigurationError if the model of a checkpoint was in another number of stages."""
+    if (n := checkpoint.metadata.get("n_stages", 1)) != n_stages:
+        raise ConfigurationError(
+            f"it belongs to a model in {n} stages, now there are {n_stages}",
+            where=where,
+            cure="write the same pipeline.stages, with a multiple of as many ranks, or the path of an empty folder",
         )
 
 

@@ -1,0 +1,112 @@
+"""A model in stages, as the section ``pipeline:`` describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mpi_learn.data.samples.added_input import AddedInput
+from mpi_learn.errors import ModelError
+from mpi_learn.models.composition import Composition, Part
+from mpi_learn.models.configuration import ModelConfiguration, ModelSettings
+from mpi_learn.models.example import Example
+from mpi_learn.models.frameworks import framework_of, prepared
+from mpi_learn.models.model import Model
+from mpi_learn.models.network import Network
+from mpi_learn.models.pipeline.section import PipelineSection
+from mpi_learn.models.pipeline.split import stage_bounds
+from mpi_learn.models.pipeline.stage import StagesOfFramework
+from mpi_learn.models.unknown_model import shown
+from mpi_learn.models.users_model import built_by_user
+from mpi_learn.optimizers.configuration import AnyOptimizer
+
+
+class StagedModel(Composition):
+    """One model whose stages are on different ranks; a single rank holds all stages.
+
+    The user's function returns one sequential model, or a list with one entry per stage: a model, or a function without
+    arguments that builds it. Each rank calls only its own function.
+    """
+
+    key = "pipeline"
+
+    def __init__(self, section: PipelineSection) -> None:
+        self.section = section
+
+    def problem_with(self, configuration: ModelConfiguration, *, compression: str, accumulate: int) -> str:
+        return ""
+
+    def models_of(self, built: Any, settings: ModelSettings) -> Mapping[str, Any]:
+        """One model with an empty name, or models by the number of their stage: only those that this rank holds."""
+        if not isinstance(built, list | tuple):
+            return {"": built}
+        where, n = settings.configuration.model, self.section.stages
+        if len(built) != n:
+            raise ModelError(
+                f"expected one model per stage, {n} in all, it returned {len(built)}",
+                where=where,
+                cure=f"return {n} models, or write `pipeline: {{stages: {len(built)}}}`",
+            )
+        mine = range(n) if settings.chain is None else [settings.chain.rank]
+        models = {str(index): _called(built[index], settings, index) for index in mine}
+        if other := next((model for model in models.values() if framework_of(model) is None), None):
+            raise ModelError(
+                f"expected models of Keras or PyTorch, or functions that build them, found {shown(other)}",
+                where=where,
+                cure="return one model per stage",
+            )
+        if built := [model for model in built if framework_of(model) is not None]:
+            _of_framework(built[0]).check_separate(built)
+        return models
+
+    def compose(
+        self, models: Mapping[str, Any], as_network: Callable[[Any], Network], settings: ModelSettings, example: Example
+    ) -> Model:
+        from mpi_learn.models.pipeline.connect import connected  # a command that reads a configuration loads no MPI
+
+        of_framework, chain = _of_framework(next(iter(models.values()))), settings.chain
+        if chain is None:
+            return of_framework.whole(of_framework.joined(list(models.values())), settings, example)
+
+        def rebuild(values: Sequence[np.ndarray]) -> Network:
+            with prepared(settings.configuration.seed, settings.configuration.precision):
+                model = joined(built_by_user(settings.configuration))
+            return of_framework.restored(model, values, settings)
+
+        mine = models.get(str(chain.rank))
+        if mine is None:
+            layers = of_framework.layers(models[""], example.x)
+            mine = of_framework.part(models[""], stage_bounds(layers, self.section), chain.rank)
+        return connected(of_framework, mine, settings, example, self.section, rebuild)
+
+    def parts(self, optimizer: AnyOptimizer) -> list[Part]:
+        return [Part("optimizer", optimizer)]
+
+    def added_input(self, seed: int) -> AddedInput | None:
+        return None
+
+
+def joined(built: Any) -> Any:
+    """The whole model, from what the user's function returns: one model, or one per stage."""
+    if not isinstance(built, list | tuple):
+        return built
+    models = [entry if framework_of(entry) is not None else entry() for entry in built]
+    return _of_framework(models[0]).joined(models)
+
+
+def _called(entry: Any, settings: ModelSettings, index: int) -> Any:
+    """A model of the user's list, or the result of a function in it, which begins with a seed of its own."""
+    if framework_of(entry) is not None or not callable(entry):
+        return entry
+    with prepared(settings.configuration.seed + index, settings.configuration.precision):
+        return entry()
+
+
+def _of_framework(model: Any) -> StagesOfFramework:
+    if framework_of(model) == "keras":
+        raise ModelError("pipeline needs a PyTorch model", where="model", cure="leave `pipeline:` out")
+    from mpi_learn.models.torch_.stages import TorchStages
+
+    return TorchStages()

@@ -1,0 +1,124 @@
+"""Models in stages train like models of one process, on real ranks."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import numpy as np
+import pytest
+
+from tests.optional_packages import needs
+from tests.world import in_world
+
+pytestmark = pytest.mark.mpi
+FRAMEWORKS = [pytest.param("torch", marks=needs("torch"))]
+RANKS = [2, pytest.param(4, marks=pytest.mark.thorough)]
+"""Two stages, with one replica and with two."""
+N_SAMPLES = 106
+"""Seven batches of an epoch, the last one smaller."""
+
+
+@cache
+def folder(n: int) -> Path:
+    made = Path(mkdtemp(prefix=f"pipeline-{n}-"))
+    random = np.random.default_rng(0)
+    x = random.normal(size=(N_SAMPLES, 12)).astype(np.float32)
+    np.savez(made / "data.npz", x=x, y=(x[:, 0] > 0).astype(np.int64) + (x[:, 1] > 0))
+    return made
+
+
+@cache
+def ran(n: int, framework: str, *cases: str) -> dict:
+    done = in_world(n, "-m", "tests.mpi_learn.pipeline.ranks", framework, str(folder(n)), *cases, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_stages_train_to_the_losses_of_one_process_and_of_a_plain_loop(framework):
+    found = ran(2, framework, "few_losses")["few_losses"]
+    assert found["plain loop"][-1] < found["plain loop"][0]
+    assert found["sgd gpipe 2 x 1"] == pytest.approx(found["plain loop"], abs=1e-5)
+    assert found["adam 1f1b 2 x 1"] == pytest.approx(found["alone adam"], abs=1e-5)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_all_schedules_stages_and_replicas_train_to_the_losses_of_one_process(framework):
+    """21 steps with SGD and Adam, two and four stages, both schedules, with and without replicas."""
+    found = dict(ran(4, framework, "losses")["losses"])
+    for optimizer in ("sgd", "adam"):
+        plain = found.pop(f"alone {optimizer}")
+        assert plain[-1] < plain[0]
+        same = {name: values for name, values in found.items() if name.startswith(optimizer)}
+        assert len(same) == 6
+        for name, values in same.items():
+            assert values == pytest.approx(plain, abs=1e-5), name
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_list_of_stages_is_one_model_afterwards(framework):
+    found = ran(2, framework, "listed")["listed"]
+    for name in ("alone", "sequence"):
+        for metric, values in found[name]["history"].items():
+            assert found["listed"]["history"][metric] == pytest.approx(values, abs=1e-5), (name, metric)
+        assert found["listed"]["weights"] == pytest.approx(found[name]["weights"], rel=1e-5)
+    losses = found["functions"]["history"]["loss"]
+    assert losses[-1] < losses[0]
+    assert loaded_checksum(framework, found["file"]) == pytest.approx(found["listed"]["weights"], rel=1e-6)
+
+
+def loaded_checksum(framework, file):
+    """The sum of the magnitudes of the weights in a file, read by the framework alone."""
+    import torch
+
+    return float(sum(value.abs().sum() for value in torch.load(file).values()))
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_batch_normalisation_of_a_whole_batch_is_that_of_one_process(framework):
+    found = ran(2, framework, "normalised")["normalised"]
+    for metric, values in found["alone"]["history"].items():
+        assert found["stages"]["history"][metric] == pytest.approx(values, abs=1e-4), metric
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_activations_that_are_computed_again_give_the_same_losses(framework):
+    found = ran(2, framework, "recomputed")["recomputed"]
+    assert found["checkpointing"] == pytest.approx(found["plain"], abs=1e-6)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("n", RANKS)
+def test_an_interrupted_training_of_stages_continues_exactly(framework, n):
+    found = ran(n, framework, "resumed")["resumed"]
+    assert found["before"] == 2
+    assert found["again"] == found["through"]
+    assert found["started"] == 4
+    assert "a model in 2 stages, now there are 1" in found["error"]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("n", RANKS)
+def test_an_error_in_one_stage_ends_the_training_on_all_ranks(framework, n):
+    for case, errors in ran(n, framework, "failing")["failing"].items():
+        assert all("RuntimeError: boom" in error for error in errors), (case, errors)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("shared", "share the weights"),
+        ("two tensors", "one tensor of float32 between two stages"),
+        ("tangled", "cannot be divided into stages"),
+        ("too many", "expected the numbers of layers of 2 stages"),
+        ("list", "expected one model per stage, 2 in all, it returned 4"),
+    ],
+)
+def test_models_that_cannot_be_divided_are_refused_in_one_sentence(framework, case, said):
+    errors = ran(2, framework, "refused")["refused"][case]
+    assert all(said in error for error in errors), errors

@@ -1,0 +1,113 @@
+"""PyTorch models in stages, for tests."""
+
+from itertools import pairwise
+
+import torch
+from torch import nn
+
+
+def build(units=16):
+    """A sequence; the in-place activation may be at the beginning of a stage."""
+    return nn.Sequential(
+        nn.Linear(12, units),
+        nn.Tanh(),
+        nn.Linear(units, units),
+        nn.ReLU(inplace=True),
+        nn.Linear(units, units),
+        nn.Tanh(),
+        nn.Linear(units, 3),
+    )
+
+
+def build_stages(n=2):
+    """The same model, in a list of two or four stages."""
+    model = build()
+    cuts = {2: [0, 3, 7], 4: [0, 2, 3, 5, 7]}[n]
+    return [model[first:stop] for first, stop in pairwise(cuts)]
+
+
+def build_functions(n=2):
+    """Functions that build the stages."""
+    return [lambda: nn.Sequential(nn.Linear(12, 16), nn.Tanh()), lambda: nn.Linear(16, 3)]
+
+
+def build_shared():
+    """The first layer is used again in the second stage."""
+    layer = nn.Linear(12, 12)
+    return nn.Sequential(layer, nn.Tanh(), nn.Linear(12, 12), nn.Tanh(), layer, nn.Tanh(), nn.Linear(12, 3))
+
+
+def build_two_tensors():
+    """Two tensors pass between the stages."""
+
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(12, 12)
+
+        def forward(self, x):
+            return self.layer(x), x
+
+    return [Both(), nn.Linear(12, 3)]
+
+
+def build_tangled():
+    """No sequence of layers."""
+
+    class Tangled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(12, 12), nn.Linear(12, 3)
+
+        def forward(self, x):
+            return self.b(x + self.a(x))
+
+    return Tangled()
+
+
+def build_normalised():
+    """Batch normalisation in both stages."""
+    return [
+        nn.Sequential(nn.Linear(12, 16), nn.BatchNorm1d(16), nn.ReLU()),
+        nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Linear(16, 3)),
+    ]
+
+
+class Failing(nn.Module):
+    """Raises in a late call in training, or in evaluation."""
+
+    def __init__(self, training):
+        super().__init__()
+        self.layer, self.when, self.n = nn.Linear(16, 16), training, 0
+
+    def forward(self, x):
+        self.n += self.training == self.when
+        if self.n == 30:  # the model is tried in fewer calls
+            raise RuntimeError("boom")
+        return self.layer(x)
+
+
+def build_failing(stage, training):
+    """A model that raises in one of two stages."""
+    stages = [[nn.Linear(12, 16)], [nn.Linear(16, 3)]]
+    stages[stage].insert(1 - stage, Failing(training))
+    return [nn.Sequential(*modules) for modules in stages]
+
+
+def plain_losses(x, y, batch, epochs, rate, seed):
+    """The mean loss of each epoch in a plain loop of PyTorch with SGD, with the samples in their order."""
+    torch.manual_seed(seed)
+    model = build()
+    steps = torch.optim.SGD(model.parameters(), lr=rate)
+    losses = []
+    for _ in range(epochs):
+        total = 0.0
+        for first in range(0, len(x), batch):
+            inputs, labels = torch.from_numpy(x[first : first + batch]), torch.from_numpy(y[first : first + batch])
+            loss = nn.functional.cross_entropy(model(inputs), labels)
+            steps.zero_grad()
+            loss.backward()
+            steps.step()
+            total += float(loss.detach()) * len(inputs)
+        losses.append(total / len(x))
+    return losses
