@@ -9,7 +9,13 @@ from typing import final
 import numpy as np
 
 from mpi_opt.core.arrays import Bools, Floats
-from mpi_opt.strategies.surrogates.gaussian_process import CORRELATIONS, GaussianProcess, Hyperparameters, Likelihood
+from mpi_opt.strategies.surrogates.gaussian_process import (
+    CORRELATIONS,
+    LARGEST_NOISE,
+    GaussianProcess,
+    Hyperparameters,
+    Likelihood,
+)
 from mpi_opt.strategies.surrogates.observations import Observations
 from mpi_opt.strategies.surrogates.warp import OFFSETS, scale_of, warped
 
@@ -19,12 +25,6 @@ FIRST_FIT, FIT_GROWTH = 100, 1.05
 """Up to `FIRST_FIT` observations, length scales are fitted to each number of them; then their number grows as above."""
 N_ANCHOR_ITERATIONS, N_ITERATIONS = 40, 15
 """The largest numbers of iterations of L-BFGS-B at an anchor and between anchors."""
-SUCCESS_LENGTH, SUCCESS_PRIOR = 0.1, 0.2
-"""The length scale of the kernel for one hyperparameter, and the weight of the prior as a number of trials."""
-MIN_SUCCESS_PROBABILITY = 0.35
-"""Points with a smaller probability of success are proposed only if there are no others."""
-MAX_SUCCESS_OBSERVATIONS = 2000
-"""Largest number of observations in a model of failures."""
 MAX_VARIANCE = 10.0
 """The largest known variance of a value, in units of the variance of all values."""
 MAX_FITTED_OBSERVATIONS = 300
@@ -77,7 +77,7 @@ class Surrogate:
         n = len(observed.values)
         anchor = observed.first(anchor_size(n, FIRST_ANCHOR, ANCHOR_GROWTH)).thinned(MAX_FITTED_OBSERVATIONS // 2)
         if self._anchor is None or not anchor.is_equal(self._anchor[0]):
-            self._anchor, self._fit = (anchor, self._chosen(anchor)), None
+            self._anchor, self._fit = (anchor, chosen_settings(anchor, self._is_category)[1]), None
         fitted = observed.first(anchor_size(n, FIRST_FIT, FIT_GROWTH)).thinned(MAX_FITTED_OBSERVATIONS)
         if self._fit is None or not fitted.is_equal(self._fit[0]):
             self._fit = fitted, self._refined(fitted, self._anchor[1])
@@ -92,7 +92,7 @@ class Surrogate:
                 these are not fitted again.
         """
         if self._part is None or not fitted.is_equal(self._part[0]):
-            self._part = fitted, self._refined(fitted, self._chosen(fitted, (math.inf,)))
+            self._part = fitted, self._refined(fitted, chosen_settings(fitted, self._is_category, (math.inf,))[1])
         return self._posterior(observed, self._part[1])
 
     def _refined(self, observed: Observations, start: SurrogateSettings) -> SurrogateSettings:
@@ -101,26 +101,51 @@ class Surrogate:
         return replace(start, hyperparameters=likelihood.fit(y, variances, start.hyperparameters, N_ITERATIONS))
 
     def _posterior(self, observed: Observations, settings: SurrogateSettings) -> tuple[GaussianProcess, float]:
-        y, variances = _standardized(observed, settings.offset)
-        model = GaussianProcess(observed.rows, y, self._is_category, settings.hyperparameters, variances)
+        model = posterior(observed, self._is_category, settings)
         return model, float(model.predict(observed.rows)[0].min())
 
-    def _chosen(self, observed: Observations, offsets: tuple[float, ...] = OFFSETS) -> SurrogateSettings:
-        """The settings with the largest posterior density."""
-        likelihood = Likelihood(observed.rows, self._is_category)
-        n_dimensions = observed.rows.shape[1]
-        starts = [Hyperparameters.default(n_dimensions, name) for name in CORRELATIONS]
-        found = [_best_settings(likelihood, observed, start, offsets) for start in starts]
-        return min(found, key=lambda pair: pair[0])[1]
+
+def posterior(observed: Observations, is_category: Bools, settings: SurrogateSettings) -> GaussianProcess:
+    """The posterior of the transformed values for given settings."""
+    y, variances = _standardized(observed, settings.offset)
+    return GaussianProcess(observed.rows, y, is_category, settings.hyperparameters, variances)
+
+
+def chosen_settings(
+    observed: Observations,
+    is_category: Bools,
+    offsets: tuple[float, ...] = OFFSETS,
+    largest_noise: float = LARGEST_NOISE,
+) -> tuple[float, SurrogateSettings]:
+    """The settings with the largest posterior density.
+
+    Args:
+        observed: At least two observations, none failed.
+        is_category: Shape (n_dimensions,), bool.
+        offsets: The transformations to choose from.
+        largest_noise: The upper bound of the variance of the noise.
+
+    Returns:
+        Minus the logarithm of the density, up to a constant that depends on neither offsets nor bound; the settings.
+    """
+    likelihood = Likelihood(observed.rows, is_category)
+    n_dimensions = observed.rows.shape[1]
+    starts = [Hyperparameters.default(n_dimensions, name) for name in CORRELATIONS]
+    found = [_best_settings(likelihood, observed, start, offsets, largest_noise) for start in starts]
+    return min(found, key=lambda pair: pair[0])
 
 
 def _best_settings(
-    likelihood: Likelihood, observed: Observations, start: Hyperparameters, offsets: tuple[float, ...]
+    likelihood: Likelihood,
+    observed: Observations,
+    start: Hyperparameters,
+    offsets: tuple[float, ...],
+    largest_noise: float,
 ) -> tuple[float, SurrogateSettings]:
     """Minus the logarithm of the density of the best settings with the correlation of `start`, and these settings."""
     smallest, offset, found = math.inf, 1.0 if len(offsets) > 1 else offsets[0], start
     for _ in range(min(2, len(offsets))):
-        found = likelihood.fit(*_standardized(observed, offset), found, N_ANCHOR_ITERATIONS)
+        found = likelihood.fit(*_standardized(observed, offset), found, N_ANCHOR_ITERATIONS, largest_noise)
         densities = [_minus_log_density(likelihood, observed, other, found) for other in offsets]
         smallest, offset = min(densities), offsets[int(np.argmin(densities))]
     return smallest, SurrogateSettings(offset, found)
@@ -148,37 +173,3 @@ def anchor_size(n: int, first: int, growth: float) -> int:
     while following <= n and size >= first:
         size, following = following, max(int(following * growth), following + 1)
     return size
-
-
-@final
-class SuccessProbability:
-    """Estimates the probability that a trial succeeds, by a kernel with fixed length scales.
-
-    Args:
-        observed: Observations with failed trials. If there are more than `MAX_SUCCESS_OBSERVATIONS`, an even selection
-            of them is used.
-        is_category: Shape (n_dimensions,), bool.
-    """
-
-    def __init__(self, observed: Observations, is_category: Bools) -> None:
-        n = len(observed.values)
-        kept = np.linspace(0, n - 1, min(n, MAX_SUCCESS_OBSERVATIONS)).astype(int)
-        self._rows, self._is_category = observed.rows[kept], is_category
-        self._has_value = np.isfinite(observed.values[kept])
-        self._rate = max(float(self._has_value.mean()), 0.5)
-
-    def log_probability(self, rows: Floats) -> Floats:
-        """The logarithm of the probability at `rows` (m, n_dimensions): shape (m,)."""
-        length = SUCCESS_LENGTH * math.sqrt(rows.shape[1])
-        squares = np.zeros((len(rows), len(self._rows)))
-        for ours, theirs, is_category in zip(rows.T, self._rows.T, self._is_category, strict=True):
-            difference = (ours[:, None] - theirs) / length
-            squares += (1.5 * (difference != 0) if is_category else difference) ** 2
-        nearness = np.exp(-0.5 * squares)
-        success = nearness @ self._has_value + SUCCESS_PRIOR * self._rate
-        found: Floats = np.log(success / (nearness.sum(axis=1) + SUCCESS_PRIOR))
-        return found
-
-    def is_likely(self, rows: Floats) -> Bools:
-        """Whether the probability is at least `MIN_SUCCESS_PROBABILITY` at `rows` (m, n_dimensions): (m,), bool."""
-        return self.log_probability(rows) >= math.log(MIN_SUCCESS_PROBABILITY)

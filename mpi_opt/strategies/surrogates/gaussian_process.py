@@ -93,7 +93,14 @@ class Likelihood:
         self._n, self._n_dimensions = n, x.shape[1]
         self._length_means = np.where(is_category, CATEGORY_LENGTH_MEAN, length_prior(self._n_dimensions)[0])
 
-    def fit(self, y: Floats, variances: Floats, start: Hyperparameters, max_iterations: int) -> Hyperparameters:
+    def fit(
+        self,
+        y: Floats,
+        variances: Floats,
+        start: Hyperparameters,
+        max_iterations: int,
+        largest_noise: float = LARGEST_NOISE,
+    ) -> Hyperparameters:
         """The hyperparameters with the largest density that L-BFGS-B finds.
 
         Args:
@@ -103,9 +110,10 @@ class Likelihood:
                 known noise is then overestimated by this factor.
             start: The starting point. Its correlation is not changed.
             max_iterations: Iterations of L-BFGS-B.
+            largest_noise: The upper bound of the variance of the noise.
         """
         low, high = (-2.0 * math.log(length) for length in reversed(LENGTH_BOUNDS))
-        bounds = [(low, high)] * self._n_dimensions + [(math.log(SMALLEST_NOISE), math.log(LARGEST_NOISE))]
+        bounds = [(low, high)] * self._n_dimensions + [(math.log(SMALLEST_NOISE), math.log(largest_noise))]
         found = minimize(
             self.minus_log_density_with_gradient,
             np.clip(np.append(start.log_weights, start.log_noise), *np.array(bounds).T),
@@ -244,6 +252,15 @@ class GaussianProcess:
         mean_slope = self._alpha @ by_point[: len(self._x)]
         std_slope = (-self.variance / std) * ((self._inverse_factor.T @ white) @ by_point)
         return self.mean + float(values[: len(self._x)] @ self._alpha), std, mean_slope, std_slope
+
+    def difference(self, z: Floats, other: Floats) -> tuple[float, float]:
+        """The mean and the standard deviation of the function at `z` minus that at `other`, both (n_dimensions,)."""
+        both = np.vstack([z, other])
+        values, _ = self.correlation(both, self._all_x)
+        mean, _ = self.predict(both)
+        white = self._inverse_factor @ (values[0] - values[1])
+        prior = 2.0 - 2.0 * self.correlation(both[:1], both[1:])[0][0, 0]
+        return float(mean[0] - mean[1]), math.sqrt(self.variance * max(prior - float(white @ white), 0.0))
 
     def add_pending(self, z: Floats) -> None:
         """Adds the pending points `z` (m, n_dimensions), with their predicted means as values."""

@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from mpi_opt.core.arrays import Bools, Floats
+from mpi_opt.core.arrays import Bools, Floats, Ints
 from mpi_opt.core.figures import Measured
 from mpi_opt.core.pareto import as_tuple
 from mpi_opt.core.trial import Proposal
@@ -61,6 +61,15 @@ class Observations:
         others = np.sort(order[n // 2 :])
         spread = others[np.linspace(0, len(others) - 1, n - n // 2).astype(int)]
         return self._kept(np.sort(np.concatenate([order[: n // 2], spread])))
+
+    def spread(self, n: int) -> Observations:
+        """At most `n` observations, evenly selected in their order, whatever their values."""
+        size = len(self.values)
+        return self if size <= n else self.at(np.linspace(0, size - 1, n).astype(int))
+
+    def at(self, index: Ints) -> Observations:
+        """The observations with the positions `index`, ascending."""
+        return self._kept(index)
 
     def nearest(self, n: int, row: Floats, is_category: Bools) -> Observations:
         """The `n` observations nearest to `row`, shape (n_dimensions,). Keeps the order."""

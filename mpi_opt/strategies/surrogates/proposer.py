@@ -14,10 +14,11 @@ from threadpoolctl import ThreadpoolController
 from mpi_opt.core.arrays import Floats
 from mpi_opt.strategies.points.encoding import Encoding, is_near
 from mpi_opt.strategies.surrogates.acquisition import Acquisition, Criterion
-from mpi_opt.strategies.surrogates.fitting import FIRST_FIT, FIT_GROWTH, SuccessProbability, Surrogate, anchor_size
+from mpi_opt.strategies.surrogates.fitting import FIRST_FIT, FIT_GROWTH, Surrogate, anchor_size
 from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
 from mpi_opt.strategies.surrogates.maximize import maximize
 from mpi_opt.strategies.surrogates.observations import Observations
+from mpi_opt.strategies.surrogates.success import SuccessModel, SuccessProbability
 
 N_GLOBAL, N_LOCAL, N_STARTS = 512, 256, 6
 """The numbers of random candidates, of candidates near the best rows, and of local searches, for one proposal."""
@@ -61,7 +62,7 @@ class Proposer:
 
     def __init__(self, encoding: Encoding, seed: int, criterion: Criterion) -> None:
         self._encoding, self._seed, self._criterion = encoding, seed, criterion
-        self._surrogate = Surrogate(encoding.is_category)
+        self._surrogate, self._success = Surrogate(encoding.is_category), SuccessModel(encoding.is_category)
         n_levels = np.array([0 if levels is None else len(levels) for levels in encoding.levels])
         self._categorical_dimensions = np.flatnonzero(encoding.is_category & (n_levels > 1))
 
@@ -81,8 +82,7 @@ class Proposer:
             Rows of shape (n_dimensions,); fewer than `count` if no other row is allowed.
         """
         succeeded = observed.succeeded()
-        has_failures = len(succeeded.values) < len(observed.values)
-        success = SuccessProbability(observed, self._encoding.is_category) if has_failures else None
+        success = self._success.fit(observed)
         log_success = None if success is None else success.log_probability
         regions: dict[bool, Region] = {}
         rows: list[Floats] = []
@@ -163,12 +163,14 @@ class Proposer:
 
         If some candidates are likely to succeed, only rows that are likely to succeed are allowed.
         """
-        candidates, requirement = self._candidates(region, rng, effort), None
-        if success is not None and (is_likely := success.is_likely(candidates)).any():
-            candidates, requirement = candidates[is_likely], success.is_likely
+        candidates, least = self._candidates(region, rng, effort), 0.0
+        if success is not None:
+            least = success.least_margin(candidates)
+            candidates = candidates[success.margins(candidates) >= least]
 
         def may_be_proposed(row: Floats) -> bool:
-            return is_allowed(row) and (requirement is None or bool(requirement(row[None, :])[0]))
+            is_likely = success is None or bool(success.margins(row[None, :])[0] >= least)
+            return is_likely and is_allowed(row)
 
         n_starts = math.ceil(effort * N_STARTS)
         return maximize(acquisition, self._encoding, candidates, region.low, region.high, may_be_proposed, n_starts)

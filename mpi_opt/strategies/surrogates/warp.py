@@ -38,6 +38,18 @@ def warped(values: Floats, offset: float) -> tuple[Floats, Floats]:
     return (result - result.mean()) / std, slope - math.log(std)
 
 
+def unwarped(results: Floats, values: Floats, offset: float) -> Floats:
+    """The inverse of `warped`: transformed values `results`, of any shape, in units of `values` (n,)."""
+    scale = scale_of(values)
+    above = (values - values.min()) / scale
+    known = above if math.isinf(offset) else np.log(above + offset)
+    found = results * (known.std() or 1.0) + known.mean()
+    if not math.isinf(offset):
+        found = np.exp(found) - offset
+    result: Floats = values.min() + scale * found
+    return result
+
+
 def scale_of(values: Floats) -> float:
     """The distance of the median from the best value; if that is 0, the standard deviation; always positive."""
     for scale in (np.median(values) - values.min(), values.std(), abs(values.min())):

@@ -15,7 +15,7 @@ from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.surrogates.acquisition import log_improvement
-from mpi_opt.strategies.surrogates.fitting import SuccessProbability, Surrogate
+from mpi_opt.strategies.surrogates.fitting import Surrogate
 from mpi_opt.strategies.surrogates.gaussian_process import (
     CORRELATIONS,
     NOISE_PRIOR,
@@ -25,6 +25,7 @@ from mpi_opt.strategies.surrogates.gaussian_process import (
 )
 from mpi_opt.strategies.surrogates.observations import Observations
 from mpi_opt.strategies.surrogates.prepared_proposals import PreparedProposals
+from mpi_opt.strategies.surrogates.success import SuccessModel
 from mpi_opt.strategies.surrogates.warp import OFFSETS, warped
 from mpi_opt.testing.searching import run
 from mpi_opt.testing.spaces import SPACES
@@ -267,7 +268,7 @@ def test_the_probability_of_failure_has_a_bounded_cost():
     rows = rng.random((100_000, 6))
     values = np.where((rows[:, 0] < 0.5) & (rows[:, 1] < 0.5), math.nan, 1.0)
     began = time.process_time()
-    success = SuccessProbability(Observations(rows, values, np.zeros(len(rows))), np.zeros(6, bool))
+    success = SuccessModel(np.zeros(6, bool)).fit(Observations(rows, values, np.zeros(len(rows))))
     inside, outside = rng.random((2, 400, 6))
     inside[:, :2] = 0.05 + 0.3 * inside[:, :2]
     outside[:, :2] = 0.65 + 0.3 * outside[:, :2]
