@@ -125,12 +125,13 @@ class Training:
             epoch = self._epoch(number)
             if unfinished is not None:
                 reason = self._finish_epoch(unfinished, on_epoch, progress)
-            if reason is None and self._may_validate_later(number):
+            is_due = self.checkpointing.is_due(number)
+            if reason is None and self._may_validate_later(number) and not is_due:
                 unfinished = epoch
                 continue
             unfinished, last_reason = None, self._finish_epoch(epoch, on_epoch, progress)
             reason = reason or last_reason
-            is_saved = reason is not None or self.checkpointing.is_due(number)
+            is_saved = is_due or (reason is not None and self.checkpointing.is_due(number, is_end=True))
             if is_saved or self.checkpointing.kept is not None:
                 self.state.pause(reason, time.perf_counter() - started_s, self.callbacks.state())
                 self.checkpointing.keep()
@@ -267,7 +268,7 @@ class Training:
     def _may_validate_later(self, number: int) -> bool:
         """Whether the validation of an epoch may still run during the next epoch."""
         has_next = number + 1 < self.configuration.epochs
-        return self.validator.is_threaded and has_next and not self.checkpointing.is_due(number)
+        return self.validator.is_threaded and has_next
 
     def _finish_epoch(self, epoch: Epoch, on_epoch: OnEpoch | None, progress: Progress | None) -> str | None:
         """The end of the validation, early stopping and callbacks; returns the reason to stop, if any. Collective."""

@@ -88,6 +88,17 @@ class Checkpoint(Section):
 
     path: Path = Field(description="A folder; it is created if missing.")
     every: int = Field(1, ge=1, description="Epochs between two checkpoints; another one is written at the end.")
+    interval_s: float | None = Field(
+        None,
+        gt=0,
+        description="Another one is written after an epoch if this time has passed since the last one or the start, in "
+        "seconds.",
+    )
+    provisional: bool = Field(
+        False,
+        description="Checkpoints that only protect against an interruption: none is written at the end, the folder is "
+        "created with the first one, and the training continues if one cannot be written.",
+    )
     resume: bool = Field(True, description="Continue from the checkpoint in `path`, if there is one.")
     start_from: Path | None = Field(
         None,

@@ -250,7 +250,7 @@ def _one_model(context: TrainingContext, example: Example) -> Model:
         n_workers=context.n_workers * configuration.n_micro_batches,
         has_optimizer="optimizer" in configuration.model_fields_set,
         is_validated=context.dataset.n_validation > 0,
-        has_checkpoint=configuration.checkpoint is not None,
+        has_checkpoint=configuration.checkpoint is not None and not configuration.checkpoint.provisional,
         chain=context.chain,
     )
     if configuration.validates_in_thread:

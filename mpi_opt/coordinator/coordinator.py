@@ -316,7 +316,7 @@ class Coordinator:
             self.progress.finished(block, attempt.result, attempt.proposal.parameters)
         if self.settings.kept_models is not None:
             self.settings.kept_models.take((attempt.proposal, attempt.result) for attempt in ended)
-        if obsolete := self.state.obsolete():
+        if obsolete := self.state.obsolete(ended):
             self.settings.discard(self.settings.study, obsolete)
 
     def _tell(self, proposal: Proposal, outcome: Outcome) -> None:

@@ -18,6 +18,7 @@ from mpi_opt.coordinator.waiting_budget import WaitingBudget
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.limits import MAX_CRASHES
+from mpi_opt.core.objective import CHECKPOINT_S
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import MPILearnError, StoreError
 from mpi_opt.messages.messages import Report
@@ -201,9 +202,16 @@ class StudyState:
         """The trials of a workload system that have ended or were given back since the last call."""
         return self._external.changed()
 
-    def obsolete(self) -> list[int]:
-        """The numbers of trials from which no other trial will resume."""
-        return self._strategy.obsolete()
+    def obsolete(self, ended: list[Attempt]) -> list[int]:
+        """The numbers of trials that may have checkpoints, and from which no other trial will resume.
+
+        Args:
+            ended: The trials that have ended since the last call. Those without a budget have at most provisional
+                checkpoints, for their own continuation.
+        """
+        own = [one for one in ended if one.proposal.budget is None]
+        is_long = [one.number for one in own if one.attempt > 1 or one.result.duration_s >= CHECKPOINT_S]
+        return [*self._strategy.obsolete(), *is_long]
 
     @property
     def n_repeated(self) -> int:

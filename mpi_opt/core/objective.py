@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 MetricCurves = dict[str, list[float]]
 
 
+CHECKPOINT_S = 600.0
+"""Trainings without the key ``checkpoint`` write one at this interval, so that long trials continue after an
+interruption, in seconds."""
+
+
 @dataclass(frozen=True)
 class TrialSettings:
     """The settings that all trials of a study share.

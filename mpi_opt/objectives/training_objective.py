@@ -19,7 +19,7 @@ from mpi_learn.settings.user_code import is_function, load_function
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.configuration.placeholders import filled, filled_training
-from mpi_opt.core.objective import MetricCurves, Objective
+from mpi_opt.core.objective import CHECKPOINT_S, MetricCurves, Objective
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Proposal, Trial
 from mpi_opt.errors import ConfigurationError, UserError
@@ -192,10 +192,13 @@ class TrainingObjective(Objective):
         if trial.budget is not None:
             changes["epochs"] = max(1, round(trial.budget))
         own = training.get("checkpoint") or {}
-        if own or trial.budget is not None or trial.resume_from is not None:
+        is_needed = trial.budget is not None or trial.resume_from is not None
+        if own or is_needed or "checkpoint" not in training:
             base = self.directory / own["path"] if "path" in own else self.checkpoints
             path = _folder_of_trial(base, trial.study, trial.number, trial.fold)
             changes["checkpoint"] = {"every": 10**9} | own | {"path": str(path)}
+            if "checkpoint" not in training:
+                changes["checkpoint"] |= {"interval_s": CHECKPOINT_S, "provisional": not is_needed}
             if trial.resume_from is not None:
                 start = _folder_of_trial(base, trial.study, trial.resume_from, trial.fold)
                 changes["checkpoint"]["start_from"] = str(start)

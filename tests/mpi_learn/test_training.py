@@ -233,6 +233,54 @@ def test_finished_training_resumes_to_the_same_result(comm, tmp_path):
     assert len(longer.history["loss"]) == 3
 
 
+PROVISIONAL = {"every": 10**9, "provisional": True}
+
+
+def test_a_provisional_checkpoint_is_written_only_at_intervals(comm, tmp_path):
+    path = tmp_path / "made" / "later"
+    configuration = NUMBERS | {"epochs": 4}
+    section = PROVISIONAL | {"path": str(path)}
+    seen = []
+
+    def note(epoch: int, metrics: dict[str, float]) -> bool:
+        seen.append((epoch, path.exists()))
+        return False
+
+    whole = train(configuration | {"checkpoint": section | {"interval_s": 1e6}}, comm, data=line(), on_epoch=note)
+    assert seen == [(epoch, False) for epoch in range(4)]
+    assert not path.parent.exists()  # none at the end, and no folder
+    with pytest.raises(TrainingError, match="InterruptionError"):
+        train(
+            configuration | {"checkpoint": section | {"interval_s": 1e-6}},
+            comm,
+            data=line(),
+            on_epoch=interrupted_at(2),
+        )
+    assert load_checkpoint(path).metadata["epoch"] == 2
+    resumed = train(configuration | {"checkpoint": section | {"interval_s": 1e6}}, comm, data=line())
+    assert resumed.epochs_before == 2
+    assert resumed.history == whole.history
+
+
+def interrupted_at(last: int):
+    def on_epoch(epoch: int, metrics: dict[str, float]) -> bool:
+        if epoch == last:
+            raise InterruptionError
+        return False
+
+    return on_epoch
+
+
+def test_a_training_continues_without_a_provisional_checkpoint_that_cannot_be_written(comm, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    section = PROVISIONAL | {"path": str(tmp_path / "file" / "folder"), "interval_s": 1e-6}
+    result = train(NUMBERS | {"epochs": 2, "checkpoint": section}, comm, data=line())
+    assert result.epochs == 2
+    assert "the training continues without it" in capsys.readouterr().out
+    with pytest.raises(ConfigurationError, match="not writable"):
+        train(NUMBERS | {"epochs": 2, "checkpoint": section | {"provisional": False}}, comm, data=line())
+
+
 @pytest.mark.parametrize(
     "end", [{"target": {"metric": "val_loss", "below": 0.5}}, {"early_stopping": {"metric": "val_loss", "patience": 2}}]
 )

@@ -62,6 +62,20 @@ def search(link, *, blocks=1, trials=6, strategy=None, store=None, time_limit_s=
     return strategy, store
 
 
+def test_the_checkpoints_of_long_and_repeated_trials_are_removed_when_they_have_ended():
+    discarded: list[int] = []
+    pool = BlockPool(ScriptedLink(after_an_hour), BlockMembership.of(BlockLayout(2, 1)))
+    settings = SearchSettings(SearchLimits(4), discard=lambda study, numbers: discarded.extend(numbers))
+    store = ListedStore()
+    Coordinator(pool, ListedStrategy(), store, 1, settings).run()
+    assert discarded == [1, 3]
+
+
+def after_an_hour(assignment) -> Outcome:
+    """Trials 1 and 3 take an hour."""
+    return replace(squares(assignment), duration_s=3600.0 if assignment.number % 2 else 1.0)
+
+
 def test_each_trial_is_run_once_recorded_and_passed_to_the_strategy():
     strategy, store = search(link := ScriptedLink(squares), trials=7, blocks=3)
     assert sorted(strategy.told) == [(n, float(n * n)) for n in range(7)]

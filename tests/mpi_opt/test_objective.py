@@ -171,6 +171,23 @@ def test_a_null_checkpoint_is_none(training, trained, tmp_path):
     assert not folder.exists()
 
 
+def test_without_the_key_a_long_trial_has_provisional_checkpoints(training, trained, tmp_path):
+    calls = trained(None)
+    objective = TrainingObjective(training, "val_loss", tmp_path, tmp_path / "kept")
+    objective(trial(4))
+    objective(trial(4, budget=3.0))
+    training["checkpoint"] = None
+    objective(trial(4))
+    training["checkpoint"] = {"path": "own", "every": 2}
+    objective(trial(4))
+    long, staged, none, own = [configuration.checkpoint for configuration, _ in calls]
+    assert none is None
+    assert (long.interval_s, long.provisional, long.every) == (600, True, 10**9)
+    assert (staged.interval_s, staged.provisional) == (600, False)  # another trial may resume from its end
+    assert (own.interval_s, own.provisional, own.every) == (None, False, 2)
+    assert long.path.is_relative_to(tmp_path / "kept")
+
+
 def test_a_budget_is_the_number_of_epochs(training, trained, tmp_path):
     objective, calls = TrainingObjective(training, "val_loss", tmp_path), trained(None)
     for budget in (7.4, 0.2, None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from mpi_learn.algorithms.algorithm import Algorithm
-from mpi_learn.errors import ConfigurationError
+from mpi_learn.errors import ConfigurationError, SavingError
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import ArrayKind
 from mpi_learn.mpi.agreement import agreed_errors
@@ -70,11 +71,23 @@ class Checkpointing:
         self.model, self.algorithm, self.state, self.rate = model, algorithm, state, rate
         self.peers, self.layout, self.n_stages = context.peers, context.layout, context.layout.stages
         self.kept = kept if self.n_stages == 1 else None  # a stage alone cannot continue on other ranks
+        self._written_s = time.monotonic()
 
-    def is_due(self, epoch: int) -> bool:
-        """Whether a checkpoint is written after an epoch, counted from 0."""
+    def is_due(self, epoch: int, *, is_end: bool = False) -> bool:
+        """Whether a checkpoint is written after an epoch, counted from 0. Collective.
+
+        Args:
+            is_end: Whether the training ends after this epoch, although it may not be the last one.
+        """
         section, n_done = self.configuration.checkpoint, epoch + 1
-        return section is not None and (n_done == self.configuration.epochs or n_done % section.every == 0)
+        if section is None:
+            return False
+        is_end = is_end or n_done == self.configuration.epochs
+        if n_done % section.every == 0 or (is_end and not section.provisional):
+            return True
+        if section.interval_s is None:
+            return False
+        return bool(self.comm.bcast(time.monotonic() - self._written_s >= section.interval_s, root=0))
 
     def keep(self) -> None:
         """Keeps this epoch in memory if the caller of the training wants it. Collective."""
@@ -84,9 +97,23 @@ class Checkpointing:
                 self.kept.keep(self._snapshot(integers, self.model.uses_xla, first_worker=0))
 
     def save(self) -> None:
-        """Writes a checkpoint if the configuration has a folder for it. Collective."""
-        if (section := self.configuration.checkpoint) is None:
-            return
+        """Writes a checkpoint. Collective; to be called if one is due.
+
+        Raises:
+            SavingError: It cannot be written, and is not provisional.
+        """
+        self._written_s = time.monotonic()
+        section = self.configuration.checkpoint
+        assert section is not None, "without a section, no checkpoint is due"
+        try:
+            self._write(section)
+        except SavingError as error:
+            if not section.provisional:
+                raise
+            if self.comm.rank == 0:
+                print(f"{error}\nthe training continues without it", flush=True)
+
+    def _write(self, section: Checkpoint) -> None:
         with agreed_errors(self.comm):
             integers, own = self.model.state.integers(), self.algorithm.rank_state()
             if self.n_stages > 1 and self.comm.rank < self.n_stages:  # of one replica: the others are the same
@@ -257,7 +284,8 @@ class Checkpointing:
 
 def _load(section: Checkpoint) -> tuple[SavedTraining | None, bool]:
     """The checkpoint from which a training begins, if any, and whether the same training has written it."""
-    make_folder(section.path, "checkpoint.path")
+    if not section.provisional:
+        make_folder(section.path, "checkpoint.path")
     found = load_checkpoint(section.path) if section.resume else None
     if found is not None or section.start_from is None:
         return found, True
