@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import shutil
 import signal
@@ -55,7 +56,7 @@ MPIRUN_S = 60.0
 """Time that ``mpirun`` may need before the ranks start, in seconds."""
 
 WATCH_S = 1.0
-"""The interval at which a job with restarts is checked for signs of life, in seconds."""
+"""The interval at which a job is checked for signs of life, in seconds."""
 
 
 def without_launch_options(arguments: list[str]) -> list[str]:
@@ -153,13 +154,15 @@ class _Starter:
             status_file = stack.enter_context(NamedTemporaryFile("r", prefix="mpi-learn-status-"))
             chosen, n = self._chosen_hosts(stack, is_restart=bool(reason))
             environment = self.environment | {STATUS_FILE: status_file.name}
-            watch = None
-            if self.wanted.restarts is not None:
+            path, restarts = Path(status_file.name), self.wanted.restarts
+            if restarts is None:
+                watch = LifeWatch(path, math.inf, math.inf, lambda: True)  # only of the end
+            else:
                 environment[restart_reason.VARIABLE] = reason
-                watch = LifeWatch(Path(status_file.name), start_limit_s(), silence_s(), self.wanted.restarts.is_alive)
+                watch = LifeWatch(path, start_limit_s() + MPIRUN_S, silence_s(), restarts.is_alive)
             command = [self.mpirun, *self.flags, *chosen, "-np", str(n), sys.executable, "-m", *self.wanted.arguments]
             status, trouble = _run(command, environment, self.request, watch)
-            if self.wanted.restarts is not None:
+            if restarts is not None:
                 signs_of_life.kill_all_with(STATUS_FILE, status_file.name)
             return _end(status, status_file.read(), self.request, self.mode, trouble)
 
@@ -179,9 +182,7 @@ class _Starter:
         return [] if given is None else ["--hostfile", str(given)], n
 
 
-def _run(
-    command: list[str], environment: dict[str, str], request: StopRequest, watch: LifeWatch | None
-) -> tuple[int, str]:
+def _run(command: list[str], environment: dict[str, str], request: StopRequest, watch: LifeWatch) -> tuple[int, str]:
     """Runs `command` and forwards requests to it.
 
     Returns:
@@ -196,14 +197,13 @@ def _run(
     if request.signal_name is not None:  # SIGUSR1, which is not blocked
         request.on_first()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_SIGNALS)
-    while watch is not None:
+    while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(WATCH_S), ""
         if trouble := watch.trouble():
             signs_of_life.kill_all_with(STATUS_FILE, environment[STATUS_FILE])
             process.kill()  # also where processes cannot be found by their environment
             return process.wait(), trouble
-    return process.wait(), ""
 
 
 def _end(status: int, written: str, request: StopRequest, mode: LaunchMode, trouble: str) -> JobEnd:

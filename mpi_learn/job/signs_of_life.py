@@ -1,6 +1,6 @@
 """Signs of life of rank 0, and the end of a job that gives none.
 
-Rank 0 of a job with restarts touches the file to which it will write its status. A process that is stopped, that waits
+Rank 0 touches the file to which it will write its status. A process that is stopped, that waits
 forever for its host, or that has never begun does not. The process that has started the job then ends it.
 """
 
@@ -17,8 +17,9 @@ from pathlib import Path
 INTERVAL_S = 1.0
 """The interval between two signs of life, in seconds."""
 
-END_S = 120.0
-"""``mpirun`` must end within this time after rank 0 has written its status, in seconds."""
+END_S = 75.0
+"""``mpirun`` must end within this time after the end of rank 0, in seconds. Other ranks need up to 60 s for their exit
+handlers; a stopped one would keep ``mpirun`` forever."""
 
 LEFTOVERS_S = 5.0
 """Processes that were killed must be gone after this time, in seconds."""

@@ -13,7 +13,6 @@ from pathlib import Path
 from mpi_learn.errors import UserError
 from mpi_learn.job.exit_status import STATUS_FILE
 from mpi_learn.job.launchers import is_launched, launched_rank
-from mpi_learn.job.restart_reason import restart_reason
 from mpi_learn.job.signs_of_life import give_signs_of_life
 
 START_S = 600.0
@@ -58,7 +57,7 @@ def start_limit() -> Iterator[None]:
     """Limits the time in which MPI starts. The start needs all ranks, and would wait forever for a dead one.
 
     After the limit the process ends; ranks 0 and 1 print their stacks. A Python thread cannot enforce the limit, since
-    MPI holds the interpreter lock while it starts. Rank 0 of a job with restarts then begins to give signs of life.
+    MPI holds the interpreter lock while it starts. Rank 0 then begins to give signs of life.
     """
     if not is_launched():
         yield
@@ -71,5 +70,5 @@ def start_limit() -> Iterator[None]:
             yield
         finally:
             faulthandler.cancel_dump_traceback_later()
-    if launched_rank() == 0 and restart_reason() is not None and STATUS_FILE in os.environ:
+    if launched_rank() == 0 and STATUS_FILE in os.environ:
         give_signs_of_life(Path(os.environ[STATUS_FILE]))

@@ -83,6 +83,7 @@ class Plan:
             timeout_s=configuration.trial.timeout_s,
             example_parameters=self.space.centre(),
             figures_of_merit=configuration.figures_of_merit(),
+            silence_s=configuration.blocks.silence_s,
         )
         return WorkerPlan(self.objective, settings, configuration.file_name)
 

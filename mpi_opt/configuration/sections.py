@@ -139,6 +139,17 @@ class BlocksSection(Section):
         "`size` form one block. With `size: 5`, 16 ranks form blocks of 6, 5 and 5 ranks.",
     )
     spares: int = Field(0, ge=0, description="Number of idle ranks that replace lost ranks.")
+    silence: Duration = Field(
+        "30m",
+        description="A rank without a sign of life for this time is given up, in seconds or as `30m`: its host or the "
+        "network may have failed. It must be longer than any call of user code that holds Python's interpreter lock. "
+        "`null`: no rank is given up.",
+    )
+
+    @property
+    def silence_s(self) -> float | None:
+        """`silence` in seconds."""
+        return None if self.silence is None else seconds(self.silence)
 
 
 class FoldsSection(Section):

@@ -214,6 +214,12 @@ class BlockPool:
         self._form()  # the spare ranks may have waited for a rank that was leaving its block
         return blocks
 
+    def abandon(self, ranks: set[int]) -> list[int]:
+        """Records ranks as lost that may still exist, and asks them to end; returns their blocks, see `lose`."""
+        for rank in ranks:
+            self.link.send(rank, EndProcess())
+        return self.lose(frozenset(ranks))
+
     def disband(self, block: int) -> list[int]:
         """Disbands a block; returns its live ranks, which send `LeftBlock` when they have left it."""
         survivors = self.membership.disband(block)

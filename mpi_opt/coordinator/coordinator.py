@@ -22,13 +22,25 @@ from mpi_opt.coordinator.code_watch import CodeWatch
 from mpi_opt.coordinator.host_faults import CURE, HostFaults
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
+from mpi_opt.coordinator.silent_ranks import SilentRanks
 from mpi_opt.coordinator.study_state import StudyState
 from mpi_opt.coordinator.trial_queue import TrialQueue
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.counted import counted
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import HostFailed, RanksLost, SearchFailed, StoreError
-from mpi_opt.messages.messages import Abandoned, Assignment, Broken, LeftBlock, Lost, Ready, Report, Stop, ToCoordinator
+from mpi_opt.messages.messages import (
+    Abandoned,
+    Alive,
+    Assignment,
+    Broken,
+    LeftBlock,
+    Lost,
+    Ready,
+    Report,
+    Stop,
+    ToCoordinator,
+)
 from mpi_opt.store.errors import StoreNotReadyError, StudyOwnedError
 from mpi_opt.store.store import Store
 from mpi_opt.strategies.strategy import Strategy
@@ -79,6 +91,7 @@ class Coordinator:
         self._leave_running_at_s = math.inf
         self._n_lost_attempts: Counter[int] = Counter()  # trial number -> lost attempts in this search
         self._health = BlockHealth()
+        self._silent = SilentRanks(settings.silence_s)
         self._faults = HostFaults()
         self._is_hesitation_noted = self._is_repetition_noted = False
         self._watch = CodeWatch(settings.code)
@@ -101,6 +114,7 @@ class Coordinator:
             while not self._is_over():
                 for rank, message in self.pool.receive(TICK_S, self._is_interrupted):
                     self._handle(rank, message)
+                self._give_up_silent()
                 self._note_edits()
                 for record in self.state.changed_external():
                     self._handle_external(record)
@@ -195,6 +209,8 @@ class Coordinator:
                 self.queue.abandon(message.block, message.number, message.error, self.pool.now_s)
             case Broken():
                 self._handle_broken(message)
+            case Alive():
+                self._silent.hear(rank, self.pool.now_s)
             case Lost():
                 self._handle_losses(message.ranks)
 
@@ -427,6 +443,16 @@ class Coordinator:
             return
         self._tell(record.proposal, record.outcome)
         self.progress.finished(EXTERNAL_BLOCK, record.outcome, record.parameters)
+
+    def _give_up_silent(self) -> None:
+        """Gives up ranks that give no sign of life: their host may be frozen, or the network cut."""
+        silent = self._silent.take(self.pool.now_s)
+        new = self.pool.not_yet_lost(frozenset(silent))
+        for rank in new:
+            why = f"no sign of life for {self._silent.limit_s:g} s"
+            self._event("rank_lost", f"rank {rank}, {self.pool.describe(rank)}: {why}")
+        for block in self.pool.abandon(set(new)) if new else ():
+            self._give_up(block, "a rank of its block gave no sign of life")
 
     def _give_up_unresponsive(self) -> None:
         """Gives up ranks that do not leave their block and blocks that do not answer."""

@@ -34,6 +34,7 @@ class SearchSettings:
         code: The user's Python files, which all ranks run; None if each rank reads them.
         code_number: The number of the code in the study, see `CodeRecord`.
         continues_on_fewer_ranks: See `Objective.continues_on_fewer_ranks`.
+        silence_s: See `TrialSettings`.
         was_finished: Whether the study was recorded as finished before the search.
     """
 
@@ -51,4 +52,5 @@ class SearchSettings:
     code: SourceCode | None = None
     code_number: int | None = None
     continues_on_fewer_ranks: bool = False
+    silence_s: float | None = None
     was_finished: bool = False

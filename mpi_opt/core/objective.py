@@ -22,6 +22,13 @@ CHECKPOINT_S = 600.0
 interruption, in seconds."""
 
 
+SIGNS_OF_LIFE = 4
+"""A rank gives at least this number of signs of life in the time after which a silent one is given up."""
+
+MOST_ALIVE_S = 60.0
+"""The longest interval between two signs of life, in seconds."""
+
+
 @dataclass(frozen=True)
 class TrialSettings:
     """The settings that all trials of a study share.
@@ -32,6 +39,7 @@ class TrialSettings:
         timeout_s: Seconds that a trial may take; None for no limit.
         example_parameters: A point of the space, with which the objective is checked before the first trial.
         figures_of_merit: The study's figures of merit.
+        silence_s: Time after which a rank without a sign of life is given up, in seconds; None for no limit.
     """
 
     seed: int
@@ -39,6 +47,12 @@ class TrialSettings:
     timeout_s: float | None = None
     example_parameters: Parameters = field(default_factory=dict)
     figures_of_merit: FiguresOfMerit = field(default_factory=FiguresOfMerit)
+    silence_s: float | None = None
+
+    @property
+    def alive_s(self) -> float | None:
+        """The interval between two signs of life of a rank, in seconds."""
+        return None if self.silence_s is None else min(self.silence_s / SIGNS_OF_LIFE, MOST_ALIVE_S)
 
 
 class Objective(ABC):

@@ -14,6 +14,7 @@
 | leader of a block | coordinator | `Outcome` | `TO_COORDINATOR` | the trial has ended |
 | any rank of a block | coordinator | `Abandoned` | `TO_COORDINATOR` | its part failed; other ranks may wait for it |
 | any rank of a block | coordinator | `Broken` | `TO_COORDINATOR` | communication in the block has failed |
+| any rank | coordinator | `Alive` | `TO_COORDINATOR` | at intervals, from a second thread |
 | coordinator | ranks of a block | `Disband` | `TO_WATCHDOG` | the block has lost a rank, or is given up |
 | any rank | coordinator | `LeftBlock` | `TO_COORDINATOR` | it has left its block and can join another |
 | coordinator | any rank | `Dismissal` | `TO_RANK` | the search is over and the rank runs no trial |
@@ -156,6 +157,11 @@ class LeftBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class Alive:
+    """The process of the sender exists and its host answers."""
+
+
+@dataclass(frozen=True, slots=True)
 class Dismissal:
     """The search is over."""
 
@@ -207,7 +213,7 @@ class SearchResult:
     skips_finalize: bool
 
 
-ToCoordinator = Ready | Report | Outcome | Abandoned | Broken | LeftBlock | Lost
+ToCoordinator = Ready | Report | Outcome | Abandoned | Broken | LeftBlock | Alive | Lost
 ToRank = Join | Assignment | Dismissal
 FromCoordinator = ToRank | Stop | Disband | EndProcess
 

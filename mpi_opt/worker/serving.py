@@ -54,7 +54,8 @@ def serve(plan: WorkerPlan, link: WorkerLink, run: Callable[[Worker], None], *, 
         run: `Worker.serve` or `Worker.serve_or_die`.
         may_end_process: Whether the watchdog may end this process.
     """
-    watchdog = Watchdog(link, may_end_process=may_end_process)
+    alive_s = plan.settings.alive_s if link.rank > 0 else None
+    watchdog = Watchdog(link, may_end_process=may_end_process, alive_s=alive_s)
     worker = Worker(link, watchdog, plan.objective, plan.settings)
     watchdog.open()
     try:

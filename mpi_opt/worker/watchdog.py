@@ -36,7 +36,7 @@ from mpi_learn.mpi import communicators, lost_ranks, process_end
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.mpi.lost_ranks import RankLost
 from mpi_opt.messages.link import WorkerLink
-from mpi_opt.messages.messages import TO_WATCHDOG, Disband, EndProcess
+from mpi_opt.messages.messages import TO_WATCHDOG, Alive, Disband, EndProcess
 
 LISTEN_S = 0.5
 """The interval at which the thread checks for messages and for an overdue trial, in seconds."""
@@ -65,13 +65,15 @@ class Watchdog:
     Args:
         link: The link to the coordinator.
         may_end_process: Whether to end the process if a trial takes too long and cannot be interrupted.
+        alive_s: The interval at which the coordinator receives a sign of life, in seconds; None for no sign.
 
     Attributes:
         disbanded: The index of the latest disbanded block of this rank; -1 if there is none.
     """
 
-    def __init__(self, link: WorkerLink, *, may_end_process: bool) -> None:
+    def __init__(self, link: WorkerLink, *, may_end_process: bool, alive_s: float | None = None) -> None:
         self.link, self.may_end_process = link, may_end_process
+        self._alive_s, self._next_alive_s = alive_s, 0.0
         self.disbanded = -1
         self._comm: Communicator | None = None
         self._deadline = NEVER
@@ -185,6 +187,7 @@ class Watchdog:
             if self.link.has_thread:
                 with communicators.no_creation():
                     self._receive()
+                    self._give_sign_of_life()
             late_s = time.monotonic() - self._deadline
             if late_s > 0:
                 self._interrupt(TrialTimeout, f"the trial took longer than trial.timeout, {self._timeout_s:g} s")
@@ -195,6 +198,12 @@ class Watchdog:
                 if self.link.rank == 0:  # the only process of the search
                     end_unfinished(why)
                 end_process(why)
+
+    def _give_sign_of_life(self) -> None:
+        if self._alive_s is not None and time.monotonic() >= self._next_alive_s:
+            self._next_alive_s = time.monotonic() + self._alive_s
+            with contextlib.suppress(*lost_ranks.FAILURES):  # `_receive` notices a lost coordinator
+                self.link.send(Alive())
 
     def _receive(self) -> None:
         try:

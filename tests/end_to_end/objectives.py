@@ -63,6 +63,12 @@ def nap(trial) -> float:
     return trial.parameters["x"]
 
 
+def unhurried(trial) -> float:
+    """All ranks of the block agree after a pause."""
+    time.sleep(0.15)
+    return trial.comm.allreduce(trial.parameters["x"])
+
+
 def gated(trial) -> float:
     """Waits until the file `gate` exists."""
     while not Path("gate").exists():

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,27 @@ def test_a_search_is_finished_although_its_processes_are_killed_and_stopped(spac
     assert reasons[1] == "mpirun was killed by SIGKILL"
     assert reasons[2] == f"rank 0 gave no sign of life for {SILENCE_S:g} s"
     assert "mpi-opt: 3 restarts:" in said
+
+
+@pytest.mark.thorough  # test_silent_ranks protects the same
+def test_a_stopped_rank_is_given_up_and_the_search_continues_without_it(space_file, query, tmp_path):
+    search = {"strategy": "random", "trials": 60, "seed": 1}
+    process = start(5, space_file("unhurried", search=search, blocks={"size": 2, "silence": "4s"}), tmp_path)
+    await_trials(process, query, 3)
+    stopped = ranks_of(mpirun_of(process))[3]
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        _, said = process.communicate(timeout=patient_s(90))
+    finally:
+        with suppress(ProcessLookupError):  # mpirun, or mpi-opt, has killed it
+            os.kill(stopped, signal.SIGKILL)
+    assert process.returncode == 0, said
+    assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(60,)]
+    lost = [detail for (detail,) in query("SELECT detail FROM events WHERE kind = 'rank_lost'")]
+    assert len(lost) == 1
+    assert lost[0].startswith("rank 3, of block 1 on ")
+    assert lost[0].endswith(": no sign of life for 4 s")
+    assert query("SELECT count(*) FROM events WHERE kind = 'search_restarted'") == [(0,)]
 
 
 def test_a_request_to_end_ends_the_restarts(space_file, query, tmp_path):

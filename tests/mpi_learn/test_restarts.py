@@ -224,19 +224,19 @@ def test_an_mpirun_that_does_not_end_after_its_rank_0_is_noticed(clock, tmp_path
     watch = LifeWatch(path, 600.0, 60.0, lambda: True)
     path.write_text("0")
     assert watch.trouble() == ""
-    clock[0] += 119
+    clock[0] += 74
     assert watch.trouble() == ""
     clock[0] += 2
     assert watch.trouble() == "mpirun did not end after its rank 0"
 
 
-def test_rank_0_of_a_job_with_restarts_gives_signs_of_life(tmp_path):
+def test_rank_0_of_a_job_gives_signs_of_life(tmp_path):
     path = tmp_path / "status"
     path.touch()
     os.utime(path, (1, 1))
     program = "from mpi_learn.job.time_limits import start_limit\nwith start_limit(): pass\ninput()"
     rank_0 = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0", STATUS_FILE: str(path)}
-    for more, gives in (({}, False), ({VARIABLE: "", "OMPI_COMM_WORLD_RANK": "1"}, False), ({VARIABLE: ""}, True)):
+    for more, gives in (({"OMPI_COMM_WORLD_RANK": "1"}, False), ({}, True)):
         with subprocess.Popen(
             [sys.executable, "-c", program], env=os.environ | rank_0 | more, stdin=subprocess.PIPE
         ) as process:
