@@ -120,6 +120,7 @@ class TrainingConfiguration(ModelConfiguration):
             (self.gan is None, "gan", "train the two models without `pipeline:`"),
             (self.algorithm.name == "allreduce", f"algorithm: {self.algorithm.name}", "write `algorithm: allreduce`"),
             (self.shards is None, "batch_size.shards", "write `pipeline: {micro_batches: …}`"),
+            (self.total_batch is None or not self.total_batch.balance, "batch_size.balance", "leave it out"),
             (not self.callbacks, "callbacks, which receive the whole model", "leave them out"),
             (self.validation.mode != "thread", "validation: {mode: thread}", "write `mode: distributed`"),
             (self.xla is not True, "xla: true", "leave it out"),

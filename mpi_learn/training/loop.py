@@ -16,6 +16,7 @@ from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.data.samples.batches import Dealer
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.data.samples.shared_batches import ShardedBatches, Shards, SharedStream
+from mpi_learn.data.samples.streamed_batches import StreamedBatches
 from mpi_learn.errors import MPILearnError
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
@@ -23,6 +24,7 @@ from mpi_learn.mpi.collectives import sum_in_place
 from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.optimizers.optimizer import Optimizer
+from mpi_learn.training.balance import speeds
 from mpi_learn.training.callbacks import Callbacks
 from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
 from mpi_learn.training.checkpoints.resume import Checkpointing
@@ -90,7 +92,7 @@ class Training:
             self.checkpointing = Checkpointing(context, model, self.algorithm, self.state, self.rate, kept)
             self.stopped_by = "epochs"
             self.monitor = Monitor(model.framework) if configuration.monitor else None
-            self._n_samples = 0  # of this rank in the current epoch
+            self._n_samples, self._compute_s = 0, 0.0  # of this rank in the current epoch
             self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:
@@ -203,7 +205,7 @@ class Training:
         """
         started_s = time.perf_counter()
         peers = self.context.peers
-        timeline, sums, self._n_samples = self.timeline, np.zeros(self.model.n_sums), 0
+        timeline, sums, self._n_samples, self._compute_s = self.timeline, np.zeros(self.model.n_sums), 0, 0.0
         with agreed_errors(self.comm):
             with timeline.span("serve", IDLE) if self.context.worker is None else nullcontext():
                 self.algorithm.run(self._steps(number, sums))
@@ -227,6 +229,7 @@ class Training:
             finish_validation = self.validator.begin() if self._is_validated(number) else dict
             weights = self.model.weights.copy() if self.validator.is_threaded else self.model.weights
             statistics = self.model.state.floats()
+        self._balance()
         if self.monitor is not None:
             metrics |= combined(self.comm.allgather(usage))
         self.state.count_steps(steps_s, self.batches.n_samples)
@@ -241,16 +244,30 @@ class Training:
         """
         n, timeline = self.model.layout.size, self.timeline
         for number, batch in enumerate(timeline.waiting(self._batches(epoch))):
+            started_s = time.perf_counter()
             with timeline.span("gradient", COMPUTE):
                 if isinstance(batch, Samples):
                     step = self.model.gradient(batch.x, batch.y, batch.weights)
                 else:
                     assert self._sharded is not None, "only a step with shards has several batches"
                     step = self._sharded(epoch, number, batch)
+            self._compute_s += time.perf_counter() - started_s
             sums += step[n:]
             self._n_samples += len(batch)
             with timeline.span("exchange", COMMUNICATION):
                 yield step
+
+    def _balance(self) -> None:
+        """Divides the steps of the next epoch by the speeds of the ranks in this one, if configured. Collective."""
+        total = self.configuration.total_batch
+        if total is None or not total.balance:
+            return
+        assert not isinstance(self.batches, StreamedBatches), "they have a fixed number of samples per worker"
+        found = self.comm.allgather((self._n_samples, self._compute_s))
+        with agreed_errors(self.comm):
+            self.batches.balance(speeds(found))
+            if self.model.uses_xla:
+                self.model.compile_step(by_xla=True)  # for batches of the new size
 
     def _batches(self, epoch: int) -> Iterator[Samples | Shards]:
         """This rank's batches of an epoch: its fixed share, or those that are dealt to it; none on a master."""

@@ -23,6 +23,11 @@ class TotalBatch(Section):
         description="A step consists of this number of equal parts, each with its own random numbers and batch "
         "statistics; a rank computes one or several of them. null: the share of each rank is one batch.",
     )
+    balance: bool = Field(
+        False,
+        description="Shares follow the measured speeds of the ranks, and are renewed after each epoch; with shards, "
+        "ranks compute different numbers of them. false: equal shares.",
+    )
 
     @model_validator(mode="after")
     def _has_equal_shards(self) -> Self:

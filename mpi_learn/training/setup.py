@@ -141,6 +141,7 @@ def make_training_batches(context: TrainingContext) -> AnyBatches:
         shuffle=section is None or section.shuffle,
         drop_last=section is not None and section.drop_last,
         total=None if total is None else total.total,
+        speeds=(1.0,) * n_workers if total is not None and total.balance else (),
     )
     if total is None:
         return make_batches(context.dataset, options)

@@ -70,8 +70,11 @@ class TrainingObjective(Objective):
 
     @property
     def continues_on_fewer_ranks(self) -> bool:  # type: ignore[override]  # read only
-        """Whether all trainings have a total batch, so that their steps do not depend on the number of ranks."""
-        return isinstance(self.training.get("batch_size"), Mapping)
+        """Whether all trainings have a total batch, so that their steps do not depend on the number of ranks.
+
+        The stages of a pipeline need a multiple of their number.
+        """
+        return isinstance(self.training.get("batch_size"), Mapping) and not self.training.get("pipeline")
 
     def prepare(self, comm: Communicator, parameters: Parameters) -> None:
         from mpi_learn import rehearse

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -28,6 +30,7 @@ class NoisyModel(WeightsOnly):
     def __init__(self, rank):
         super().__init__(SIZES, build=None)
         self.weights[:] = 0
+        self.rank = rank
         self.rng, self.statistic, self.counter = np.random.default_rng([rank, 12345]), np.float32(0), 0
         self.keys, self.state = [], self
 
@@ -147,6 +150,35 @@ def test_scaled_learning_rates_refer_to_the_total_batch(trained):
     (alone, *_), _ = trained(1, optimizer=optimizer)
     for model in trained(3, optimizer=optimizer)[0]:
         assert model.weights == pytest.approx(alone.weights, rel=1e-6)
+
+
+@pytest.mark.parametrize("shards", [{"shards": SHARDS}, {}])
+def test_a_slow_rank_gets_a_smaller_share_of_the_next_epoch_and_the_result_is_the_same(trained, monkeypatch, shards):
+    """Rank 2 takes nine times as long for a sample as the others."""
+    seen = {rank: [] for rank in range(3)}
+    gradient = NoisyModel.gradient
+
+    def slowly(model, x, y, weights=()):
+        seen[model.rank].append(len(x[0]))
+        time.sleep(len(x[0]) * (0.018 if model.rank == 2 else 0.002))
+        if not shards:
+            model.rng, model.statistic, model.counter = np.random.default_rng(0), np.float32(0), 0
+        return gradient(model, x, y, weights)
+
+    (alone, *_), _ = trained(1)
+    monkeypatch.setattr(NoisyModel, "gradient", slowly)
+    batch = {"total": TOTAL, "balance": True} | shards
+    models, _ = trained(3, batch_size=batch)
+    for model in models if shards else ():
+        assert model.weights == pytest.approx(alone.weights, rel=1e-5)
+    if shards:  # of five: one, two and two at first, then two, two and one
+        assert models[2].keys[0][3] == 3
+        assert {key[3] for key in models[2].keys if key[1] == 1} == {4}
+    else:
+        per_step = np.array([seen[rank] for rank in range(3)])
+        assert sorted(per_step[:, 0]) == [3, 3, 4]
+        assert per_step[2, 4] == 1
+        assert per_step[:, 4:].sum() == N
 
 
 @pytest.mark.parametrize(("batch", "parts"), [({"total": 10, "shards": 2}, "2 shards"), ({"total": 2}, "2 samples")])

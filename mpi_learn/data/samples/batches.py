@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from mpi_learn.data.samples.added_input import VALIDATION
-from mpi_learn.data.samples.dataset import Dataset, shares
+from mpi_learn.data.samples.dataset import Dataset, shares, weighted_shares
 from mpi_learn.data.samples.in_memory import Samples
 
 EVEN_SHARE_PARTS = 32
@@ -27,6 +27,7 @@ class BatchOptions:
         drop_last: Whether to leave out samples that do not fill a batch of each worker.
         total: Samples per step, which the workers share as evenly as possible; None: `batch_size` for each worker.
         n_windows: Number of workers that share the memory of one window of streamed samples.
+        speeds: With `total`, the speed of each worker, to which its share is proportional; empty: shares are equal.
     """
 
     batch_size: int
@@ -37,11 +38,18 @@ class BatchOptions:
     drop_last: bool = False
     total: int | None = None
     n_windows: int = 1
+    speeds: tuple[float, ...] = ()
 
     @property
     def step_samples(self) -> int:
         """Samples per step, of all workers together."""
         return self.batch_size * self.n_workers if self.total is None else self.total
+
+    def share(self, n: int) -> slice:
+        """This worker's part of `n` samples, or shards."""
+        if self.speeds:
+            return weighted_shares(n, self.speeds, self.worker)
+        return shares(n, self.n_workers, self.worker)
 
     def n_batches(self, dataset: Dataset) -> int:
         """Batches of each worker per epoch. With an added input, each batch may be used in several steps."""
@@ -84,6 +92,8 @@ class Batches:
     @property
     def least_samples(self) -> int:
         """The size of the smallest batch in an epoch, of all workers. Empty batches do not count."""
+        if self.options.speeds:  # shares may become as small as this
+            return 1
         n, width = self.dataset.n_training, self.options.step_samples
         rest = n - (self.options.n_batches(self.dataset) - 1) * width
         return min(rest, width) // self.options.n_workers or 1
@@ -104,6 +114,10 @@ class Batches:
             for first in range(part.start, part.stop, size):
                 yield from self._taken(epoch, slice(first, min(first + size, part.stop)))
 
+    def balance(self, speeds: Sequence[float]) -> None:
+        """Divides the steps of the next epochs in proportion to the speeds of the workers."""
+        self.options = replace(self.options, speeds=tuple(speeds))
+
     def close(self) -> None:
         """Has no effect: there is nothing to release."""
 
@@ -120,7 +134,7 @@ class Batches:
     def _part(self, step: int) -> slice:
         width = self.options.step_samples
         first = step * width
-        part = shares(min(width, self.dataset.n_training - first), self.options.n_workers, self.options.worker)
+        part = self.options.share(min(width, self.dataset.n_training - first))
         return slice(first + part.start, first + part.stop)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,6 +79,21 @@ class Dataset:
 def shares(n: int, n_workers: int, worker: int) -> slice:
     """The part of 0, 1, …, n - 1 of `worker` out of `n_workers`: contiguous, and as even as possible."""
     return slice(n * worker // n_workers, n * (worker + 1) // n_workers)
+
+
+def weighted_shares(n: int, weights: Sequence[float], worker: int) -> slice:
+    """The part of 0, 1, …, n - 1 of `worker`: contiguous, in proportion to its weight; at least one if `n` suffices.
+
+    Args:
+        weights: A positive number for each worker.
+    """
+    n_workers = len(weights)
+    bounds = np.rint(n * np.cumsum([0.0, *weights]) / math.fsum(weights)).astype(int)
+    if n >= n_workers:  # the bounds stay ascending: each is at least one above the last and below the next
+        at = np.arange(n_workers + 1)
+        bounds = np.maximum.accumulate(bounds - at) + at
+        bounds = np.minimum(bounds, n - n_workers + at)
+    return slice(int(bounds[worker]), int(bounds[worker + 1]))
 
 
 def _count(samples: Samples | StreamedSamples, indices: np.ndarray | None) -> int:

@@ -20,8 +20,8 @@ def make_batches(dataset: Dataset, options: BatchOptions) -> AnyBatches:
     """The batches of one worker. The caller closes them at the end."""
     is_streamed = isinstance(dataset.training, StreamedSamples)
     if options.total is not None and is_streamed:
-        whole = replace(options, total=None, batch_size=options.total, n_workers=1, worker=0)
-        return SharedStream(StreamedBatches(dataset, whole), options.n_workers, options.worker)
+        whole = replace(options, total=None, speeds=(), batch_size=options.total, n_workers=1, worker=0)
+        return SharedStream(StreamedBatches(dataset, whole), options)
     return (StreamedBatches if is_streamed else Batches)(dataset, options)
 
 
@@ -32,14 +32,11 @@ def make_sharded_batches(dataset: Dataset, options: BatchOptions, n_shards: int)
         options: With a `total`, of which each of `n_shards` has an equal part.
     """
     assert options.total is not None, "shards divide a total batch"
-    own = shares(n_shards, options.n_workers, options.worker)
     as_worker = replace(
-        options, total=None, batch_size=options.total // n_shards, n_workers=n_shards, n_windows=n_shards
+        options, total=None, speeds=(), batch_size=options.total // n_shards, n_workers=n_shards, n_windows=n_shards
     )
     made = StreamedBatches if isinstance(dataset.training, StreamedSamples) else Batches
-    return ShardedBatches(
-        own.start, [made(dataset, replace(as_worker, worker=shard)) for shard in range(own.start, own.stop)]
-    )
+    return ShardedBatches(n_shards, options, lambda shard: made(dataset, replace(as_worker, worker=shard)))
 
 
 def validation_batches(dataset: Dataset, *, batch_size: int, n_workers: int = 1, worker: int = 0) -> Iterator[Samples]:

@@ -6,12 +6,11 @@ the samples nor the windows of streamed samples depend on the number of ranks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from mpi_learn.data.samples.batches import Batches
-from mpi_learn.data.samples.dataset import shares
+from mpi_learn.data.samples.batches import Batches, BatchOptions
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.data.samples.streamed_batches import StreamedBatches
 
@@ -34,57 +33,74 @@ class Shards:
 
 
 class ShardedBatches:
-    """The batches of consecutive shards.
+    """The batches of consecutive shards, of which each worker computes a part.
 
     Args:
-        first: The number of the first shard.
-        of_shards: The batches of each shard, as those of a worker.
+        n_shards: The number of shards of a step.
+        options: The workers that share them.
+        make: Makes the batches of the shard with a number, as those of a worker.
     """
 
-    def __init__(self, first: int, of_shards: Sequence[Batches | StreamedBatches]) -> None:
-        self._first, self._of_shards = first, of_shards
-        self.n_steps, self.n_samples = of_shards[0].n_steps, of_shards[0].n_samples
-
-    @property
-    def least_samples(self) -> int:
-        """The size of the smallest batch in an epoch, of all shards. Empty batches do not count."""
-        return self._of_shards[0].least_samples
+    def __init__(self, n_shards: int, options: BatchOptions, make: Callable[[int], Batches | StreamedBatches]) -> None:
+        self._n_shards, self._options, self._make = n_shards, options, make
+        self._own: dict[int, Batches | StreamedBatches] = {}
+        self._take()
+        first = next(iter(self._own.values()))
+        self.n_steps, self.n_samples, self.least_samples = first.n_steps, first.n_samples, first.least_samples
 
     def epoch(self, epoch: int) -> Iterator[Shards]:
         """The shards of each of the `n_steps` steps of an epoch, counted from 0."""
-        for batches in zip(*(one.epoch(epoch) for one in self._of_shards), strict=True):
-            yield Shards(self._first, batches)
+        first = min(self._own)
+        for batches in zip(*(one.epoch(epoch) for one in self._own.values()), strict=True):
+            yield Shards(first, batches)
+
+    def balance(self, speeds: Sequence[float]) -> None:
+        """Divides the shards of the next epochs in proportion to the speeds of the workers."""
+        self._options = replace(self._options, speeds=tuple(speeds))
+        self._take()
 
     def close(self) -> None:
         """Ends the threads that read ahead."""
         with ExitStack() as stack:
-            for one in self._of_shards:
+            for one in self._own.values():
                 stack.callback(one.close)
+
+    def _take(self) -> None:
+        """Opens the batches of shards that are new in this worker's part, and closes those that are no longer."""
+        part = self._options.share(self._n_shards)
+        before, numbers = self._own, range(part.start, part.stop)
+        self._own = {number: before[number] if number in before else self._make(number) for number in numbers}
+        for number in before.keys() - self._own.keys():
+            before[number].close()
 
 
 class SharedStream:
-    """A rank's share of each batch of streamed samples, which every rank reads as a whole.
+    """A worker's share of each batch of streamed samples, which every worker reads as a whole.
 
     The samples of a step are anywhere in a window. To read a share of them alone would hardly take less time.
 
     Args:
         whole: The batches of all workers together.
-        n_workers, worker: The number of workers that share each batch, and the number of this one.
+        options: The workers that share each batch.
     """
 
-    def __init__(self, whole: StreamedBatches, n_workers: int, worker: int) -> None:
-        self._whole, self._n_workers, self._worker = whole, n_workers, worker
+    def __init__(self, whole: StreamedBatches, options: BatchOptions) -> None:
+        self._whole, self._options = whole, options
         self.n_steps, self.n_samples = whole.n_steps, whole.n_samples
 
     @property
     def least_samples(self) -> int:
         """The size of the smallest batch in an epoch, of all workers. Empty batches do not count."""
-        return self._whole.least_samples // self._n_workers or 1
+        return 1 if self._options.speeds else self._whole.least_samples // self._options.n_workers or 1
 
     def epoch(self, epoch: int) -> Iterator[Samples]:
         """The `n_steps` batches of an epoch, counted from 0."""
         for batch in self._whole.epoch(epoch):
-            yield batch.part(shares(len(batch), self._n_workers, self._worker))
+            yield batch.part(self._options.share(len(batch)))
+
+    def balance(self, speeds: Sequence[float]) -> None:
+        """Divides the steps of the next epochs in proportion to the speeds of the workers."""
+        self._options = replace(self._options, speeds=tuple(speeds))
 
     def close(self) -> None:
         """Ends the thread that reads ahead."""

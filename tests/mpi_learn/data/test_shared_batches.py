@@ -7,12 +7,14 @@ from itertools import chain
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mpi4py import MPI
 
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.loading import load
 from mpi_learn.data.samples.batches import BatchOptions
-from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.dataset import Dataset, weighted_shares
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.data.samples.make_batches import make_batches, make_sharded_batches
 
@@ -31,13 +33,20 @@ def dataset(request, tmp_path):
     return load(DataConfiguration(**section, window_bytes=20 * 8), MPI.COMM_SELF, 0)
 
 
-def of_workers(dataset, n_workers, shards=None, epoch=1, **options):
-    """The samples of each worker in each step; with shards, those of each of its shards."""
+def of_workers(dataset, n_workers, shards=None, epoch=1, then=(), **options):
+    """The samples of each worker in each step; with shards, those of each of its shards.
+
+    Args:
+        then: Speeds that are measured in the epoch before.
+    """
     found = []
     for worker in range(n_workers):
         wanted = BatchOptions(-(-TOTAL // n_workers), n_workers, worker, seed=7, total=TOTAL, **options)
         made = make_sharded_batches(dataset, wanted, shards) if shards else make_batches(dataset, wanted)
         with closing(made):
+            if then:
+                list(made.epoch(epoch - 1))
+                made.balance(then)
             steps = list(made.epoch(epoch))
             assert len(steps) == made.n_steps
         found.append([[b.y[0].tolist() for b in (one.batches if shards else [one])] for one in steps])
@@ -86,3 +95,26 @@ def test_samples_that_do_not_fill_a_step_are_left_out_on_any_number_of_workers(d
 
 def test_epochs_have_orders_of_their_own(dataset):
     assert of_workers(dataset, 3, shards=4, epoch=0) != of_workers(dataset, 3, shards=4, epoch=1)
+
+
+@settings(deadline=None)
+@given(n=st.integers(0, 60), speeds=st.lists(st.floats(0.01, 100), min_size=1, max_size=9))
+def test_shares_are_in_proportion_to_speeds_and_leave_no_worker_idle(n, speeds):
+    parts = [weighted_shares(n, speeds, worker) for worker in range(len(speeds))]
+    assert [part.start for part in parts] == [0, *(part.stop for part in parts[:-1])]
+    assert parts[-1].stop == n
+    sizes = [part.stop - part.start for part in parts]
+    if n >= len(speeds):
+        assert min(sizes) >= 1
+    expected = n * np.array(speeds) / sum(speeds)
+    if expected.min() >= 1:
+        assert np.abs(sizes - expected).max() <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("shards", [None, 6])
+def test_balanced_workers_share_the_same_steps_in_other_parts(dataset, shards):
+    """Workers with speeds of 1, 1 and 4 have 2, 2 and 8 of 12 samples, or 1, 1 and 4 of 6 shards."""
+    alone = joined(by_step(of_workers(dataset, 1, shards=shards, epoch=2)))
+    of_each = of_workers(dataset, 3, shards=shards, epoch=2, speeds=(1.0, 1.0, 1.0), then=(1.0, 1.0, 4.0))
+    assert joined(by_step(of_each)) == alone
+    assert [sum(map(len, worker[0])) for worker in of_each] == [2, 2, 8]

@@ -1,0 +1,39 @@
+"""The same small classifier of digits for Keras and PyTorch, with dropout and batch normalization."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+UNITS, DROPOUT = 64, 0.3
+
+
+def build_keras(is_random: bool = True) -> Any:
+    """A Keras model; without randomness and batch statistics if not `is_random`."""
+    import keras
+
+    layers = keras.layers
+    extra = [layers.BatchNormalization(), layers.Dropout(DROPOUT)] if is_random else []
+    return keras.Sequential(
+        [layers.Input((64,)), layers.Dense(UNITS, "relu"), *extra, layers.Dense(10, activation="softmax")]
+    )
+
+
+def build_torch(is_random: bool = True, pause_s: float = 0.0) -> Any:
+    """A PyTorch module.
+
+    Args:
+        is_random: Whether it draws random numbers and has batch statistics.
+        pause_s: A pause in each forward pass in training, the stand-in for a larger model on cores of its own.
+    """
+    from torch import nn
+
+    class Paused(nn.Module):
+        def forward(self, x: Any) -> Any:
+            if self.training:
+                time.sleep(pause_s)
+            return x
+
+    extra = [nn.BatchNorm1d(UNITS), nn.Dropout(DROPOUT)] if is_random else []
+    first = [Paused()] if pause_s else []
+    return nn.Sequential(*first, nn.Linear(64, UNITS), nn.ReLU(), *extra, nn.Linear(UNITS, 10))
