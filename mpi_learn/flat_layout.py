@@ -85,13 +85,14 @@ class FlatLayout:
         """The same with counts of these arrays at the end."""
         return FlatLayout((*self.shapes, (len(self.shapes),)), has_counts=True)
 
-    def used(self, gradient: np.ndarray) -> np.ndarray:
+    def used(self, gradient: Any) -> np.ndarray:
         """Which of these arrays have a gradient, (n_arrays,) bool.
 
         Args:
-            gradient: (size,), or with the counts of these arrays behind it; without them, all arrays are used.
+            gradient: (size,), or with the counts of these arrays behind it; without them, all arrays are used. The
+                gradient itself may be on a device, the counts are on the host.
         """
-        counts = gradient[self.size :]
+        counts: np.ndarray = gradient[self.size :]
         return counts != 0 if counts.size else np.ones(len(self.shapes), bool)
 
     def by_model(self) -> list[tuple[slice, FlatLayout]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -31,13 +31,15 @@ class UpdateRule(Protocol):
 
     def apply(
         self,
-        weights: np.ndarray,
-        gradient: np.ndarray,
-        rate: np.float32,
-        scale: np.float32,
-        weight_factor: np.float32,
+        weights: Any,
+        gradient: Any,
+        rate: Any,
+        scale: Any,
+        weight_factor: Any,
     ) -> None:
         """Changes `weights` and the state in place.
+
+        The numbers are float32 for arrays on the host, and float for vectors on a device.
 
         Args:
             weights, gradient: (n,) float32; for an optimizer of a framework, the weights of its model. Arrays that
@@ -47,7 +49,7 @@ class UpdateRule(Protocol):
             weight_factor: Factor of the weights for decoupled weight decay, 1 − ηλ.
         """
 
-    def finalize(self, weights: np.ndarray) -> None:
+    def finalize(self, weights: Any) -> None:
         """Replaces the weights by those with which a training ends, such as their moving averages.
 
         The state does not change. Without a step so far, neither do the weights.

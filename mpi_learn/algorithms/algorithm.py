@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from mpi_learn.algorithms.rank_layout import RankLayout
+from mpi_learn.devices.device_vector import DeviceVector
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.network import ModelState
 from mpi_learn.mpi.communicators import Communicator
@@ -45,6 +46,8 @@ class AlgorithmSetup:
         make_deal: Begins to deal out the samples of an epoch; None: every worker has a fixed share.
         batch_statistics: Its floats are averaged over the ranks in every step; None: only after each epoch.
         step_dtype: The dtype of step vectors: float32, or float64 for those of shards, which only allreduce sums.
+        on_device: The weights on a device, if the steps of the training are `DeviceVector`s. The algorithm changes
+            these, and `weights` have their values only between two epochs.
     """
 
     comm: Communicator
@@ -58,6 +61,7 @@ class AlgorithmSetup:
     make_deal: Callable[[], Deal] | None = None
     batch_statistics: ModelState | None = None
     step_dtype: type[np.floating[Any]] = np.float32
+    on_device: DeviceVector | None = None
 
     @property
     def n(self) -> int:

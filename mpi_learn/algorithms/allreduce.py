@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
 from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup
 from mpi_learn.algorithms.configuration import AllReduce
-from mpi_learn.algorithms.reduction import Reduction, make_reduction
+from mpi_learn.algorithms.reduction import Reduction
+from mpi_learn.algorithms.reduction_choice import choose_reduction
+from mpi_learn.devices.device_vector import Vector
 from mpi_learn.flat_layout import FAILED, N_SAMPLES, WEIGHT, failed_step
 from mpi_learn.models.network import ModelState
 from mpi_learn.mpi.collectives import sum_in_place
@@ -31,7 +34,8 @@ class SynchronousAllReduce(Algorithm):
     """
 
     def __init__(self, setup: AlgorithmSetup, optimizer: Optimizer, reduction: Reduction, accumulate: int) -> None:
-        self.comm, self.weights, self.n, self.n_sums = setup.comm, setup.weights, setup.n, setup.n_sums
+        self.comm, self.n, self.n_sums = setup.comm, setup.n, setup.n_sums
+        self.weights: Vector = setup.weights if setup.on_device is None else setup.on_device
         self.optimizer, self.reduction, self.accumulate = optimizer, reduction, accumulate
         self.statistics = setup.batch_statistics if self.comm.size > 1 else None
         self.n_exchanges = math.ceil(setup.n_steps / accumulate)
@@ -41,9 +45,9 @@ class SynchronousAllReduce(Algorithm):
     def build(cls, options: AllReduce, setup: AlgorithmSetup) -> SynchronousAllReduce:
         """The algorithm as configured."""
         optimizer = setup.make_optimizer(None, math.ceil(setup.n_steps / options.accumulate))
-        return cls(setup, optimizer, make_reduction(options, setup.weights_layout), options.accumulate)
+        return cls(setup, optimizer, choose_reduction(options, setup), options.accumulate)
 
-    def run(self, steps: Iterable[np.ndarray]) -> None:
+    def run(self, steps: Iterable[Any]) -> None:
         self._n_left = self.n_exchanges  # the other ranks wait in an exchange only while some are left
         try:
             for step in steps if self.accumulate == 1 else self._accumulated(steps):
@@ -66,9 +70,12 @@ class SynchronousAllReduce(Algorithm):
     def rank_state(self) -> dict[str, np.ndarray]:
         return self.reduction.rank_state()
 
-    def _exchange(self, step: np.ndarray) -> bool:
+    def close(self) -> None:
+        self.reduction.close()
+
+    def _exchange(self, step: Vector) -> bool:
         """Sums a step vector over all ranks and updates the weights; False if a rank failed. Collective."""
-        sums = step[self.n :]
+        sums: np.ndarray = step[self.n :]
         weighted = weighted_statistics(self.statistics, float(sums[N_SAMPLES])) if self.statistics is not None else None
         self.reduction.sum(self.comm, step)
         self._n_left -= 1

@@ -26,12 +26,26 @@ class AllReduce(Section):
     matrix_rank: int = Field(
         32, ge=1, description="power-sgd: the rank of the matrices that are sent instead of larger ones."
     )
+    reduction: Literal["auto", "mpi", "nccl", "gloo"] = Field(
+        "auto",
+        description="Which library adds the gradients of the ranks. auto: NCCL if each rank computes on a GPU of its "
+        "own and the gradients stay there, else MPI. gloo and nccl need PyTorch.",
+    )
     exact_steps: int = Field(
         0,
         ge=0,
         description="float16, top-k, power-sgd: number of exchanges, each of `accumulate` steps, at the start of a "
         "training in which gradients are sent unchanged, because the first steps change the weights most.",
     )
+
+    @model_validator(mode="after")
+    def _compressed_by_mpi(self) -> Self:
+        if self.compression != "none" and self.reduction in ("nccl", "gloo"):
+            raise InvalidValue(
+                f"gradients are compressed on the host, and {self.reduction} sums them uncompressed",
+                "write `reduction: mpi`, or leave compression out",
+            )
+        return self
 
 
 class ParameterServer(Section):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 
 from mpi_learn.algorithms.configuration import AllReduce
+from mpi_learn.devices.device_vector import DeviceVector, Vector
+from mpi_learn.devices.host_staging import HostStaging
 from mpi_learn.flat_layout import WEIGHT, FlatLayout
 from mpi_learn.mpi.collectives import all_to_all, gathered, sum_in_place
 from mpi_learn.mpi.communicators import Communicator
@@ -24,8 +27,11 @@ class Reduction(ABC):
     """Sums step vectors over ranks. The counts and sums behind the gradient are always exact."""
 
     @abstractmethod
-    def sum(self, comm: Communicator, step: np.ndarray) -> None:
-        """Replaces `step`, (n + sums,) float32, by its sum over all ranks, the same on all. Collective over `comm`."""
+    def sum(self, comm: Communicator, step: Any) -> None:
+        """Replaces `step`, (n + sums,) float32, by its sum over all ranks, the same on all. Collective over `comm`.
+
+        A rank that has failed takes part with a `failed_step`. Only exact sums take a `DeviceVector`.
+        """
 
     def state(self) -> dict[str, np.ndarray]:
         """As `Algorithm.state`: arrays that are the same on all ranks."""
@@ -35,12 +41,21 @@ class Reduction(ABC):
         """The arrays that belong to this rank, such as remainders for later steps: to be read or filled."""
         return {}
 
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Ends connections of its own. Collective."""
+
 
 class ExactSum(Reduction):
-    """One Allreduce in place."""
+    """One Allreduce in place, for a vector on a device through memory of the host."""
 
-    def sum(self, comm: Communicator, step: np.ndarray) -> None:
-        sum_in_place(comm, step)
+    def __init__(self) -> None:
+        self._staging = HostStaging()
+
+    def sum(self, comm: Communicator, step: Vector) -> None:
+        if isinstance(step, DeviceVector):
+            self._staging.sum(comm, step)
+        else:
+            sum_in_place(comm, step)
 
 
 class HalfPrecision(Reduction):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # a command that only reads a configuration loads no MPI
     from mpi_learn.mpi.communicators import Communicator
 
 Framework = Literal["auto", "keras", "torch"]
+Device = Literal["auto", "cpu", "cuda"]
 Losses = Annotated[Named | list[Named | None] | dict[str, Named | None] | None, Field(union_mode="left_to_right")]
 Metrics = list[Named] | dict[str, list[Named]]
 LossWeights = list[float] | dict[str, float] | None
@@ -59,6 +60,10 @@ class ModelConfiguration(Section):
     precision: Literal["float32", "mixed_bfloat16"] = Field(
         "float32",
         description="mixed_bfloat16: the framework computes in 16 bits where this is safe; weights are float32.",
+    )
+    device: Device = Field(
+        "auto",
+        description="PyTorch: where the model is trained. auto: on the GPU of the rank if PyTorch finds one.",
     )
     gradient_checkpointing: bool = Field(
         False,

@@ -74,6 +74,12 @@ def _wrap(
     as_model: Callable[..., Model]
     as_network: Callable[..., Network]
     if framework_of(next(iter(models.values()))) == "keras":
+        if settings.configuration.device != "auto":
+            raise ConfigurationError(
+                "only the device of a PyTorch model can be chosen; Keras uses the GPU that TensorFlow finds",
+                where="device",
+                cure="leave it out, or export CUDA_VISIBLE_DEVICES= to train on the CPU",
+            )
         from mpi_learn.models.keras_.model import KerasModel
         from mpi_learn.models.keras_.network import KerasNetwork
 
@@ -82,7 +88,9 @@ def _wrap(
         from mpi_learn.models.torch_.lightning import LightningModel, has_own_steps
         from mpi_learn.models.torch_.model import TorchModel
         from mpi_learn.models.torch_.network import TorchNetwork
+        from mpi_learn.models.torch_.tensors import choose_device
 
+        choose_device(settings.configuration.device)
         as_model, as_network = TorchModel, TorchNetwork
         if any(
             list(map(has_own_steps, models.values()))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from mpi_learn.devices.device_vector import DeviceVector
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.example import Arrays
 from mpi_learn.models.network import ArrayKind, ModelState, Network
@@ -67,7 +69,7 @@ class Model(ABC):
     takes_samples: bool = True
 
     @abstractmethod
-    def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
+    def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> Any:
         """Forward and backward pass of one training step; updates `state`, but not `weights`.
 
         Args:
@@ -78,8 +80,35 @@ class Model(ABC):
         Returns:
             (layout.size + n_sums,) float32 step vector: the gradient of the loss, times the batch's weight (its
             number of samples where nothing else is documented), 1 for each array that has a gradient and 0 for the
-            others (if `layout.has_counts`), then the sums. Writable; the next call may overwrite it.
+            others (if `layout.has_counts`), then the sums. Writable; the next call may overwrite it. Between
+            `begin_steps` and `end_steps` after `keep_on_device`, it is a `DeviceVector`, whose sums lack those that
+            `end_steps` adds.
         """
+
+    def keep_on_device(self) -> Any:
+        """Leaves weights and gradients on the device from `begin_steps` to `end_steps`; returns the ``torch.device``.
+
+        None, and without effect, if the model computes on the host, or its framework needs the weights there.
+        """
+        return None
+
+    def weights_on_device(self) -> DeviceVector | None:
+        """The weights on the device, which an algorithm changes; None without `keep_on_device`."""
+        return None
+
+    def begin_steps(self) -> None:  # noqa: B027 - optional
+        """Before the steps of an epoch: after `keep_on_device`, copies `weights` to the device."""
+
+    def end_steps(self, sums: np.ndarray) -> None:  # noqa: B027 - optional
+        """After the steps of an epoch: after `keep_on_device`, copies the weights back to `weights`.
+
+        Args:
+            sums: (n_sums,) float64, to which the sums are added that the steps have left on the device.
+        """
+
+    def evaluation(self) -> AbstractContextManager[None]:
+        """In the block, the weights do not change: `evaluate` need not copy them to the device in each call."""
+        return nullcontext()
 
     def compile_step(self, by_xla: bool) -> None:  # noqa: B027 - optional
         """Chooses whether XLA computes `gradient` for batches as large as the next one; only if `can_use_xla`."""

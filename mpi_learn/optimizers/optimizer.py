@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from mpi_learn.devices.device_vector import DeviceVector, Vector
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers.configuration import OptimizerOptions
-from mpi_learn.optimizers.rules.rule import Float, clipped, sum_of_squares
+from mpi_learn.optimizers.rules.rule import Float, Scale, clipped, sum_of_squares
 from mpi_learn.update_rule import UpdateRule
 
 
 class Optimizer(ABC):
-    """Changes a flat vector of weights in place.
+    """Changes a flat vector of weights in place, on the host or on a device.
 
     Attributes:
         layout: The arrays in the vector.
@@ -23,17 +25,18 @@ class Optimizer(ABC):
     layout: FlatLayout
 
     @abstractmethod
-    def update(self, weights: np.ndarray, gradient: np.ndarray, scale: float = 1.0) -> None:
+    def update(self, weights: Any, gradient: Any, scale: float = 1.0) -> None:
         """Makes one step.
 
         Args:
-            weights: (n,) float32, changed in place.
-            gradient: (n,) float32, unchanged. Counts of the arrays may follow it; arrays with count 0 do not change.
+            weights: A `Vector`, (n,) float32, changed in place.
+            gradient: A `Vector`, (n,) float32, unchanged on the host; its content on a device is lost. Counts of the
+                arrays may follow it; arrays with count 0 do not change.
             scale: Factor of the gradient: 1 / the weight of the batch, by which the gradient was multiplied.
         """
 
     @abstractmethod
-    def finalize(self, weights: np.ndarray) -> None:
+    def finalize(self, weights: Any) -> None:
         """Replaces the weights, (n,) float32, by those with which a training ends; see `UpdateRule.finalize`."""
 
     @abstractmethod
@@ -66,8 +69,13 @@ class RuleOptimizer(Optimizer):
     def arrays(self) -> dict[str, np.ndarray]:
         return {"n_steps": self._n_steps, **self.rule.state}
 
-    def update(self, weights: np.ndarray, gradient: np.ndarray, scale: float = 1.0) -> None:
+    def update(self, weights: Vector, gradient: Vector, scale: float = 1.0) -> None:
         """Scales the gradient, clips its elements, then its norm, and applies the rule."""
+        if isinstance(gradient, DeviceVector):
+            clipped_scale = clip_on_device(gradient, scale, self.options)
+            rate = self._next_rate()
+            self.rule.apply(weights, gradient, rate, clipped_scale, 1 - rate * self.weight_decay)
+            return
         options = self.options
         if options.clip_value is not None:
             gradient = clipped(gradient, Float(scale), Float(options.clip_value))
@@ -75,10 +83,29 @@ class RuleOptimizer(Optimizer):
         if options.clip_norm is not None:
             norm = abs(scale) * float(np.sqrt(sum_of_squares(gradient[: self.layout.size])))
             scale *= min(1.0, options.clip_norm / max(norm, 1e-30))
-        rate = self.rate(self.n_steps)
-        self._n_steps += 1
+        rate = self._next_rate()
         weight_factor = Float(1 - rate * self.weight_decay)
         self.rule.apply(weights, gradient, Float(rate), Float(scale), weight_factor)
 
-    def finalize(self, weights: np.ndarray) -> None:
+    def finalize(self, weights: Any) -> None:
         self.rule.finalize(weights)
+
+    def _next_rate(self) -> float:
+        rate = float(self.rate(self.n_steps))
+        self._n_steps += 1
+        return rate
+
+
+def clip_on_device(gradient: DeviceVector, scale: float, options: OptimizerOptions) -> Scale:
+    """Clips the elements of a gradient in place, then its norm; returns its factor, with that of the norm.
+
+    The norm stays on the device: the factor is a tensor if the norm is clipped.
+    """
+    front, scale = gradient.front, float(np.float32(scale * gradient.factor))  # exactly 1 where the two cancel
+    if options.clip_value is not None:
+        front.mul_(scale).clamp_(-options.clip_value, options.clip_value)
+        scale = 1.0
+    if options.clip_norm is None:
+        return scale
+    norm = front.norm() * abs(scale)
+    return scale * (options.clip_norm / norm.clamp(min=1e-30)).clamp(max=1.0)

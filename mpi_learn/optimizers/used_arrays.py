@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from mpi_learn.optimizers.rules.rule import Float, Rule
+from mpi_learn.optimizers.rules.rule import Rule
 
 
 class UsedArraysRule:
@@ -15,13 +16,17 @@ class UsedArraysRule:
     As with the optimizers of PyTorch and Keras, an array without a gradient keeps its values: weight decay and momentum
     do not change it, and the step does not count for the bias correction of its moments. Neighbouring arrays with equal
     numbers of steps are updated in one pass.
+
+    Args:
+        is_on_device: Whether the state of `rule` are tensors; then `apply` takes vectors on that device.
     """
 
     has_schedule = has_final_weights = False
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: Rule, *, is_on_device: bool = False) -> None:
         self.rule, self.layout, self.learning_rate = rule, rule.layout, float(rule.options.learning_rate)
         self._n_steps = np.zeros(len(rule.layout.shapes), np.int64)
+        self._is_on_device = is_on_device
         self._parts: dict[tuple[int, int], tuple[slice, Rule]] = {}
         self._used, self._runs = b"", _runs(self._n_steps)
 
@@ -32,7 +37,7 @@ class UsedArraysRule:
         arrays = {**self.rule.state, "n_steps_of_arrays": self._n_steps}
         return {f"{type(self.rule).__name__}.{name}": array for name, array in arrays.items()}
 
-    def apply(self, weights: np.ndarray, gradient: np.ndarray, rate: Float, scale: Float, weight_factor: Float) -> None:
+    def apply(self, weights: Any, gradient: Any, rate: Any, scale: Any, weight_factor: Any) -> None:
         used = self.layout.used(gradient)
         self._n_steps += used
         if used.tobytes() != self._used:  # otherwise the runs are those of the last step
@@ -41,7 +46,8 @@ class UsedArraysRule:
             if run not in self._parts:
                 self._parts[run] = self.rule.part(*run)
             place, part = self._parts[run]
-            part.apply(weights[place], gradient[place], int(self._n_steps[run[0]]), rate, scale, weight_factor)
+            apply = part.apply_to_tensors if self._is_on_device else part.apply
+            apply(weights[place], gradient[place], int(self._n_steps[run[0]]), rate, scale, weight_factor)
 
     def finalize(self, weights: np.ndarray) -> None:
         """Does nothing: the weights of the last step are the final ones."""

@@ -71,8 +71,9 @@ class Validator:
         sums = np.zeros(model.n_sums)
         if self.worker is not None:
             share = {"n_workers": self.n_workers, "worker": self.worker}
-            for batch in validation_batches(self.dataset, batch_size=self.batch_size, **share):
-                sums += model.evaluate(batch.x, batch.y, batch.weights)
+            with model.evaluation():
+                for batch in validation_batches(self.dataset, batch_size=self.batch_size, **share):
+                    sums += model.evaluate(batch.x, batch.y, batch.weights)
         return sums
 
     def _finish(self, sums_of_rank: Callable[[], np.ndarray]) -> dict[str, float]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, nullcontext
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from mpi_learn.training.setup import (
     make_training_optimizer,
     make_validator,
     open_timeline,
+    steps_stay_on_device,
 )
 from mpi_learn.training.shards import ShardedGradient
 from mpi_learn.training.state import Epoch, EpochReport, State, Stopping
@@ -77,6 +78,7 @@ class Training:
                     n_steps=self.batches.n_steps,
                 )
                 self._sharded = ShardedGradient(model, configuration.seed) if configuration.shards else None
+                self.device = model.keep_on_device() if steps_stay_on_device(configuration) else None
                 setup = self._algorithm_setup()
             self.callbacks = Callbacks(
                 configuration.callbacks, comm, context.first_worker, model, configuration.epochs, self.rate
@@ -185,11 +187,12 @@ class Training:
             make_deal=self._make_deal if configuration.is_dealt else None,
             batch_statistics=model.state if has_common_statistics and model.state.floats().size else None,
             step_dtype=np.float32 if configuration.shards is None else np.float64,
+            on_device=None if self.device is None else model.weights_on_device(),
         )
 
     def _make_optimizer(self, options: AnyOptimizer | None, updates_per_epoch: float) -> Optimizer:
         """See `make_training_optimizer`; its updates are on the timeline."""
-        made = make_training_optimizer(self.context, self.model, options, updates_per_epoch, self.rate)
+        made = make_training_optimizer(self.context, self.model, options, updates_per_epoch, self.rate, self.device)
         return self.timeline.timed(made)
 
     def _make_deal(self) -> Deal:
@@ -208,7 +211,9 @@ class Training:
         timeline, sums, self._n_samples, self._compute_s = self.timeline, np.zeros(self.model.n_sums), 0, 0.0
         with agreed_errors(self.comm):
             with timeline.span("serve", IDLE) if self.context.worker is None else nullcontext():
+                self.model.begin_steps()
                 self.algorithm.run(self._steps(number, sums))
+                self.model.end_steps(sums)
             weighted = weighted_statistics(self.model.state, float(self._n_samples))
         with timeline.span("synchronize", COMMUNICATION):
             self.algorithm.synchronize()
@@ -236,7 +241,7 @@ class Training:
         seconds = time.perf_counter() - started_s
         return Epoch(number, metrics, steps_s, seconds, finish_validation, weights, statistics)
 
-    def _steps(self, epoch: int, sums: np.ndarray) -> Iterator[np.ndarray]:
+    def _steps(self, epoch: int, sums: np.ndarray) -> Iterator[Any]:
         """This rank's step vectors of an epoch, each computed from the current weights.
 
         Args:

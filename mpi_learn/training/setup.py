@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -264,18 +265,31 @@ def _one_model(context: TrainingContext, example: Example) -> Model:
     return made
 
 
+def steps_stay_on_device(configuration: TrainingConfiguration) -> bool:
+    """Whether algorithm and optimizer can change the weights on a GPU, so that no step copies them to the host.
+
+    The other algorithms exchange weights over MPI from the memory of the host, and compress or sum gradients there.
+    """
+    algorithm, parts = configuration.algorithm, configuration.parts
+    is_plain = isinstance(algorithm, AllReduce) and algorithm.compression == "none" and algorithm.accumulate == 1
+    is_single = len(parts) == 1 and not isinstance(parts[0].optimizer, NotFused)
+    return is_plain and is_single and configuration.shards is None
+
+
 def make_training_optimizer(
     context: TrainingContext,
     model: Model,
     options: AnyOptimizer | None,
     updates_per_epoch: float,
     rate: LearningRate,
+    device: Any = None,
 ) -> Optimizer:
     """An optimizer with its learning rate schedule; for a model of several parts one for each.
 
     Args:
         options: A section of the configuration; None: that of each part, for a single model ``optimizer:``.
         updates_per_epoch: Number of updates by this optimizer.
+        device: Where the weights are that it updates; see `Model.keep_on_device`.
 
     Raises:
         ConfigurationError: The model's framework has no such optimizer.
@@ -285,7 +299,7 @@ def make_training_optimizer(
         is_settable = options is None
         if not isinstance(wanted, NotFused):
             steps = rate.per_step(wanted.learning_rate, wanted.schedule, updates, is_settable=is_settable)
-            return make_optimizer(wanted, part, steps)
+            return make_optimizer(wanted, part, steps, device)
         rule = model.optimizer(wanted.component, index)
         rate.take_base_from(rule, wanted.schedule)
         algorithm = context.configuration.algorithm

@@ -6,6 +6,7 @@ The oracle is a plain loop of PyTorch on the CPU, see `test_conformance.py`. The
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from functools import cache
@@ -16,7 +17,7 @@ import pytest
 from mpi4py import MPI
 
 from mpi_learn import train
-from mpi_learn.errors import TrainingError
+from mpi_learn.errors import ModelError, TrainingError
 from tests.mpi_learn import callbacks_for_tests
 from tests.mpi_learn.configurations_for_tests import TORCH, gan_configuration, unlabelled
 from tests.mpi_learn.models_for_tests import digits
@@ -29,12 +30,22 @@ else:
     ROWS = {}
 EXACT = [name for name, row in ROWS.items() if not row.refused and "dropout" not in row.parameters]
 CLASSES = {"model": f"{TORCH}:build_classes", "loss": "cross_entropy", "batch_size": 128, "epochs": 4, "seed": 2}
+OPTIMIZERS = [
+    {"name": "sgd", "momentum": 0.9, "nesterov": True},
+    {"name": "adamw", "clip_norm": 0.5},
+    {"name": "rmsprop", "momentum": 0.5, "centered": True, "clip_value": 0.01},
+    {"name": "adagrad"},
+    {"name": "adadelta"},
+    {"name": "lars"},
+    {"name": "lamb"},
+]
 ALGORITHMS = {
     "allreduce": {"name": "allreduce"},
     "power-sgd": {"name": "allreduce", "compression": "power-sgd", "matrix_rank": 2},
     "downpour": {"name": "downpour"},
     "easgd": {"name": "easgd"},
     "clusters": {"name": "clusters", "size": 2},
+    "gloo": {"name": "allreduce", "reduction": "gloo"},
 }
 pytestmark = [pytest.mark.thorough, needs("torch")]
 
@@ -116,16 +127,10 @@ def test_mixed_precision_trains_almost_alike():
     np.testing.assert_allclose(mixed.history["loss"], exact.history["loss"], rtol=0.05)
 
 
-def test_gan_trains_as_on_the_cpu(monkeypatch):
-    import torch
-
-    from mpi_learn.models.torch_ import losses, metrics, network, tensors
-
+def test_gan_trains_as_on_the_cpu():
     wanted = gan_configuration(TORCH, parameters={"norm": True})
-    found = train(wanted, MPI.COMM_SELF, data=unlabelled())
-    for module in (losses, metrics, network, tensors):
-        monkeypatch.setattr(module, "device", lambda: torch.device("cpu"))
-    expected = train(wanted, MPI.COMM_SELF, data=unlabelled())
+    found = train(wanted | {"device": "cuda"}, MPI.COMM_SELF, data=unlabelled())
+    expected = train(wanted | {"device": "cpu"}, MPI.COMM_SELF, data=unlabelled())
     for key, values in expected.history.items():
         np.testing.assert_allclose(found.history[key], values, rtol=1e-2, err_msg=key)
 
@@ -143,3 +148,74 @@ def test_algorithm_learns_on_four_ranks_of_a_gpu(name):
     done = mpirun(4, "-c", program, json.dumps(wanted))
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) > 0.85
+
+
+@pytest.mark.parametrize("wanted", OPTIMIZERS, ids=str)
+def test_optimizer_makes_the_same_steps_as_on_the_cpu(wanted):
+    found, expected = (trained_here(optimizer=wanted, device=device) for device in ("cuda", "cpu"))
+    np.testing.assert_allclose(found.history["loss"], expected.history["loss"], rtol=1e-4)
+
+
+def test_no_step_copies_anything_to_the_host(monkeypatch):
+    import torch
+
+    from mpi_learn.models.torch_.model import TorchModel
+
+    names, original, calls = [], TorchModel.gradient, []
+    profile = torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    )
+
+    def counted(self, *arguments):
+        calls.append(None)
+        if len(calls) in (3, 8):
+            torch.cuda.synchronize()
+        if len(calls) == 3:
+            profile.start()
+        if len(calls) == 8:
+            profile.stop()
+            names.extend(event.name for event in profile.events())
+        return original(self, *arguments)
+
+    monkeypatch.setattr(TorchModel, "gradient", counted)
+    trained_here(metrics=["accuracy"], optimizer={"name": "adam", "clip_norm": 1.0})
+    assert sum(name.startswith("Memcpy HtoD") for name in names) == 2 * 5, "the profile sees inputs and labels"
+    assert not [name for name in names if name.startswith("Memcpy DtoH")]
+    assert "cudaStreamSynchronize" not in names, "the host waits for the GPU"
+
+
+def test_too_small_memory_is_an_error_with_a_cure_and_leaves_the_memory_free():
+    import torch
+
+    trained_here(epochs=1)
+    before = torch.cuda.memory_allocated()
+    n_values = torch.cuda.mem_get_info()[1] // 4
+    with pytest.raises(ModelError, match=r"(?s)memory of the GPU is not enough.*use a smaller model or batch"):
+        trained_here(model=f"{TORCH}:build_hungry", parameters={"n_values": n_values})
+    trained_here(epochs=1)
+    assert torch.cuda.memory_allocated() <= before
+
+
+def test_memory_does_not_grow_from_training_to_training():
+    import torch
+
+    used = []
+    for _ in range(30):
+        trained_here(epochs=1)
+        gc.collect()
+        used.append(torch.cuda.memory_allocated())
+    assert used[-1] <= used[2]
+
+
+def test_nccl_sums_a_vector_on_the_gpu():
+    import torch
+
+    from mpi_learn.devices.process_group import ProcessGroup
+
+    group = ProcessGroup(MPI.COMM_SELF, "nccl")
+    tensor = torch.arange(1000.0, device="cuda")
+    group.sum(tensor)
+    group.sum(tensor)
+    torch.cuda.synchronize()
+    group.close()
+    np.testing.assert_array_equal(tensor.cpu(), np.arange(1000.0))

@@ -66,9 +66,11 @@ def assert_trained_alike(wanted, copies, data=None):
     with copies():
         found = train(wanted, MPI.COMM_SELF, data=data)
     expected = train(wanted, MPI.COMM_SELF, data=data)
-    assert found.history == expected.history
+    assert found.history.keys() == expected.history.keys()
+    for name, values in expected.history.items():
+        np.testing.assert_allclose(found.history[name], values, rtol=1e-4, atol=1e-5, err_msg=name)
     for one, other in zip(weights(found.model), weights(expected.model), strict=True):
-        np.testing.assert_array_equal(one, other)
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", with_marks(TRAINED, {"torchmetrics": "torchmetrics"}))
@@ -85,7 +87,9 @@ def test_callback_receives_the_weights_after_the_epoch_and_may_change_them(copie
     monkeypatch.setattr(callbacks_for_tests, "CALLS", seen)
     assert_trained_alike(LINE | {"callbacks": "tests.mpi_learn.callbacks_for_tests:halved"}, copies, line())
     assert len(seen) == 6
-    assert seen[:3] == seen[3:]
+    for one, other in zip(seen[:3], seen[3:], strict=True):
+        for found, expected in zip(one, other, strict=True):
+            np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_optimizer_receives_parameters_with_the_attributes_of_the_module(copies, tmp_path):

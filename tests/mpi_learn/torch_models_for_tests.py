@@ -132,6 +132,22 @@ def pixel_gap(real, generated):
     return (real.mean(0) - generated.mean(0)).abs().mean()
 
 
+class Hungry(nn.Module):
+    """Needs much memory for a large batch in training."""
+
+    def __init__(self, n_values):
+        super().__init__()
+        self.n_values, self.layers = n_values, build_classes()
+
+    def forward(self, x):
+        x = self.layers(x)
+        return x + x.new_zeros(self.n_values).sum() if self.training and len(x) > 8 else x
+
+
+def build_hungry(n_values):
+    return Hungry(n_values)
+
+
 def build_deep(depth=2, units=32, norm=False, dropout=0.0):
     layers, width = [], 64
     for _ in range(depth):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -12,6 +14,10 @@ from mpi_learn.models.torch_.tensors import device
 
 OF_INTEGERS = "write `data: {dtype: {NAME: float32}}` for each array of integers that the model takes as real numbers"
 OF_FLOWS = "return a module whose forward returns -flow.log_prob(x), and write a loss that returns outputs.mean()"
+OF_MEMORY = (
+    "use a smaller model or batch, `gradient_checkpointing: true` or `precision: mixed_bfloat16`, or start fewer ranks "
+    "for each GPU"
+)
 CURES = {
     r"does not require grad and does not have a grad_fn": "gradients are off in validation: compute derivatives with "
     "respect to inputs inside `with torch.enable_grad():` in forward, on inputs with x.requires_grad_(True)",
@@ -40,6 +46,23 @@ def not_taken(error: Exception, example: Example) -> ModelError:
     )
 
 
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Raises ModelError if the memory of a GPU is not enough in the block.
+
+    The original exception is dropped with its traceback, whose frames hold the tensors of the step: the memory is free
+    for the next trial of a search. The block therefore calls a function and has no tensors itself.
+    """
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        problem = f"the memory of the GPU is not enough: {str(error).split('. ')[0]}"
+    else:
+        return
+    torch.cuda.empty_cache()
+    raise ModelError(problem, where="batch_size", cure=OF_MEMORY)
+
+
 def cure_of(error: Exception) -> str:
     """What to do about an error of a user's module, loss or metric; empty if that is not known."""
     return _cure_by_text(error) or cure_on_gpu(error)
@@ -54,7 +77,7 @@ def cure_on_gpu(error: Exception) -> str:
     if device().type == "cpu":
         return ""
     if isinstance(error, torch.cuda.OutOfMemoryError):
-        return "use a smaller model or batch, or start fewer ranks for each GPU"
+        return OF_MEMORY
     if not re.search("cuda|device", str(error), re.IGNORECASE):
         return ""
     return (

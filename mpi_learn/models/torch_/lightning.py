@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
+from mpi_learn.devices.device_vector import Vector
 from mpi_learn.errors import ConfigurationError, ModelError, UserError
 from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
@@ -107,7 +108,7 @@ class LightningModel(Model):
         self.n_sums = FIRST_VALUE + len(self._values) + N_FLAGS
         self._step = StepVector(self.network, self.layout, self.n_sums)
 
-    def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
+    def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> Vector:
         if len(x[0]) == 0:
             return self._step.empty()
         self._step.prepare()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -85,35 +86,45 @@ class Loss:
         """The `reduction` of the loss, such as ``mean`` or ``sum``; empty for a function."""
         return str(getattr(self.module, "reduction", ""))
 
-    def mean(self, outputs: Any, targets: Any, weights: torch.Tensor | None = None) -> torch.Tensor:
+    def mean(
+        self, outputs: Any, targets: Any, weights: torch.Tensor | None = None, labels: np.ndarray | None = None
+    ) -> torch.Tensor:
         """The mean loss of a batch.
 
         Args:
             weights: (n,), (n, 1), or with the shape of the losses. They multiply the losses and do not change the
                 divisor, so that weights of 1 change nothing.
+            labels: The targets on the host, needed with weights: see `weight`.
 
         Raises:
             ConfigurationError: There are weights, and the loss gives no value for each of them.
         """
         targets = self._fitted(targets, outputs)
         if weights is not None:
-            return self._weighted_mean(outputs, targets, weights)
+            return self._weighted_mean(outputs, targets, weights, labels)
         values: torch.Tensor = self.function(outputs, targets)
         return values if values.ndim == 0 else _checked(values, outputs, targets).float().mean()
 
-    def weight(self, targets: Any, n: int) -> float:
+    def weight(self, labels: np.ndarray | None, n: int) -> float:
         """The divisor in `mean`: usually `n`, the number of samples or of losses.
+
+        It is computed on the host, where the labels come from: the device would have to finish its work before.
 
         PyTorch's mean over class numbers is different: it leaves out ignored labels, and divides by the sum of the
         weights of the classes if there are any.
         """
-        if self.rule is None or self.rule.class_axis is None or self.reduction != "mean":
+        if self.rule is None or self.rule.class_axis is None or self.reduction != "mean" or labels is None:
             return float(n)
-        labels, factors = targets.numpy(force=True), getattr(self.module, "weight", None)  # indexing is slow in PyTorch
         is_kept = labels != self.rule.ignored
-        if factors is None:
+        if self._factors is None:
             return float(n * np.count_nonzero(is_kept) / max(labels.size, 1))
-        return float(factors.cpu()[torch.from_numpy(labels[is_kept]).long()].sum())
+        return float(self._factors[torch.from_numpy(labels[is_kept].astype(np.int64))].sum())
+
+    @cached_property
+    def _factors(self) -> torch.Tensor | None:
+        """The weights of the classes on the host. They are constants: see `buffers`."""
+        factors = getattr(self.module, "weight", None)
+        return None if factors is None else factors.cpu()
 
     def buffers(self) -> list[torch.Tensor]:
         """The buffers of a loss that is a module."""
@@ -127,7 +138,9 @@ class Loss:
             return matched(targets, outputs)
         return (targets.squeeze(-1) if targets.ndim == outputs.ndim else targets).long()
 
-    def _weighted_mean(self, outputs: Any, targets: Any, weights: torch.Tensor) -> torch.Tensor:
+    def _weighted_mean(
+        self, outputs: Any, targets: Any, weights: torch.Tensor, labels: np.ndarray | None
+    ) -> torch.Tensor:
         """See `mean`."""
         if self.reduction == "sum":
             raise ConfigurationError(
@@ -152,7 +165,7 @@ class Loss:
             )
         weighted = values.float() * weights.reshape(*weights.shape, *[1] * (values.ndim - weights.ndim))
         n = len(values) if self.reduction == "batchmean" else weighted.numel()
-        mean: torch.Tensor = weighted.sum() / (self.weight(targets, n) or 1.0)
+        mean: torch.Tensor = weighted.sum() / (self.weight(labels, n) or 1.0)
         return mean
 
 

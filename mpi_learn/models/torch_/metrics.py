@@ -52,7 +52,11 @@ class Mean:
 
     def state(self, outputs: Any, targets: Any, n: int) -> Any:
         """The state of a batch of `n` samples: a number, or an array (size,) float32."""
-        return n * torch.as_tensor(self.function(outputs, targets)).mean(dtype=torch.float32).item()
+        return self.state_on_device(outputs, targets, n).item()
+
+    def state_on_device(self, outputs: Any, targets: Any, n: int) -> torch.Tensor:
+        """The same as a tensor: a number, or (size,) float32."""
+        return n * torch.as_tensor(self.function(outputs, targets)).mean(dtype=torch.float32)
 
     def result(self, state: np.ndarray, n: float) -> float:
         """The value from the summed states of `n` samples.
@@ -81,6 +85,12 @@ class ClassAccuracy:
         is_kept = labels.numpy(force=True) != self.ignored  # NumPy takes less time for small arrays
         counts = np.array([np.count_nonzero(is_correct & is_kept), np.count_nonzero(is_kept)], np.float32)
         return counts * (n / max(is_kept.size, 1))
+
+    def state_on_device(self, outputs: Any, targets: Any, n: int) -> torch.Tensor:
+        labels = _classes(targets, outputs)
+        is_kept = torch.ones_like(labels, dtype=torch.bool) if self.ignored is None else labels != self.ignored
+        counts = torch.stack([((outputs.argmax(1) == labels) & is_kept).sum(), is_kept.sum()])
+        return counts.float() * (n / max(labels.numel(), 1))
 
     def result(self, state: np.ndarray, n: float) -> float:
         return float(state[0] / state[1]) if state[1] else math.nan
@@ -116,6 +126,9 @@ class TorchmetricsMetric:
         self.size = self._layout.size
 
     def state(self, outputs: Any, targets: Any, n: int) -> Any:
+        return self.state_on_device(outputs, targets, n).numpy(force=True)
+
+    def state_on_device(self, outputs: Any, targets: Any, n: int) -> torch.Tensor:
         if isinstance(outputs, torch.Tensor) and outputs.shape[-1:] == (1,) and targets.ndim == outputs.ndim - 1:
             outputs = outputs.squeeze(-1)
         if self._activation is not None:
@@ -123,7 +136,7 @@ class TorchmetricsMetric:
         self.metric.reset()
         self.metric.update(outputs, targets)
         changes = [getattr(self.metric, name) - start for name, start in self.initial.items()]
-        return torch.cat([change.reshape(-1).float() for change in changes]).numpy(force=True)
+        return torch.cat([change.reshape(-1).float() for change in changes])
 
     def result(self, state: np.ndarray, n: float) -> float:
         self.metric.reset()

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from mpi_learn.devices.device_vector import DeviceVector, Vector
 from mpi_learn.errors import ConfigurationError, ModelError, UserError
 from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, named
 from mpi_learn.models.model import Model
 from mpi_learn.models.outputs import Outputs, names_in_history
-from mpi_learn.models.torch_.errors import cure_of, not_taken
+from mpi_learn.models.torch_.errors import cure_of, memory_errors, not_taken
 from mpi_learn.models.torch_.inputs import arguments_of, described, flat_outputs
 from mpi_learn.models.torch_.metrics import Metric, make_metric
 from mpi_learn.models.torch_.network import TorchNetwork, least_samples, trainable_parameters
 from mpi_learn.models.torch_.step import StepVector
-from mpi_learn.models.torch_.tensors import tensors
+from mpi_learn.models.torch_.tensors import device, tensors, wait_for_device
 from mpi_learn.models.torch_.total_loss import make_total_loss, metrics_of_single_outputs
 from mpi_learn.settings.component import component
 
@@ -49,6 +52,7 @@ class TorchModel(Model):
         self.weights[:] = 0
         self.network.move_into(self.weights)
         self.synchronizes_statistics = self.network.synchronizes_statistics
+        self._sums_on_device: torch.Tensor | None = None
         self._arguments, self._label_names = arguments_of(module, example.x_names), example.y_names
         self._casts = False
         arrays = self.network.arrays()
@@ -68,15 +72,12 @@ class TorchModel(Model):
                 self.network.check_unchanged(before)
         self._step = StepVector(self.network, self.layout, self.n_sums)
 
-    def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
+    def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> Vector:
         if len(x[0]) == 0:
             return self._step.empty()
         self._step.prepare()
-        outputs, labels = self._call(x), tensors(y)
-        loss, weight = self._loss(outputs, labels, tensors(weights), len(x[0]))
-        if weight > 0:
-            loss.backward()  # type: ignore[no-untyped-call]
-        return self._step.filled(weight, self._sums(outputs, labels, weight, loss.item(), len(x[0])))
+        with memory_errors():
+            return self._gradient(x, y, weights)
 
     def loss_of(self, inputs: list[torch.Tensor], y: Arrays, weights: Arrays) -> tuple[torch.Tensor, float, np.ndarray]:
         """(mean loss, its divisor, sums) of a micro-batch, in the present mode of the module.
@@ -91,10 +92,34 @@ class TorchModel(Model):
 
     def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
         self.network.current()
-        with torch.no_grad():
-            outputs, labels = self._call(x), tensors(y)
-            loss, weight = self._loss(outputs, labels, tensors(weights), len(x[0]))
-            return self._sums(outputs, labels, weight, loss.item(), len(x[0]))
+        with memory_errors(), torch.no_grad():
+            return self._evaluate(x, y, weights)
+
+    def evaluation(self) -> AbstractContextManager[None]:
+        return self.network.unchanged_weights()
+
+    def keep_on_device(self) -> torch.device | None:
+        if not self.uses_gpu:
+            return None
+        self._sums_on_device = torch.zeros(self.n_sums, dtype=torch.float64, device=device())
+        return device()
+
+    def weights_on_device(self) -> DeviceVector:
+        return DeviceVector(self.network.flat, self.weights[self.network.layout.size :])
+
+    def begin_steps(self) -> None:
+        if self._sums_on_device is not None:
+            self.network.take_to_device()
+            self._step.stays_on_device = True
+
+    def end_steps(self, sums: np.ndarray) -> None:
+        if self._sums_on_device is not None:
+            with memory_errors():
+                wait_for_device()
+            sums += self._sums_on_device.numpy(force=True)
+            self._sums_on_device.zero_()
+            self.network.fetch_from_device()
+            self._step.stays_on_device = False
 
     @property
     def step_vector(self) -> StepVector:
@@ -127,8 +152,22 @@ class TorchModel(Model):
             return [*self.predict(x), np.array(loss)]
 
     def close(self) -> None:
+        self._sums_on_device = None
         self.network.close()
         self._step.close()
+
+    def _gradient(self, x: Arrays, y: Arrays, weights: Arrays) -> Vector:
+        outputs, labels = self._call(x), tensors(y)
+        loss, weight = self._loss(outputs, labels, tensors(weights), len(x[0]), y)
+        if weight > 0:
+            loss.backward()  # type: ignore[no-untyped-call]
+        sums = self._add_on_device if self._step.stays_on_device else self._sums
+        return self._step.filled(weight, sums(outputs, labels, weight, loss, len(x[0])))
+
+    def _evaluate(self, x: Arrays, y: Arrays, weights: Arrays) -> np.ndarray:
+        outputs, labels = self._call(x), tensors(y)
+        loss, weight = self._loss(outputs, labels, tensors(weights), len(x[0]), y)
+        return self._sums(outputs, labels, weight, loss, len(x[0]))
 
     def _call(self, x: Arrays) -> Any:
         """The outputs of the module."""
@@ -138,17 +177,33 @@ class TorchModel(Model):
         positional, by_name = self._arguments([tensor.float() if self._casts else tensor for tensor in inputs])
         return self.network(*positional, **by_name)
 
-    def _sums(self, outputs: Any, labels: list[Any], weight: float, loss: float, n: int) -> np.ndarray:
+    def _sums(self, outputs: Any, labels: list[Any], weight: float, loss: torch.Tensor, n: int) -> np.ndarray:
         sums = np.zeros(self.n_sums)
-        sums[:FIRST_STATE] = weight, weight * loss, n
-        start = FIRST_STATE
+        sums[:FIRST_STATE] = weight, weight * loss.item(), n
         with torch.no_grad():
-            flat, all_labels = flat_outputs(outputs), named(labels, self._label_names)
-            for _, pair, metric in self._metrics:
-                output, label = (outputs, all_labels) if pair is None else (flat[pair[0]], labels[pair[1]])
-                sums[start : start + metric.size] = metric.state(output, label, n)
-                start += metric.size
+            for place, metric, output, label in self._measured(outputs, labels):
+                sums[place] = metric.state(output, label, n)
         return sums
+
+    def _add_on_device(self, outputs: Any, labels: list[Any], weight: float, loss: torch.Tensor, n: int) -> np.ndarray:
+        """As `_sums`, but loss and metrics are added on the device, and returned by `end_steps`."""
+        on_device, sums = self._sums_on_device, np.zeros(self.n_sums)
+        assert on_device is not None
+        sums[[WEIGHT, N_SAMPLES]] = weight, n
+        with torch.no_grad():
+            if weight != 0:
+                on_device[LOSS].add_(loss.detach(), alpha=weight)
+            for place, metric, output, label in self._measured(outputs, labels):
+                on_device[place].add_(metric.state_on_device(output, label, n))
+        return sums
+
+    def _measured(self, outputs: Any, labels: list[Any]) -> Iterator[tuple[slice, Metric, Any, Any]]:
+        """The place of each metric in the sums, the metric, and the output and label that it compares."""
+        start, flat, all_labels = FIRST_STATE, flat_outputs(outputs), named(labels, self._label_names)
+        for _, pair, metric in self._metrics:
+            output, label = (outputs, all_labels) if pair is None else (flat[pair[0]], labels[pair[1]])
+            yield slice(start, start + metric.size), metric, output, label
+            start += metric.size
 
     def _outputs_of(self, example: Example) -> Outputs:
         """The outputs, by calling the module on the example: with integers as they are, or else as float32."""
@@ -244,7 +299,8 @@ class TorchModel(Model):
         outputs = self._call(example.x)
         if self._loss.joint is None:
             _check_same(described(outputs), in_evaluation)
-        loss, _ = self._loss(outputs, tensors(example.y), tensors(example.weights), len(example))
+        labels = tensors(example.y)
+        loss, _ = self._loss(outputs, labels, tensors(example.weights), len(example), example.y)
         if loss.requires_grad:
             torch.autograd.backward(loss)
 

@@ -25,6 +25,7 @@ from mpi_learn.models.torch_.losses import make_output_loss
 from mpi_learn.models.torch_.optimizer import TorchRule, like
 from mpi_learn.models.torch_.tensors import (
     device,
+    fetch,
     on_device,
     random_state,
     send,
@@ -45,6 +46,7 @@ class TorchNetwork:
 
     Attributes:
         layout: Layout of the trainable parameters.
+        flat: The weights on the device, (layout.size,) float32.
 
     Raises:
         ModelError: The module has no trainable parameters, one of them is not float32 or has no values, or the
@@ -74,6 +76,8 @@ class TorchNetwork:
             )
         self.parameters = trainable_parameters(module)
         self.layout = FlatLayout.of(self.parameters)
+        self.flat = torch.empty(0)
+        self._is_fresh = False  # whether the weights on the device are known to be the current ones
         rank_seed = wanted.seed * 1_000_003 + settings.stream  # for dropout, the same for all models of a composition
         torch.manual_seed(rank_seed)
         seed_python(rank_seed)
@@ -109,8 +113,11 @@ class TorchNetwork:
         self.weights = weights[: self.layout.size]
         for parameter, view in zip(self.parameters, self.layout.views(weights), strict=True):
             view[...] = parameter.numpy(force=True)
-        self._flat = on_device(self.weights)
-        self._set_parameters(self._on_host() if shares_memory() else split(self._flat, self.layout))
+        if shares_memory() or self.flat.numel() != self.weights.size:
+            self.flat = on_device(self.weights)
+        else:
+            send(self.weights, self.flat)  # an algorithm may hold this tensor
+        self._set_parameters(self._on_host() if shares_memory() else split(self.flat, self.layout))
 
     def _on_host(self) -> list[torch.Tensor]:
         """Views of the weights. Each has its own storage, so that a pickled parameter does not contain all weights."""
@@ -122,7 +129,28 @@ class TorchNetwork:
 
     def refresh(self) -> None:
         """Copies the weights, which an update has changed, to a GPU. Call it before the parameters are used."""
-        send(self.weights, self._flat)
+        if not self._is_fresh:
+            send(self.weights, self.flat)
+
+    def take_to_device(self) -> None:
+        """From now on, the device alone has the current weights, until `fetch_from_device`."""
+        self.refresh()
+        self._is_fresh = True
+
+    def fetch_from_device(self) -> None:
+        """Copies the weights back to the host, where they can be changed from now on."""
+        fetch(self.flat, self.weights)
+        self._is_fresh = False
+
+    @contextmanager
+    def unchanged_weights(self) -> Iterator[None]:
+        """In the block, the weights do not change, and are copied to the device once."""
+        self.refresh()
+        before, self._is_fresh = self._is_fresh, True
+        try:
+            yield
+        finally:
+            self._is_fresh = before
 
     def current(self) -> torch.nn.Module:
         self.refresh()
@@ -287,7 +315,7 @@ class TorchNetwork:
         """Moves the module from a GPU to the CPU, with tensors that it keeps as attributes; frees memory of the GPU."""
         if shares_memory():
             return
-        self._flat = torch.from_numpy(self.weights)
+        self.flat = torch.from_numpy(self.weights)
         try:
             self.module.to("cpu")
             for part in self.module.modules():

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any, cast
 
 import numpy as np
 import torch
 
+from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.models.configuration import Device
 from mpi_learn.models.example import Arrays
+from mpi_learn.mpi.messaging import Pause
 
 SIGNED = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.int64}
 """Replacements of dtypes: PyTorch does not compute with unsigned integers of more than 8 bits."""
@@ -16,13 +20,38 @@ N_GPU_STATE = 16
 """Bytes of the state of the random generator of a GPU: a seed and an offset."""
 
 
-@cache
+_chosen: list[Device] = ["auto"]
+"""The choice of the last `choose_device`."""
+
+
+def choose_device(wanted: Device) -> None:
+    """Chooses the device of all models that are built from now on.
+
+    Raises:
+        ConfigurationError: There is no such device.
+    """
+    if wanted == "cuda" and not torch.cuda.is_available():
+        is_built = torch.version.cuda is not None
+        raise ConfigurationError(
+            "PyTorch finds no GPU" if is_built else "this PyTorch was built without CUDA",
+            where="device",
+            cure="write device: auto, or "
+            + ("check nvidia-smi and CUDA_VISIBLE_DEVICES" if is_built else "install PyTorch with CUDA"),
+        )
+    _chosen[:] = [wanted]
+
+
 def device() -> torch.device:
-    """The GPU of this rank if PyTorch finds one, else the CPU.
+    """The chosen device: with ``auto`` the GPU of this rank if PyTorch finds one, else the CPU.
 
     `choose_gpu` leaves each rank one GPU of its host.
     """
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return _device_of(_chosen[0])
+
+
+@cache
+def _device_of(wanted: Device) -> torch.device:
+    return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 def shares_memory() -> bool:
@@ -33,7 +62,11 @@ def shares_memory() -> bool:
 def on_device(array: np.ndarray) -> torch.Tensor:
     """An array as a tensor on the device: in the same memory on the CPU, a copy on a GPU."""
     tensor = torch.from_numpy(array)
-    return tensor if shares_memory() else tensor.to(device(), copy=True)
+    if shares_memory():
+        return tensor
+    if device().type == "cuda":  # from other memory, the copy would wait for the steps that are queued on the GPU
+        return tensor.pin_memory().to(device(), non_blocking=True)
+    return tensor.to(device(), copy=True)
 
 
 def send(array: np.ndarray, tensor: torch.Tensor) -> None:
@@ -46,6 +79,15 @@ def fetch(tensor: torch.Tensor, array: np.ndarray) -> None:
     """Copies a tensor of `on_device` back to its array, unless they share memory."""
     if not shares_memory():
         torch.from_numpy(array).copy_(tensor)
+
+
+def wait_for_device() -> None:
+    """Waits until the device has made all steps, in Python, so that the wait can be interrupted."""
+    if device().type == "cuda":
+        done, pause = cast(Any, torch.cuda.Event)(), Pause(longest_s=1e-3)
+        done.record()
+        while not done.query():
+            pause()
 
 
 def tensors(arrays: Arrays) -> list[torch.Tensor]:

@@ -14,7 +14,7 @@ import torch
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.configuration import Metrics, ModelConfiguration
-from mpi_learn.models.example import Example, named
+from mpi_learn.models.example import Arrays, Example, named
 from mpi_learn.models.labels import OutputLosses, output_losses
 from mpi_learn.models.outputs import Outputs
 from mpi_learn.models.torch_.inputs import flat_outputs
@@ -41,11 +41,14 @@ class TotalLoss:
     label_names: tuple[str, ...] = ()
 
     def __call__(
-        self, outputs: Any, labels: list[torch.Tensor], weights: list[torch.Tensor], n: int
+        self, outputs: Any, labels: list[torch.Tensor], weights: list[torch.Tensor], n: int, on_host: Arrays
     ) -> tuple[torch.Tensor, float]:
         """The mean loss of a batch of `n` samples, and its divisor; see `mpi_learn.flat_layout`.
 
         An output whose labels are all ignored has no part in the loss: PyTorch's mean over no labels is NaN.
+
+        Args:
+            on_host: The labels as arrays.
         """
         if self.joint is not None:
             sample_weights = weights[0] if weights else None
@@ -56,9 +59,10 @@ class TotalLoss:
         for loss, label, output, factor, weight in parts:
             if loss is None or label is None:
                 continue
-            divisors.append(loss.weight(labels[label], n))
+            divisors.append(loss.weight(on_host[label], n))
             if divisors[-1]:
-                mean = loss.mean(output, labels[label], None if weight is None else weights[weight])
+                of_samples = None if weight is None else weights[weight]
+                mean = loss.mean(output, labels[label], of_samples, on_host[label])
                 # without a multiplication by 1, and below an addition of 0: each would cost an operation per step
                 terms.append(mean if factor == 1 else factor * mean)
         if not terms:

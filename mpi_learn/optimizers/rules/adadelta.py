@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from mpi_learn.optimizers.rules.rule import Float, Rule, fused
+from mpi_learn.optimizers.rules.rule import Float, Rule, Scale, fused, scaled
 
 
 class AdaptiveDelta(Rule):
@@ -19,6 +21,16 @@ class AdaptiveDelta(Rule):
         options = self.options
         numbers = (Float(options.rho), Float(1 - options.rho), Float(options.epsilon))
         _step(weights, gradient, self.state["square"], self.state["step_square"], rate, scale, weight_factor, *numbers)
+
+    def apply_to_tensors(
+        self, weights: Any, gradient: Any, t: int, rate: float, scale: Scale, weight_factor: float
+    ) -> None:
+        rho, epsilon = self.options.rho, self.options.epsilon
+        g, square, step_square = scaled(gradient, scale), self.state["square"], self.state["step_square"]
+        square.mul_(rho).addcmul_(g, g, value=1 - rho)
+        step = (step_square + epsilon).sqrt_().mul_(g).div_((square + epsilon).sqrt_())
+        step_square.mul_(rho).addcmul_(step, step, value=1 - rho)
+        weights.mul_(weight_factor).sub_(step, alpha=rate)
 
 
 @fused

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from mpi_learn.optimizers.rules.rule import Float, Rule, fused
+from mpi_learn.optimizers.rules.rule import Float, Rule, Scale, fused, scaled
 
 
 class AdaptiveGradient(Rule):
@@ -21,6 +23,13 @@ class AdaptiveGradient(Rule):
         self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, weight_factor: Float
     ) -> None:
         _step(weights, gradient, self.state["square"], rate, scale, weight_factor, Float(self.options.epsilon))
+
+    def apply_to_tensors(
+        self, weights: Any, gradient: Any, t: int, rate: float, scale: Scale, weight_factor: float
+    ) -> None:
+        g, square = scaled(gradient, scale), self.state["square"]
+        square.addcmul_(g, g)
+        weights.mul_(weight_factor).addcdiv_(g, (square + self.options.epsilon).sqrt_(), value=-rate)
 
 
 @fused

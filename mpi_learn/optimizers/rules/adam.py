@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
-from mpi_learn.optimizers.rules.rule import Float, Rule, fused
+from mpi_learn.optimizers.rules.rule import Float, Rule, Scale, fused
+
+MANY_STEPS = 1e30
+"""A number of steps after which the moments need no correction, βᵗ = 0. In float32 it does not change by adding 1."""
 
 
 class AdaptiveMoments(Rule):
@@ -24,6 +28,27 @@ class AdaptiveMoments(Rule):
         _step(
             weights, gradient, self.state["mean"], self.state["square"],
             Float(alpha), scale, weight_factor, *one_minus_betas, Float(options.epsilon),
+        )  # fmt: skip
+
+    def apply_to_tensors(
+        self, weights: Any, gradient: Any, t: int, rate: float, scale: Scale, weight_factor: float
+    ) -> None:
+        """PyTorch's kernel, which reads and writes each vector once, with the corrections of the moments in the rate.
+
+        Its ε is added to the corrected root, ours to √v: after `MANY_STEPS`, the correction is 1 and both are equal.
+        """
+        from torch.optim.adam import adam
+
+        options = self.options
+        alpha = rate * math.sqrt(1 - options.beta_2**t) / (1 - options.beta_1**t)
+        if weight_factor != 1:
+            weights.mul_(weight_factor)
+        steps = weights.new_full((), MANY_STEPS)  # filled on the device: nothing is copied
+        divisor = None if isinstance(scale, float) and scale == 1 else 1 / (weights.new_ones(()) * scale)
+        adam(
+            [weights], [gradient], [self.state["mean"]], [self.state["square"]], [], [steps],
+            fused=True, grad_scale=divisor, amsgrad=False, maximize=False, weight_decay=0.0,
+            beta1=options.beta_1, beta2=options.beta_2, lr=alpha, eps=options.epsilon,
         )  # fmt: skip
 
 

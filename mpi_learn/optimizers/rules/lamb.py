@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from mpi_learn.optimizers.rules.rule import Float, Rule, summed
+from mpi_learn.optimizers.rules.rule import Float, Rule, Scale, scaled, summed
 
 
 class LayerwiseAdaptiveMoments(Rule):
@@ -27,6 +28,20 @@ class LayerwiseAdaptiveMoments(Rule):
             part = slice(start, end)
             state = self.state["mean"][part], self.state["square"][part]
             _layer(weights[part], gradient[part], *state, rate, scale, *one_minus_betas, *corrections, *last)
+
+    def apply_to_tensors(
+        self, weights: Any, gradient: Any, t: int, rate: float, scale: Scale, weight_factor: float
+    ) -> None:
+        options, g = self.options, scaled(gradient, scale)
+        mean = self.state["mean"].lerp_(g, 1 - options.beta_1)
+        square = self.state["square"].mul_(options.beta_2).addcmul_(g, g, value=1 - options.beta_2)
+        root = (square / (1 - options.beta_2**t)).sqrt_().add_(options.epsilon)
+        direction = (mean / (1 - options.beta_1**t)).div_(root).add_(weights, alpha=options.weight_decay)
+        for start, end in pairwise(self.layout.bounds.tolist()):
+            w, r = weights[start:end], direction[start:end]
+            w_norm, r_norm = w.norm(), r.norm()
+            ratio = (w_norm / r_norm).where((w_norm > 0) & (r_norm > 0), 1.0)
+            w.sub_(r.mul_(ratio), alpha=rate)
 
 
 @summed

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from mpi_learn.optimizers.rules.rule import Float, Rule, fused, sum_of_squares
+from mpi_learn.optimizers.rules.rule import Float, Rule, Scale, fused, scaled, sum_of_squares
 
 
 class LayerwiseAdaptiveRates(Rule):
@@ -27,6 +29,20 @@ class LayerwiseAdaptiveRates(Rule):
             part = slice(start, end)
             velocity = self.state["velocity"][part]
             _layer(weights[part], gradient[part], velocity, rate, scale, *numbers, len(shape) > 1)
+
+    def apply_to_tensors(
+        self, weights: Any, gradient: Any, t: int, rate: float, scale: Scale, weight_factor: float
+    ) -> None:
+        options, bounds = self.options, self.layout.bounds.tolist()
+        g, velocity = scaled(gradient, scale), self.state["velocity"].mul_(self.options.momentum)
+        for start, end, shape in zip(bounds[:-1], bounds[1:], self.layout.shapes, strict=True):
+            w, step = weights[start:end], g[start:end]
+            if len(shape) > 1:
+                w_norm, g_norm = w.norm(), step.norm()
+                trust = options.trust * w_norm / (g_norm + options.weight_decay * w_norm + options.epsilon)
+                step.add_(w, alpha=options.weight_decay).mul_(trust.where((w_norm > 0) & (g_norm > 0), 1.0))
+            velocity[start:end].add_(step, alpha=rate)
+        weights.sub_(velocity)
 
 
 @fused

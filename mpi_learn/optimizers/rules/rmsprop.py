@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from mpi_learn.optimizers.rules.rule import Float, Rule, fused
+from mpi_learn.optimizers.rules.rule import Float, Rule, Scale, fused, scaled
 
 
 class RootMeanSquarePropagation(Rule):
@@ -25,6 +27,21 @@ class RootMeanSquarePropagation(Rule):
             )  # fmt: skip
         else:
             _plain(weights, gradient, square, rate, scale, weight_factor, rho, one_minus_rho, epsilon)
+
+    def apply_to_tensors(
+        self, weights: Any, gradient: Any, t: int, rate: float, scale: Scale, weight_factor: float
+    ) -> None:
+        rho, g, square = self.options.rho, scaled(gradient, scale), self.state["square"]
+        variance = square.mul_(rho).addcmul_(g, g, value=1 - rho)
+        weights.mul_(weight_factor)
+        if not self._is_full():
+            weights.addcdiv_(g, (variance + self.options.epsilon).sqrt_(), value=-rate)
+            return
+        if self.options.centered:
+            mean = self.state["mean"].mul_(rho).add_(g, alpha=1 - rho)
+            variance = square.addcmul(mean, mean, value=-1).clamp_(min=0)  # see `_full`
+        velocity = self.state["velocity"].mul_(self.options.momentum)
+        weights.sub_(velocity.addcdiv_(g, (variance + self.options.epsilon).sqrt_(), value=rate))
 
     def _is_full(self) -> bool:
         """Whether an option needs mean and velocity."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,13 @@ from numba import njit
 
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 
+if TYPE_CHECKING:  # PyTorch is optional
+    import torch
+
 Float = np.float32
+
+Scale = Any
+"""The factor of a gradient on a device: a float, or a tensor of one element on that device if the norm is clipped."""
 
 fused = njit(nogil=True, cache=True, error_model="numpy")
 """Compiles a loop over elements: one pass over memory, vectorised, without holding the GIL."""
@@ -31,8 +37,10 @@ class Rule(ABC):
         layout: The arrays in the vector; layer-wise methods use it.
 
     Attributes:
-        state: Name -> float32 vector of the length of the weights.
+        state: Name -> float32 vector of the length of the weights; a tensor after `on_device`.
     """
+
+    state: dict[str, Any]
 
     def __init__(self, options: Any, layout: FlatLayout) -> None:
         self.options, self.layout = options, layout
@@ -56,11 +64,33 @@ class Rule(ABC):
         part.state = {name: vector[place] for name, vector in self.state.items()}
         return place, part
 
+    def on_device(self, device: torch.device) -> Rule:
+        """The same rule for tensors: its state are copies on the device, which `apply_to_tensors` changes."""
+        import torch
+
+        rule = copy(self)
+        rule.state = {name: torch.tensor(vector, device=device) for name, vector in self.state.items()}
+        return rule
+
     @abstractmethod
     def apply(
         self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, weight_factor: Float
     ) -> None:
         """Changes `weights` and the state in place: `UpdateRule.apply` for arrays that all have a gradient."""
+
+    @abstractmethod
+    def apply_to_tensors(
+        self, weights: torch.Tensor, gradient: torch.Tensor, t: int, rate: float, scale: Scale, weight_factor: float
+    ) -> None:
+        """The same for tensors on a device, after `on_device`. The content of `gradient` is lost.
+
+        Every operation is queued on the device; none returns a number to the host.
+        """
+
+
+def scaled(gradient: torch.Tensor, scale: Scale) -> torch.Tensor:
+    """The gradient on a device, multiplied in place."""
+    return gradient if isinstance(scale, float) and scale == 1 else gradient.mul_(scale)
 
 
 @summed

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from mpi_learn.optimizers.rules.rule import Float, Rule, fused
+from mpi_learn.optimizers.rules.rule import Float, Rule, Scale, fused
 
 
 class StochasticGradientDescent(Rule):
@@ -23,6 +25,23 @@ class StochasticGradientDescent(Rule):
             _with_momentum(
                 weights, gradient, self.state["velocity"], rate * scale, weight_factor, momentum, self.options.nesterov
             )
+
+    def apply_to_tensors(
+        self, weights: Any, gradient: Any, t: int, rate: float, scale: Scale, weight_factor: float
+    ) -> None:
+        factor = rate * scale
+        if not isinstance(factor, float):  # a tensor cannot be `alpha`
+            gradient, factor = gradient.mul_(factor), 1.0
+        if weight_factor != 1:
+            weights.mul_(weight_factor)
+        if self.options.momentum == 0:
+            weights.sub_(gradient, alpha=factor)
+            return
+        velocity = self.state["velocity"].mul_(self.options.momentum).sub_(gradient, alpha=factor)
+        if self.options.nesterov:
+            weights.add_(velocity, alpha=self.options.momentum).sub_(gradient, alpha=factor)
+        else:
+            weights.add_(velocity)
 
 
 @fused

@@ -37,7 +37,7 @@ from mpi_learn.training.state import State
 
 MAY_DIFFER = (
     *("epochs", "checkpoint", "early_stopping", "target", "validation", "trace", "monitor", "xla", "callbacks"),
-    *("framework", "gradient_checkpointing"),
+    *("framework", "gradient_checkpointing", "device"),
 )
 """Keys of the configuration that may change between an interruption and its continuation."""
 ARRAYS = {"weights", "batch_statistics", "counters"}
