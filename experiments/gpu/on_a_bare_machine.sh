@@ -47,7 +47,7 @@ say "benchmark"
 timeout -k 10 "$benchmark_s" python experiments/gpu/benchmark.py --rounds 5 --mixed --output "$out/results.json" ${BENCHMARK_OPTIONS:-} \
     > "$out/benchmark.log" 2> "$out/benchmark.err"
 say "benchmark: status $?"
-grep copies "$out/benchmark.log"; tail -20 "$out/benchmark.log"; tail -15 "$out/benchmark.err"
+grep -a copies "$out/benchmark.log"; tail -20 "$out/benchmark.log"; tail -15 "$out/benchmark.err"
 
 conformance="module_trains_as_by_pytorch or three_ranks"
 pytest() { # NAME LIMIT_S EXPRESSION
@@ -56,8 +56,8 @@ pytest() { # NAME LIMIT_S EXPRESSION
     timeout -k 10 "$2" python -m pytest -m thorough -p no:cacheprovider -v --timeout "$2" --durations 10 \
         -W default::UserWarning -W default::FutureWarning -k "$3" tests/mpi_learn/test_gpu.py > "$out/$1.log" 2>&1
     say "$1: status $?"
-    grep -oE "PASSED|FAILED|ERROR|SKIPPED" "$out/$1.log" | sort | uniq -c
-    grep -E "^(FAILED|ERROR|E  )" "$out/$1.log" | head -40; tail -15 "$out/$1.log"
+    grep -aoE "PASSED|FAILED|ERROR|SKIPPED" "$out/$1.log" | sort | uniq -c
+    grep -aE "^(FAILED|ERROR|E  )" "$out/$1.log" | head -40; tail -15 "$out/$1.log"
 }
 pytest tests "$tests_s" "not ($conformance)"
 pytest conformance "$conformance_s" "$conformance"

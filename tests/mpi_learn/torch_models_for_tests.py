@@ -148,6 +148,25 @@ def build_hungry(n_values):
     return Hungry(n_values)
 
 
+class Failing(nn.Module):
+    """Raises an exception on one rank in a training step, counted from 1."""
+
+    def __init__(self, rank, step):
+        super().__init__()
+        self.layers, self.n_steps, self.step, self.rank = build_classes(), 0, step, rank
+
+    def forward(self, x):
+        if self.training and len(x) > 8:
+            self.n_steps += 1
+            if (MPI.COMM_WORLD.rank, self.n_steps) == (self.rank, self.step):
+                raise RuntimeError(f"step {self.step}")
+        return self.layers(x)
+
+
+def build_failing(rank, step):
+    return Failing(rank, step)
+
+
 def build_deep(depth=2, units=32, norm=False, dropout=0.0):
     layers, width = [], 64
     for _ in range(depth):
