@@ -87,13 +87,13 @@ class TorchModel(Model):
             y, weights: As in `gradient`.
         """
         outputs, labels, n = self._called(inputs), tensors(y), len(inputs[0])
-        loss, weight = self._loss(outputs, labels, tensors(weights), n)
-        return loss, weight, self._sums(outputs, labels, weight, loss.item(), n)
+        loss, weight = self._loss(outputs, labels, tensors(weights), n, y)
+        return loss, weight, self._sums(outputs, labels, weight, loss, n)
 
     def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
         self.network.current()
         with memory_errors(), torch.no_grad():
-            return self._evaluate(x, y, weights)
+            return self.loss_of(tensors(x), y, weights)[2]
 
     def evaluation(self) -> AbstractContextManager[None]:
         return self.network.unchanged_weights()
@@ -157,17 +157,12 @@ class TorchModel(Model):
         self._step.close()
 
     def _gradient(self, x: Arrays, y: Arrays, weights: Arrays) -> Vector:
-        outputs, labels = self._call(x), tensors(y)
-        loss, weight = self._loss(outputs, labels, tensors(weights), len(x[0]), y)
+        outputs, labels, n = self._call(x), tensors(y), len(x[0])
+        loss, weight = self._loss(outputs, labels, tensors(weights), n, y)
         if weight > 0:
             loss.backward()  # type: ignore[no-untyped-call]
         sums = self._add_on_device if self._step.stays_on_device else self._sums
-        return self._step.filled(weight, sums(outputs, labels, weight, loss, len(x[0])))
-
-    def _evaluate(self, x: Arrays, y: Arrays, weights: Arrays) -> np.ndarray:
-        outputs, labels = self._call(x), tensors(y)
-        loss, weight = self._loss(outputs, labels, tensors(weights), len(x[0]), y)
-        return self._sums(outputs, labels, weight, loss, len(x[0]))
+        return self._step.filled(weight, sums(outputs, labels, weight, loss, n))
 
     def _call(self, x: Arrays) -> Any:
         """The outputs of the module."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -117,7 +117,7 @@ class TorchStage(Stage):
 
     def step(self, sums: np.ndarray) -> np.ndarray:
         assert self._vector is not None
-        return self._vector.filled(1.0, sums)
+        return cast(np.ndarray, self._vector.filled(1.0, sums))  # a pipeline keeps its step vectors on the host
 
     def values(self) -> list[np.ndarray]:
         self.network.refresh()
