@@ -23,7 +23,7 @@ class AdaptiveMoments(Rule):
         self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, weight_factor: Float
     ) -> None:
         options = self.options
-        alpha = float(rate) * math.sqrt(1 - options.beta_2**t) / (1 - options.beta_1**t)
+        alpha = self._corrected(float(rate), t)
         one_minus_betas = Float(1 - options.beta_1), Float(1 - options.beta_2)
         _step(
             weights, gradient, self.state["mean"], self.state["square"],
@@ -40,7 +40,6 @@ class AdaptiveMoments(Rule):
         from torch.optim.adam import adam
 
         options = self.options
-        alpha = rate * math.sqrt(1 - options.beta_2**t) / (1 - options.beta_1**t)
         if weight_factor != 1:
             weights.mul_(weight_factor)
         steps = weights.new_full((), MANY_STEPS)  # filled on the device: nothing is copied
@@ -48,8 +47,12 @@ class AdaptiveMoments(Rule):
         adam(
             [weights], [gradient], [self.state["mean"]], [self.state["square"]], [], [steps],
             fused=True, grad_scale=divisor, amsgrad=False, maximize=False, weight_decay=0.0,
-            beta1=options.beta_1, beta2=options.beta_2, lr=alpha, eps=options.epsilon,
+            beta1=options.beta_1, beta2=options.beta_2, lr=self._corrected(rate, t), eps=options.epsilon,
         )  # fmt: skip
+
+    def _corrected(self, rate: float, t: int) -> float:
+        """The rate with the corrections of both moments at step `t`, counted from 1."""
+        return float(rate * math.sqrt(1 - self.options.beta_2**t) / (1 - self.options.beta_1**t))
 
 
 @fused
