@@ -125,7 +125,7 @@ class CompiledModel:
         self.has_test_step = overrides(self.model, "test_step")
         self._has_loss_method = overrides(self.model, "compute_loss")
         self._loss_takes_training = takes_training(self.model.compute_loss)
-        self._inputs, self._labels = _input_names(self.model, example), example.y_names
+        self._inputs, self._labels = input_names(self.model, example), example.y_names
         self._weight_names = example.weight_names
         self.losses = OutputLosses[Any]([], [], [], may_be_sums=settings.configuration.loss is None)
         self._outputs = self._outputs_of(example)
@@ -321,7 +321,7 @@ def as_data(x: Any, y: Any, weights: Any) -> tuple[Any, ...]:
     return (x, y) if weights is None else (x, y, weights)
 
 
-def _input_names(model: keras.Model, example: Example) -> tuple[str, ...]:
+def input_names(model: keras.Model, example: Example) -> tuple[str, ...]:
     """The names by which the model is called; empty for a tensor or a list of tensors.
 
     Raises:

@@ -34,6 +34,7 @@ from mpi_learn.models.keras_.outputs import flat_outputs
 from mpi_learn.models.keras_.passes import (
     PassResult,
     check_train_step,
+    forward_pass,
     inference_pass,
     run_eagerly,
     training_pass,
@@ -103,6 +104,17 @@ class KerasModel(Model):
         if not self.compiled.has_train_step:  # a `train_step` counts its own steps
             self.compiled.recorder.count_step()
         return vector
+
+    def loss_of(self, parts: Tensors, x: Tensors, y: Tensors, weights: Tensors) -> tuple[Any, Any]:
+        """(mean loss times its divisor, sums) of a micro-batch in training, as a function that TensorFlow can trace.
+
+        Args:
+            parts: The trainable arrays.
+            x, y, weights: As in `gradient`.
+        """
+        result, scope = forward_pass(self.compiled, True, parts, (x, y, weights), self._initial)
+        self.network.store_assigned(scope, self.compiled.metrics.variables)
+        return result.weight * result.loss, self._sums(result)
 
     def compile_step(self, by_xla: bool) -> None:
         self._by_xla, self.uses_xla = None, by_xla

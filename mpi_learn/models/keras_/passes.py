@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -55,6 +55,21 @@ def training_pass(compiled: CompiledModel) -> Pass:
     return partial(_stateful_pass if compiled.has_train_step else _stateless_pass, compiled, True)
 
 
+def forward_pass(
+    compiled: CompiledModel, training: bool, parts: Tensors, batch: Batch, initial: States
+) -> tuple[PassResult, RecordingScope]:
+    """A forward pass with Keras' own losses and metrics, on weights that are given from outside; without gradients."""
+    network, states, n = compiled.network, compiled.metrics.variables, _n_samples(batch)
+    x, y, weights = compiled.packed(*batch)
+    with network.scope(parts, list(zip(states, initial, strict=True))) as scope:
+        outputs = network(x, training)
+        loss = compiled.loss(x, y, outputs, weights, training)
+        logs = compiled.model.compute_metrics(x, y, outputs, weights)
+    weight = compiled.weight(y, outputs, weights, n)
+    values = [scope.get_current_value(variable) for variable in states]
+    return PassResult((), n, weight, loss, compiled.metrics.change(values, initial, n), logs), scope
+
+
 def inference_pass(compiled: CompiledModel) -> Pass:
     """A forward pass in inference mode."""
     return partial(_stateful_pass if compiled.has_test_step else _stateless_pass, compiled, False)
@@ -94,24 +109,16 @@ def _stateless_pass(
     compiled: CompiledModel, training: bool, parts: Tensors, batch: Batch, initial: States
 ) -> PassResult:
     """Keras' own `train_step` or `test_step`, on weights that are given from outside."""
-    network, states, n = compiled.network, compiled.metrics.variables, _n_samples(batch)
-    x, y, weights = compiled.packed(*batch)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         if training:
             tape.watch(parts)
-        with network.scope(parts, list(zip(states, initial, strict=True))) as scope:
-            outputs = network(x, training)
-            loss = compiled.loss(x, y, outputs, weights, training)
-            logs = compiled.model.compute_metrics(x, y, outputs, weights)
-    weight = compiled.weight(y, outputs, weights, n)
-    values = [scope.get_current_value(variable) for variable in states]
-    change = compiled.metrics.change(values, initial, n)
+        result, scope = forward_pass(compiled, training, parts, batch, initial)
     if not training:
         _check_state(compiled, scope)
-        return PassResult((), n, weight, loss, change, logs)
-    gradients = tape.gradient(loss, parts)
-    network.store_assigned(scope, states)
-    return PassResult(gradients, n, weight, loss, change, logs)
+        return result
+    gradients = tape.gradient(result.loss, parts)
+    compiled.network.store_assigned(scope, compiled.metrics.variables)
+    return replace(result, gradients=gradients)
 
 
 def _check_state(compiled: CompiledModel, scope: RecordingScope) -> None:

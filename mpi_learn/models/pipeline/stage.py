@@ -134,5 +134,5 @@ class StagesOfFramework(ABC):
         """The model of a rank that holds all stages."""
 
     @abstractmethod
-    def restored(self, model: Any, values: Sequence[np.ndarray], settings: ModelSettings) -> Network:
+    def restored(self, model: Any, values: Sequence[np.ndarray], settings: ModelSettings, example: Example) -> Network:
         """A model with the `Stage.values` of all stages, for saving and predicting."""

@@ -73,7 +73,7 @@ class StagedModel(Composition):
         def rebuild(values: Sequence[np.ndarray]) -> Network:
             with prepared(settings.configuration.seed, settings.configuration.precision):
                 model = joined(built_by_user(settings.configuration))
-            return of_framework.restored(model, values, settings)
+            return of_framework.restored(model, values, settings, example)
 
         mine = models.get(str(chain.rank))
         if mine is None:
@@ -106,7 +106,9 @@ def _called(entry: Any, settings: ModelSettings, index: int) -> Any:
 
 def _of_framework(model: Any) -> StagesOfFramework:
     if framework_of(model) == "keras":
-        raise ModelError("pipeline needs a PyTorch model", where="model", cure="leave `pipeline:` out")
+        from mpi_learn.models.keras_.stages import KerasStages
+
+        return KerasStages()
     from mpi_learn.models.torch_.stages import TorchStages
 
     return TorchStages()

@@ -199,7 +199,7 @@ class TorchStages(StagesOfFramework):
     def whole(self, model: Any, settings: ModelSettings, example: Example) -> Model:
         return TorchModel(model, settings, example)
 
-    def restored(self, model: Any, values: Sequence[np.ndarray], settings: ModelSettings) -> Network:
+    def restored(self, model: Any, values: Sequence[np.ndarray], settings: ModelSettings, example: Example) -> Network:
         names = model.state_dict().keys()
         model.load_state_dict({name: torch.from_numpy(array) for name, array in zip(names, values, strict=True)})
         network = TorchNetwork(model, settings)

@@ -53,16 +53,14 @@ def seen(result):
     return {"history": result.history, "weights": checksum(result.model)} if world.rank == 0 else None
 
 
-def few_losses():
-    """Some of the trainings of `losses`."""
+def plain_loop():
+    """One training, and the framework's own loop."""
     data = np.load(FOLDER / "data.npz")
     plain_losses = import_module(f"tests.mpi_learn.pipeline.{FRAMEWORK}_models").plain_losses
-    found = {"plain loop": plain_losses(data["x"], data["y"], BATCH, EPOCHS, SGD["learning_rate"], SEED)}
-    found["alone adam"] = train(configuration("build", 2, optimizer=ADAM), MPI.COMM_SELF).history["loss"]
-    for optimizer, schedule, stages, replicas in ((SGD, "gpipe", 2, 1), (ADAM, "1f1b", 2, 1)):
-        name = f"{optimizer['name']} {schedule} {stages} x {replicas}"
-        found[name] = losses_of(optimizer, schedule, stages, replicas, world)
-    return found
+    return {
+        "plain": plain_losses(data["x"], data["y"], BATCH, EPOCHS, SGD["learning_rate"], SEED),
+        "stages": losses_of(SGD, "1f1b", 2, 1, half),
+    }
 
 
 def losses_of(optimizer, schedule, stages, replicas, comm):
@@ -87,7 +85,7 @@ def losses():
 def listed():
     """A list of stages, saved and loaded; and the same as functions."""
     result = train(configuration("build_stages", 2, optimizer=ADAM), half)
-    whole = train(configuration("build", 2, optimizer=ADAM), half)
+    whole = train(configuration("build_chain", 2, optimizer=ADAM), half)
     alone = train(configuration("build_stages", 2, optimizer=ADAM), MPI.COMM_SELF)
     built = train(configuration("build_functions", 2, optimizer=ADAM), half)
     found = {"listed": seen(result), "alone": seen(alone), "sequence": seen(whole), "functions": seen(built)}
@@ -151,6 +149,8 @@ def refused():
         "too many": configuration("build", 2, pipeline={"stages": 2, "split": [3, 3]}),
         "list": configuration("build_stages", 2, parameters={"n": 4}),
     }
+    if FRAMEWORK == "keras":
+        cases["penalised"] = configuration("build_penalised", 2)
     return {name: world.allgather(error_of(wanted, world)) for name, wanted in cases.items()}
 
 

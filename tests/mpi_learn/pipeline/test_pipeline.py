@@ -14,7 +14,9 @@ from tests.optional_packages import needs
 from tests.world import in_world
 
 pytestmark = pytest.mark.mpi
-FRAMEWORKS = [pytest.param("torch", marks=needs("torch"))]
+FRAMEWORKS = [pytest.param("torch", marks=needs("torch")), pytest.param("keras", marks=needs("keras"))]
+SLOW = [FRAMEWORKS[0], pytest.param("keras", marks=(needs("keras"), pytest.mark.thorough))]
+"""The same, with Keras in `make test-all` only, where compiling takes long."""
 RANKS = [2, pytest.param(4, marks=pytest.mark.thorough)]
 """Two stages, with one replica and with two."""
 N_SAMPLES = 106
@@ -38,11 +40,10 @@ def ran(n: int, framework: str, *cases: str) -> dict:
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_stages_train_to_the_losses_of_one_process_and_of_a_plain_loop(framework):
-    found = ran(2, framework, "few_losses")["few_losses"]
-    assert found["plain loop"][-1] < found["plain loop"][0]
-    assert found["sgd gpipe 2 x 1"] == pytest.approx(found["plain loop"], abs=1e-5)
-    assert found["adam 1f1b 2 x 1"] == pytest.approx(found["alone adam"], abs=1e-5)
+def test_stages_train_to_the_losses_of_a_plain_loop(framework):
+    found = ran(2, framework, "plain_loop")["plain_loop"]
+    assert found["plain"][-1] < found["plain"][0]
+    assert found["stages"] == pytest.approx(found["plain"], abs=1e-5)
 
 
 @pytest.mark.thorough
@@ -59,7 +60,7 @@ def test_all_schedules_stages_and_replicas_train_to_the_losses_of_one_process(fr
             assert values == pytest.approx(plain, abs=1e-5), name
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("framework", SLOW)
 def test_a_list_of_stages_is_one_model_afterwards(framework):
     found = ran(2, framework, "listed")["listed"]
     for name in ("alone", "sequence"):
@@ -73,11 +74,16 @@ def test_a_list_of_stages_is_one_model_afterwards(framework):
 
 def loaded_checksum(framework, file):
     """The sum of the magnitudes of the weights in a file, read by the framework alone."""
+    if framework == "keras":
+        import keras
+
+        return float(sum(np.abs(array).sum() for array in keras.saving.load_model(file).get_weights()))
     import torch
 
     return float(sum(value.abs().sum() for value in torch.load(file).values()))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_batch_normalisation_of_a_whole_batch_is_that_of_one_process(framework):
     found = ran(2, framework, "normalised")["normalised"]
@@ -85,13 +91,14 @@ def test_batch_normalisation_of_a_whole_batch_is_that_of_one_process(framework):
         assert found["stages"]["history"][metric] == pytest.approx(values, abs=1e-4), metric
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_activations_that_are_computed_again_give_the_same_losses(framework):
     found = ran(2, framework, "recomputed")["recomputed"]
     assert found["checkpointing"] == pytest.approx(found["plain"], abs=1e-6)
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("framework", SLOW)
 @pytest.mark.parametrize("n", RANKS)
 def test_an_interrupted_training_of_stages_continues_exactly(framework, n):
     found = ran(n, framework, "resumed")["resumed"]
@@ -101,24 +108,27 @@ def test_an_interrupted_training_of_stages_continues_exactly(framework, n):
     assert "a model in 2 stages, now there are 1" in found["error"]
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("framework", SLOW)
 @pytest.mark.parametrize("n", RANKS)
 def test_an_error_in_one_stage_ends_the_training_on_all_ranks(framework, n):
     for case, errors in ran(n, framework, "failing")["failing"].items():
         assert all("RuntimeError: boom" in error for error in errors), (case, errors)
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize(
-    ("case", "said"),
-    [
-        ("shared", "share the weights"),
-        ("two tensors", "one tensor of float32 between two stages"),
-        ("tangled", "cannot be divided into stages"),
-        ("too many", "expected the numbers of layers of 2 stages"),
-        ("list", "expected one model per stage, 2 in all, it returned 4"),
-    ],
-)
-def test_models_that_cannot_be_divided_are_refused_in_one_sentence(framework, case, said):
-    errors = ran(2, framework, "refused")["refused"][case]
-    assert all(said in error for error in errors), errors
+REFUSED = {
+    "shared": {"torch": "share the weights", "keras": "can be divided into 1 stages at most"},
+    "two tensors": {"torch": "expected one tensor of float32", "keras": "expected one tensor of real numbers"},
+    "tangled": "cannot be divided into stages",
+    "too many": "expected the numbers of layers of 2 stages",
+    "list": "expected one model per stage, 2 in all, it returned 4",
+    "penalised": {"keras": "layers before the last stage add terms to the loss"},
+}
+
+
+@pytest.mark.parametrize("framework", SLOW)
+def test_models_that_cannot_be_divided_are_refused_in_one_sentence(framework):
+    found = ran(2, framework, "refused")["refused"]
+    for case, errors in found.items():
+        said = REFUSED[case] if isinstance(REFUSED[case], str) else REFUSED[case][framework]
+        assert all(said in error for error in errors), errors
+    assert len(found) >= 5

@@ -19,6 +19,9 @@ def build(units=16):
     )
 
 
+build_chain = build
+
+
 def build_stages(n=2):
     """The same model, in a list of two or four stages."""
     model = build()
@@ -26,7 +29,7 @@ def build_stages(n=2):
     return [model[first:stop] for first, stop in pairwise(cuts)]
 
 
-def build_functions(n=2):
+def build_functions():
     """Functions that build the stages."""
     return [lambda: nn.Sequential(nn.Linear(12, 16), nn.Tanh()), lambda: nn.Linear(16, 3)]
 
