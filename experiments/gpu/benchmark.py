@@ -69,7 +69,7 @@ def plain(name, x, y, options, *, fused=None, resident=False):
     x, y = x.to(place), y.to(place)
 
     def on_device(tensor):
-        if tensor.device == device:
+        if tensor.device.type == device.type:
             return tensor
         return tensor.pin_memory().to(device, non_blocking=True)
 
