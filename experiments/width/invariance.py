@@ -47,12 +47,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 3, 4])
     parser.add_argument("--frameworks", nargs="+", default=["keras", "torch"])
+    parser.add_argument("--smoke", action="store_true", help="PyTorch on one and two ranks")
     parser.add_argument("--one", help=argparse.SUPPRESS)  # arguments of `train_case` as JSON
     options = parser.parse_args()
     if options.one:
         framework, data, case, out = json.loads(options.one)
         train_case(framework, Path(data), case, Path(out))
         return
+    if options.smoke:
+        options.ranks, options.frameworks = [1, 2], ["torch"]
     from markdown_tables import markdown_table
     from run_ranks import run_ranks
 

@@ -19,19 +19,24 @@ def build_keras(is_random: bool = True) -> Any:
     )
 
 
-def build_torch(is_random: bool = True, pause_s: float = 0.0) -> Any:
+def build_torch(is_random: bool = True, pause_s: float = 0.0, slowness: float = 1.0) -> Any:
     """A PyTorch module.
 
     Args:
         is_random: Whether it draws random numbers and has batch statistics.
-        pause_s: A pause in each forward pass in training, the stand-in for a larger model on cores of its own.
+        pause_s: A pause for each sample in training, the stand-in for a larger model on cores of its own.
+        slowness: The factor of the pause on the last rank.
     """
+    from mpi4py import MPI
     from torch import nn
+
+    is_last = MPI.COMM_WORLD.rank == MPI.COMM_WORLD.size - 1
+    own_s = pause_s * (slowness if is_last else 1.0)
 
     class Paused(nn.Module):
         def forward(self, x: Any) -> Any:
             if self.training:
-                time.sleep(pause_s)
+                time.sleep(own_s * len(x))
             return x
 
     extra = [nn.BatchNorm1d(UNITS), nn.Dropout(DROPOUT)] if is_random else []

@@ -22,7 +22,7 @@ from mpi_learn.known_data import prepare
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "chaos"))
-SIZE, EPOCHS, PAUSE_S, LIMIT_S = 4, 10, 0.01, 300.0
+SIZE, EPOCHS, PAUSE_S, LIMIT_S = 4, 10, 0.00125, 300.0
 TOLERANCE = 1e-5
 
 
@@ -123,19 +123,23 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--results", type=Path, default=Path("shrink.json"))
+    parser.add_argument("--smoke", action="store_true", help="one run; stores no results")
     options = parser.parse_args()
-    done: dict[str, Any] = json.loads(options.results.read_text()) if options.results.exists() else {}
+    n_runs = 1 if options.smoke else options.runs
+    has_results = options.results.exists() and not options.smoke
+    done: dict[str, Any] = json.loads(options.results.read_text()) if has_results else {}
     with tempfile.TemporaryDirectory() as name:
         data = Path(name, "digits.h5")
         prepare("digits", data)
         if "calm" not in done:
             done["calm"] = one_run(data, Path(name, "calm"), [], [])
-        for seed in range(options.runs):
+        for seed in range(n_runs):
             if str(seed) not in done:
                 victims, delays_s = drawn(seed, done["calm"]["seconds"])
                 run = done[str(seed)] = one_run(data, Path(name, str(seed)), victims, delays_s)
                 print(seed, victims, [round(one, 1) for one in delays_s], run, flush=True)
-                options.results.write_text(json.dumps(done))
+                if not options.smoke:
+                    options.results.write_text(json.dumps(done))
     runs = [run for key, run in done.items() if key != "calm"]
     for quantity, value in summary(runs, done["calm"]).items():
         print(f"| {quantity} | {value} |")

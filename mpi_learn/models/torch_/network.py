@@ -263,7 +263,9 @@ class TorchNetwork:
     def seed_random(self, keys: Sequence[int]) -> None:
         """See `ModelState.seed_random`; also seeds the generators of Python and NumPy, which a module may use."""
         seed = seed_of(keys)
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # `torch.manual_seed` also visits devices that are not used
+        if self.uses_gpu:
+            torch.cuda.manual_seed(seed)
         seed_python(seed)
 
     def parts(self, flat: Any) -> list[Any]:
