@@ -224,6 +224,11 @@ class Coordinator:
         if outcome.host_fault:
             self._handle_host_fault(running, outcome)
             return
+        if outcome.is_consequence:  # no rank of the block knows a cause, and none is reported as lost
+            first_line, _, _ = (outcome.error or "").partition("\n")
+            self._event("block_lost", f"the ranks of block {running.block} could not communicate: {first_line}")
+            self._give_up(running.block, "the ranks of its block could not communicate")
+            return
         self.queue.end(running, outcome)
         if outcome.state != "failed" and self._faults.kind:
             self._faults.clear()

@@ -21,7 +21,7 @@ from mpi_opt.core.trial import Outcome, Reporter, Trial
 from mpi_opt.errors import MPILearnError
 from mpi_opt.messages.messages import NEXT_FOLD, TO_LEADER, Assignment, NextFold, Ready
 from mpi_opt.worker.forked_children import ending_forked_children
-from mpi_opt.worker.watchdog import Watchdog
+from mpi_opt.worker.watchdog import TrialTimeout, Watchdog
 
 
 class Block:
@@ -156,6 +156,7 @@ class Block:
             outcome.state, outcome.error, outcome.host_fault = "failed", str(failure), failure.host_fault
             # without protection the loss of a rank ends the job, and an error of MPI is that of user code
             outcome.is_consequence = lost_ranks.is_protected() and lost_ranks.is_consequence(error)
+            outcome.is_consequence &= not isinstance(error, TrialTimeout)  # which has revoked the communicator itself
             lost_ranks.release(trial.comm)
             if trial.comm.size > 1 and not outcome.is_consequence:
                 self.reporter.abandon(self.index, trial.number, outcome.error)
@@ -182,6 +183,7 @@ def merged(
     trial = Outcome(outcomes[0].number, "complete", duration_s=duration_s, folds=folds)
     if failed := sorted(filter(attrgetter("error"), outcomes), key=attrgetter("is_consequence")):
         trial.state, trial.error, trial.host_fault = "failed", failed[0].error, failed[0].host_fault
+        trial.is_consequence = failed[0].is_consequence  # no rank of the block knows a cause
         return trial
     if any(one.state == "pruned" for one in outcomes):
         trial.state = "pruned"

@@ -318,6 +318,29 @@ def test_no_rank_waits_for_one_whose_fold_failed_in_another_group(thread_comms):
     assert "ValueError: no" in run_ranks(2, rank, timeout_s=20)[0].error
 
 
+@pytest.mark.parametrize(("is_timeout", "is_consequence"), [(False, True), (True, False)])
+def test_a_trial_that_knows_no_cause_is_a_consequence_and_one_that_takes_too_long_is_none(
+    monkeypatch, is_timeout, is_consequence
+):
+    """The watchdog revokes the communicator before it interrupts a trial that takes too long."""
+    monkeypatch.setattr("mpi_learn.mpi.lost_ranks.is_protected", lambda: True)
+
+    class Watchdog(NoWatchdog):
+        def cause(self, error: BaseException) -> BaseException:
+            if not is_timeout:
+                return error
+            late = TrialTimeout("too long")
+            late.__cause__ = error
+            return late
+
+    def revoked(trial):
+        raise MPI.Exception(MPI.ERR_REVOKED)
+
+    block = Block(MPI.COMM_SELF, 0, revoked, TrialSettings(0), reporter=NoReporter(), watchdog=Watchdog())
+    outcome = block.run(Assignment(Proposal(0, {}), "", None))
+    assert (outcome.state, outcome.is_consequence) == ("failed", is_consequence)
+
+
 def test_a_trial_whose_interruption_came_too_late_to_be_raised_has_failed():
     class Watchdog(NoWatchdog):
         def raise_late(self) -> None:

@@ -633,6 +633,26 @@ def test_a_lost_rank_frees_its_trial():
     assert "rank_lost" in store.events
 
 
+def test_a_trial_that_failed_only_as_the_consequence_of_a_loss_runs_again():
+    """No rank of its block knows a cause, and the block may not be able to communicate any more."""
+    failures = {3: 1}
+
+    def run(assignment):
+        if failures.get(assignment.number, 0) > 0:
+            failures[assignment.number] -= 1
+            return Outcome(assignment.number, "failed", error="MPI_ERR_PROC_FAILED", is_consequence=True)
+        return squares(assignment)
+
+    strategy, store = search(ScriptedLink(run), blocks=2, trials=6)
+    assert dict(strategy.told)[3] == 9.0
+    assert [start.attempt for start in store.started if start.proposal.number == 3] == [1, 2]
+    assert store.requeued == [3]
+    assert "block_lost" in store.events
+    failures[3] = 9
+    strategy, store = search(ScriptedLink(run), blocks=2, trials=6, retries=1)
+    assert isinstance(dict(strategy.told)[3], Failed)
+
+
 def test_a_late_outcome_of_a_block_that_was_given_up_is_ignored():
     class Late(Deaths):
         def send(self, rank, message):
