@@ -146,7 +146,9 @@ class SimulatedBlocks(CoordinatorLink):
         if self._rng.random() < FAILING:
             outcome = Outcome(assignment.number, "failed", duration_s=duration_s, error="ValueError: not a number")
         else:
-            outcome = Outcome(assignment.number, "complete", Figures({"value": Measured(_value(parameters))}), duration_s)
+            outcome = Outcome(
+                assignment.number, "complete", Figures({"value": Measured(_value(parameters))}), duration_s
+            )
         self._idle_since_s[rank] = now_s + duration_s
         self._put(now_s + duration_s, rank, outcome)
 
@@ -200,7 +202,9 @@ def _run(setting: Setting, folder: Path, n_trials: int) -> dict:
     }
 
 
-def settings(blocks: list[int], trials: list[int], durations_s: list[float], strategies: list[str]) -> Iterator[Setting]:
+def settings(
+    blocks: list[int], trials: list[int], durations_s: list[float], strategies: list[str]
+) -> Iterator[Setting]:
     """All combinations in which each block runs at least two trials."""
     for strategy, duration_s, n_trials, n_blocks in itertools.product(strategies, durations_s, trials, blocks):
         if n_trials >= 2 * n_blocks:
@@ -209,7 +213,15 @@ def settings(blocks: list[int], trials: list[int], durations_s: list[float], str
 
 def table(lines: list[dict]) -> str:
     """A row for each search."""
-    names = ["blocks", "trials", "trial, s", "CPU a trial, ms", "of a core", "blocks used", "latency, ms: median, 99 %, max"]
+    names = [
+        "blocks",
+        "trials",
+        "trial, s",
+        "CPU a trial, ms",
+        "of a core",
+        "blocks used",
+        "latency, ms: median, 99 %, max",
+    ]
     names += ["memory, MB", "store, MB", "resume, s", "results, s", "report, s", "report, MB"]
     rows = []
     for line in sorted(lines, key=lambda line: (line["strategy"], line["duration_s"], line["trials"], line["blocks"])):
