@@ -59,9 +59,13 @@ class Bookkeeping:
         """Whether `parameters` have not been seen; always True where points are not remembered."""
         return not self._remembers_points or self._key(parameters) not in self._seen
 
+    def permits(self, parameters: Parameters) -> bool:
+        """Whether `parameters` are a new point that satisfies the constraints."""
+        return self.allows(parameters) and self.is_new(parameters)
+
     def accepts(self, parameters: Parameters) -> bool:
-        """Whether `parameters` may be proposed: a new point that satisfies the constraints and is not near another."""
-        if not self.allows(parameters) or not self.is_new(parameters):
+        """Whether `parameters` are a new point that satisfies the constraints and is not near another."""
+        if not self.permits(parameters):
             return False
         return self._encoding is None or not is_near(self._encoding.row(parameters), self._points.rows)
 

@@ -482,11 +482,10 @@ def nearest_distance(space, points):
     return np.where(is_other, np.inf, differences[:, :, is_number].max(axis=2)).min()
 
 
-@pytest.mark.parametrize("options", [{}, {"await_refit_up_to": 0}], ids=str)
-def test_no_proposal_is_near_an_observed_or_pending_point(options):
+def test_no_proposal_of_the_model_is_near_an_observed_or_pending_point():
     """The minimum is in a corner of one category, at which the acquisition function is largest again and again."""
     space = Space({"x": Real(-3, 5), "rate": Real(1e-4, 1, prior="log-uniform"), "kind": Categorical(("a", "b"))})
-    strategy, pending, points = make_strategy("bayesian", space, seed=0, options=options), [], []
+    strategy, pending, points = make_strategy("bayesian", space, seed=0), [], []
     for _ in range(60):
         asked = strategy.ask(4 - len(pending))
         points += [proposal.parameters for proposal in asked]
@@ -495,6 +494,21 @@ def test_no_proposal_is_near_an_observed_or_pending_point(options):
         x, rate = space.encode(proposal.parameters)[:2]
         strategy.tell(proposal, float(x**2 + rate + (proposal.parameters["kind"] != "a")))
     assert nearest_distance(space, points) >= 1e-4
+
+
+def test_after_convergence_children_are_near_the_optimum_and_models_still_work():
+    """Nearly every child is nearer to an earlier trial than the model may propose; random points would replace them."""
+    space = Space({name: Real(0, 1) for name in "xyz"})
+    strategy, rng = make_strategy("bayesian", space, seed=0, options={"initial_points": 4}), np.random.default_rng(0)
+    for number, offset in enumerate(3e-5 * rng.standard_normal((400, 3))):
+        point = dict(zip("xyz", 0.5 + offset, strict=True))
+        strategy.tell(Proposal(number, point), float(1.0 + offset @ offset))
+    strategy.afford(0)
+    children = [space.encode(proposal.parameters) for proposal in strategy.ask(40)]
+    assert np.median(np.abs(np.array(children) - 0.5)) < 1e-3
+    strategy.afford(1)
+    (modelled,) = strategy.ask(1)
+    assert nearest_distance(space, [modelled.parameters, *({"x": 0.5, "y": 0.5, "z": 0.5},)]) >= 1e-4
 
 
 def test_points_near_each_other_are_proposed_if_there_are_no_others():
