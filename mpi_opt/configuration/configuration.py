@@ -134,7 +134,25 @@ class StudyConfiguration(Section):
 
     def layout(self, n_ranks: int) -> BlockLayout:
         """The roles of `n_ranks` ranks."""
-        return BlockLayout.of(n_ranks, self.blocks.size, self.folds.number, self.search.trials, self.blocks.spares)
+        blocks, n_folds = self.blocks, self.folds.number
+        return BlockLayout.of(n_ranks, blocks.size, n_folds, self.search.trials, blocks.spares, self.n_stages)
+
+    @property
+    def n_stages(self) -> int:
+        """The number of ranks that hold one model: ``pipeline.stages`` of a training.
+
+        Raises:
+            ConfigurationError: It is a hyperparameter.
+        """
+        section = (self.training or {}).get("pipeline") if self.objective == "train" else None
+        stages = section.get("stages", 1) if isinstance(section, Mapping) else 1
+        if isinstance(stages, str) and stages.startswith("$"):
+            raise ConfigurationError(
+                f"found {stages}: the size of the blocks, which all trials share, depends on the number of stages",
+                where="training.pipeline.stages",
+                cure="write a number",
+            )
+        return stages if isinstance(stages, int) else 1
 
     @property
     def has_total_batch(self) -> bool:

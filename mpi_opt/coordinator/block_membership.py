@@ -24,6 +24,7 @@ class BlockMembership:
             their block.
         indices: The indices of future blocks, ascending.
         may_shrink: Whether the ranks of a disbanded block form the next one together, without those that were lost.
+        unit: Every block has a multiple of this number of ranks.
         groups: If so, these ranks of each disbanded block, until all of them have left it.
     """
 
@@ -36,6 +37,7 @@ class BlockMembership:
     retired: set[int] = field(default_factory=set)
     indices: Iterator[int] = field(default_factory=itertools.count)
     may_shrink: bool = False
+    unit: int = 1
     groups: list[frozenset[int]] = field(default_factory=list)
 
     @classmethod
@@ -45,6 +47,7 @@ class BlockMembership:
         """The membership at the start of a search: all blocks and spare ranks of the layout."""
         membership = cls(min((len(block) for block in layout.blocks), default=1), spare=set(layout.spare_ranks))
         membership.indices, membership.may_shrink = indices or membership.indices, may_shrink
+        membership.unit = layout.unit
         for ranks in layout.blocks:
             membership._add(ranks)
         return membership
@@ -58,7 +61,7 @@ class BlockMembership:
     @property
     def is_empty(self) -> bool:
         """Whether no rank can run a trial, now or later."""
-        return not (self.blocks or self.spare or self.leaving)
+        return not (self.blocks or len(self.spare) >= self.unit or self.leaving)
 
     def block_of(self, rank: int) -> int | None:
         """The block of a rank; None if it is in no block."""
@@ -123,8 +126,8 @@ class BlockMembership:
                 formed.append(self._add(sorted([*own, *others[: max(0, self.block_size - len(own))]])))
         while len(free := self._free()) >= self.block_size:
             formed.append(self._add(free[: self.block_size]))
-        if not self.blocks and self.spare and not self.leaving:
-            formed.append(self._add(sorted(self.spare)))
+        if not self.blocks and len(self.spare) >= self.unit and not self.leaving:
+            formed.append(self._add(sorted(self.spare)[: len(self.spare) // self.unit * self.unit]))
         return formed
 
     def _free(self) -> list[int]:

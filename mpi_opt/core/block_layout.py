@@ -29,6 +29,7 @@ class BlockLayout:
             one block.
         n_folds: K of the K-fold cross-validation.
         spares: Number of ranks, the last ones, that wait to replace lost ranks.
+        unit: Every block has a multiple of this number of ranks, also after a loss.
 
     Raises:
         ConfigurationError: A number is less than 1, or the spare ranks leave none for training.
@@ -38,6 +39,7 @@ class BlockLayout:
     block_size: int
     n_folds: int = 1
     spares: int = 0
+    unit: int = 1
 
     def __post_init__(self) -> None:
         for name in ("n_ranks", "block_size", "n_folds"):
@@ -51,13 +53,43 @@ class BlockLayout:
             )
 
     @classmethod
-    def of(cls, n_ranks: int, block_size: int | str, n_folds: int, trials: int, spares: int = 0) -> BlockLayout:
-        """The layout for a configuration's ``blocks.size``, which may be ``"auto"``."""
+    def of(
+        cls, n_ranks: int, block_size: int | str, n_folds: int, trials: int, spares: int = 0, stages: int = 1
+    ) -> BlockLayout:
+        """The layout for a configuration's ``blocks.size``, which may be ``"auto"``.
+
+        Args:
+            stages: Number of ranks that hold one model.
+        """
         n_training = max(1, n_ranks - 1 - spares)
         if block_size == "auto":
             n_blocks = max(1, trials // TRIALS_PER_BLOCK)
             block_size = min(n_training, max(n_folds, math.ceil(n_training / n_blocks)))
+        if stages > 1 and n_ranks > 1:
+            return cls._with_stages(n_ranks, int(block_size), n_folds, spares, stages)
         return cls(n_ranks, int(block_size), n_folds, 0 if n_ranks == 1 else spares)
+
+    @classmethod
+    def _with_stages(cls, n_ranks: int, wanted: int, n_folds: int, spares: int, stages: int) -> BlockLayout:
+        """Blocks of equal size, in which each fold has a multiple of `stages` ranks; the ranks that are left are spare.
+
+        Raises:
+            ConfigurationError: There are too few ranks for one block.
+        """
+        in_turn = max(stages, wanted // stages * stages)
+        unit = stages if in_turn < n_folds else stages * n_folds
+        size = max(unit, wanted // unit * unit)
+        n_training = n_ranks - 1 - spares
+        if n_training < size and n_training >= unit:
+            size = n_training // unit * unit
+        if n_training < size:
+            folds = f" for each of {n_folds} folds" if unit > stages else ""
+            raise ConfigurationError(
+                f"a model in {stages} stages needs {unit} ranks that train, {stages}{folds}; there are {n_training}",
+                where="blocks.size",
+                cure=f"start {unit + 1 + spares} ranks or more, or one",
+            )
+        return cls(n_ranks, size, n_folds, spares + n_training % size, unit)
 
     @property
     def is_serial(self) -> bool:

@@ -132,3 +132,18 @@ def test_a_rank_that_dies_on_its_way_is_not_awaited():
     membership.disband(1)
     assert membership.form() == []
     assert not membership.groups
+
+
+def test_blocks_hold_whole_models_also_after_a_loss():
+    """9 ranks, 2 folds and 2 stages: a block of 8, then one of 4 of the 7 that are left, then none of 3."""
+    membership = BlockMembership.of(BlockLayout.of(9, 8, 2, trials=10, stages=2))
+    assert membership.blocks == {0: tuple(range(1, 9))}
+    for lost, left in ((8, 4), (4, None)):
+        (block,) = membership.lose([lost])
+        for rank in membership.disband(block):
+            membership.leave(rank)
+        if left is None:
+            membership.lose([5, 6, 7])
+        formed = membership.form()
+        assert [len(membership.blocks[block]) for block in formed] == ([left] if left else [])
+    assert membership.is_empty

@@ -73,3 +73,23 @@ def test_the_first_of_even_parts_are_the_longer_ones():
 )
 def test_a_layout_as_text_has_the_number_of_blocks_and_their_sizes(layout, text):
     assert str(layout) == text
+
+
+@pytest.mark.parametrize("n_ranks", [3, 5, 8, 17, 20, 33])
+@pytest.mark.parametrize("size", [1, 2, 4, 7, 8])
+@pytest.mark.parametrize(("folds", "stages"), [(1, 2), (2, 2), (5, 2), (3, 4)])
+def test_each_fold_has_whole_models(n_ranks, size, folds, stages):
+    if n_ranks - 1 < (stages if stages < folds and size < folds else stages * folds):
+        with pytest.raises(ConfigurationError, match=f"{stages} stages needs"):
+            BlockLayout.of(n_ranks, size, folds, trials=10, stages=stages)
+        return
+    layout = BlockLayout.of(n_ranks, size, folds, trials=10, stages=stages)
+    groups = [group for block in layout.blocks for group in fold_groups(len(block), folds)]
+    assert groups
+    assert all(len(group) % stages == 0 for group in groups)
+    assert len({len(block) for block in layout.blocks}) == 1
+    assert sum(map(len, layout.blocks)) + layout.spares == n_ranks - 1
+
+
+def test_a_single_rank_holds_all_stages():
+    assert BlockLayout.of(1, 4, 2, trials=10, stages=2).is_serial

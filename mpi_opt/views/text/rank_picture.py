@@ -17,11 +17,14 @@ ROLES = {
     "C": ("coordinates the search", "bold magenta"),
     "M": ("master: holds the weights that workers share", "bold yellow"),
     "w": ("worker: trains on its share of the samples", "green"),
+    "1": ("a stage: the ranks 1, 2, … hold some layers of one model each", "green"),
     "s": ("spare: replaces a lost rank", "cyan"),
     "·": ("idle: there are fewer trials than blocks", "dim red"),
 }
 MARKS = {"|": "between the folds that train side by side", ":": "between workers that compute together"}
 
+STAGES = "123456789abcdefghijklmnop"
+"""The letters of the stages of a model; the last one stands for all others."""
 Training = Callable[[int], RankLayout]
 
 
@@ -52,7 +55,7 @@ def _first_ranks(cells: list[str]) -> list[str]:
         if n_ranks > MAX_DRAWN_RANKS:
             return [*drawn, "…"]
         drawn.append(cell)
-        n_ranks += sum(letter in ROLES for letter in cell)
+        n_ranks += sum(letter in ROLES or letter in STAGES for letter in cell)
     return drawn
 
 
@@ -71,5 +74,8 @@ def _block(block: range, folds: int, training: Training, is_busy: bool) -> str:
 
 def _group(layout: RankLayout) -> str:
     """The ranks that train one model, e.g. ``Mww`` or ``ww:ww``."""
+    if layout.stages > 1:
+        stages = "".join(STAGES[min(stage, len(STAGES) - 1)] for stage in range(layout.stages))
+        return ":".join([stages] * layout.n_replicas)
     is_grouped = any(len(group) > 1 for group in layout.groups) and len(layout.groups) > 1
     return "M" * len(layout.masters) + (":" if is_grouped else "").join("w" * len(group) for group in layout.groups)

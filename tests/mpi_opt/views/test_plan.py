@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
+from functools import partial
 
 import pytest
 
-from mpi_learn.algorithms.rank_layout import make_rank_layout
+from mpi_learn.algorithms.configuration import AllReduce
+from mpi_learn.algorithms.rank_layout import make_rank_layout, rank_layout_of
 from mpi_opt.cli.main import run
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.views.text.rank_picture import ROLES, picture
@@ -47,6 +49,12 @@ def test_masters_and_groups_of_workers_are_seen():
     assert "[Mw:w]" not in drawn(BlockLayout(5, 4), masters=1)
     assert "[Mwww]" in drawn(BlockLayout(5, 4), masters=1)
     assert "[Mww:ww|Mww:ww]" in drawn(BlockLayout(11, 10, n_folds=2), masters=1, processes=2)
+
+
+def test_the_stages_of_a_model_are_numbered():
+    drawn = picture(BlockLayout.of(18, 8, 2, 10, stages=2), 10, partial(rank_layout_of, AllReduce(), stages=2)).plain
+    assert "C [12:12|12:12] [12:12|12:12] s" in drawn
+    assert "1 a stage" in drawn
 
 
 def test_blocks_without_a_trial_are_drawn_idle_and_counted():
