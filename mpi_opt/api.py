@@ -72,6 +72,7 @@ def search(
     progress: bool | None = None,
     resume: bool = False,
     extend: bool = False,
+    confirm: int | None = None,
 ) -> Study:
     """Searches for the hyperparameters with the best figure of merit; continues the study if the store has it.
 
@@ -113,6 +114,8 @@ def search(
             since is the same; the changes are printed and recorded as the event ``code_changed``.
         extend: Whether to continue a study whose space is extended: wider ranges, more categories, and new
             hyperparameters whose ``default`` is their value in the trials so far.
+        confirm: How often the three best points and the default configuration run again at the end, with new seeds
+            (see `Study.confirmation`).
 
     Returns:
         The study after the search, the same on every rank. It is not finished at a time limit, or if ``mpirun`` was
@@ -154,6 +157,7 @@ def search(
             "time_limit": time_limit,
             "transfer": transfer,
             "extend": extend,
+            "confirm": confirm,
         },
         "blocks": {"size": block_size, "spares": spares},
         "folds": folds,

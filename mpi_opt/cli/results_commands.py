@@ -71,6 +71,8 @@ def results(
                 _print_trial(opened, chosen, trial, form)
             else:
                 _print_trials(chosen, form, n_best, _chosen(opened, chosen, n_best, state, pareto))
+                if form == "table" and state is None:
+                    _print_confirmation(opened, chosen)
                 if form == "table" and chosen.n_codes > 1:
                     _print_codes(opened, chosen)
                 if form == "table":
@@ -89,7 +91,10 @@ def best(
         typer.Option("--model", help="Print the files of the model that the search has kept (search.keep) instead."),
     ] = False,
 ) -> None:
-    """Print the best trial as a training.yaml for `mpi-learn train`; for a function, its hyperparameters."""
+    """Print the best trial as a training.yaml for `mpi-learn train`; for a function, its hyperparameters.
+
+    If the figures of merit are noisy, it is the trial with the best expected value.
+    """
     from mpi_opt.store import Store
     from mpi_opt.study.code_of_trial import changed_since
     from mpi_opt.study.kept_model import model_folders
@@ -98,8 +103,12 @@ def best(
 
     with Store.open(store_url(store), read_only=True) as opened:
         chosen = read_record(opened, study)
-        lineage = find_lineage(opened, chosen, trial)
         notes = [] if trial is not None else _training_length_notes(opened, chosen)
+        number = trial
+        if trial is None and not model:  # models are kept by their figures of merit
+            number, advice = _recommended(opened, chosen)
+            notes += advice
+        lineage = find_lineage(opened, chosen, number)
         changed = changed_since(opened, chosen, lineage[-1], files_only=model)
         if model:
             for folder in model_folders(chosen, opened.address, lineage[-1]):
@@ -110,6 +119,20 @@ def best(
             changed = changed and f"{changed}; a new training may give another result"
         for note in [*notes, *filter(None, [changed])]:
             print(f"mpi-opt: {note}", file=sys.stderr, flush=True)
+
+
+def _recommended(store: Store, study: StudyRecord) -> tuple[int | None, list[str]]:
+    """The recommended trial and sentences about it; None and no sentence if it is that with the best figure."""
+    from mpi_opt.study.confirmation import read_confirmation
+    from mpi_opt.study.recommendation import recommendation
+    from mpi_opt.views.text.confirmation import confirmation_text
+
+    trials = store.trials(study.id, ("complete",))
+    confirmed = read_confirmation(store, study, trials)
+    if confirmed is not None and (winner := confirmed.winner.trial) is not None:
+        return winner.number, confirmation_text(study, confirmed).splitlines()
+    advice = recommendation(study, trials)
+    return (None, []) if advice is None else (advice.trial.number, [str(advice)])
 
 
 def _training_length_notes(store: Store, study: StudyRecord) -> list[str]:
@@ -133,10 +156,11 @@ def _check_combination(outputs: dict[str, bool], selecting: dict[str, bool]) -> 
 
 def _finished_status(store: Store, study: StudyRecord) -> int:
     """Prints whether the study is finished, and its trials in short; returns the exit status, 0 or 75."""
+    from mpi_opt.study.confirmation import is_confirmed
     from mpi_opt.study.reading import is_finished
 
     counts = ", ".join(f"{n} {state}" for state, n in study.counts.items()) or "no trials"
-    best, has_ended = study.best, is_finished(store, study)
+    best, has_ended = study.best, is_finished(store, study) and is_confirmed(store, study)
     shown_best = "" if best is None else f"; best {best.figure_of_merit:.6g} (trial {best.number})"
     show(f"{study.name}: {'finished' if has_ended else 'not finished'}; {counts}{shown_best}")
     for note in _training_length_notes(store, study):
@@ -210,6 +234,18 @@ def _print_trials(study: StudyRecord, form: Format, n_best: int | None, trials: 
         show(tables.trials_table(study, shown, colour=sys.stdout.isatty()) if trials else "no such trials yet")
         if len(shown) < len(trials):
             show(f"… and {len(trials) - len(shown)} more: append | less, or --format csv")
+
+
+def _print_confirmation(store: Store, study: StudyRecord) -> None:
+    """Prints the new runs of the best points, if there are any."""
+    if study.configuration.get("search", {}).get("confirm") is None:
+        return
+    from mpi_opt.study.confirmation import read_confirmation
+    from mpi_opt.views.text.confirmation import confirmation_text
+
+    confirmed = read_confirmation(store, study, store.trials(study.id, ("complete",)))
+    if confirmed is not None:
+        show(f"\n{confirmation_text(study, confirmed, colour=sys.stdout.isatty())}")
 
 
 def _print_codes(store: Store, study: StudyRecord) -> None:

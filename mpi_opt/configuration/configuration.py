@@ -307,6 +307,7 @@ def check_combinations(configuration: StudyConfiguration) -> None:
     _check_names(configuration.space)
     configuration.target()
     _check_keep(configuration)
+    _check_confirm(configuration)
     if not configuration.folds.stop_early:
         return
     strategy, options = configuration.search.strategy, configuration.search.options
@@ -344,6 +345,24 @@ def _check_keep(configuration: StudyConfiguration) -> None:
             where="search.keep",
             cure="write best, for the Pareto front, or all",
         )
+
+
+def _check_confirm(configuration: StudyConfiguration) -> None:
+    """Verifies that the best trials of a study can run again.
+
+    Raises:
+        ConfigurationError: They cannot.
+    """
+    if configuration.search.confirm is None:
+        return
+    reasons = {
+        "several figures of merit have no best trial": configuration.figures_of_merit().are_several,
+        "another program runs the trials of this study": configuration.objective == EXTERNAL,
+        "the hyperparameters of population change during a training": configuration.search.strategy == "population",
+    }
+    for reason, applies in reasons.items():
+        if applies:
+            raise ConfigurationError(reason, where="search.confirm", cure="remove it")
 
 
 def _set(values: dict[str, Any], key: str, value: Any) -> None:

@@ -99,6 +99,11 @@ class SearchSection(Section):
         description="Continue a study whose space is extended: wider ranges, more categories, and new hyperparameters "
         "whose `default` is their value in the trials so far.",
     )
+    confirm: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="At the end of the search, the three best points and the default configuration run again, this "
+        "number of times each, with new seeds and all folds, in the study `STUDY.confirmN`.",
+    )
     keep: Literal["best", "all"] | Annotated[int, Field(ge=1)] | None = Field(
         None,
         description="Models that are kept beside the store, in `STORE.models`: of the best trial (`best`; with several "

@@ -86,7 +86,7 @@ class BlockPool:
         self._last_mpi_error = ""
         self._barred: set[int] = set()  # the ranks of retired blocks
         self._disbanded_at_s: dict[int, float] = {}
-        self._is_dismissed = False
+        self._is_assembled = self._is_dismissed = False
         self._resting: dict[int, float] = {}
         self._code: SourceCode | None = None
 
@@ -145,8 +145,10 @@ class BlockPool:
         attempt.started_at_s, attempt.due_s = now_s, now_s + (timeout_s or math.inf) + TIMEOUT_SLACK_S
 
     def assemble(self, code: SourceCode | None = None) -> None:
-        """Forms the first blocks of the search, whose ranks run the user's files in `code`."""
-        self._code = code
+        """Forms the first blocks of the search, whose ranks run the user's files in `code`. Later calls do nothing."""
+        if self._is_assembled:
+            return
+        self._code, self._is_assembled = code, True
         for block in self.membership.blocks:
             self._join(block)
 

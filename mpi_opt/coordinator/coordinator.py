@@ -98,8 +98,11 @@ class Coordinator:
         self._has_nothing_to_do = False  # the study was finished before, and still is: nothing is recorded
         self._suspects: list[Attempt] = []  # requeued as trials that may have killed the search
 
-    def run(self) -> None:
+    def run(self, *, keeps_blocks: bool = False) -> None:
         """Runs the search loop until the search is over, then dismisses every rank.
+
+        With `keeps_blocks`, blocks that have become idle remain, unless the search was stopped or raises an error:
+        another coordinator will give them trials.
 
         Raises:
             UserError, TrainingError: A block could not prepare its objective.
@@ -107,6 +110,7 @@ class Coordinator:
             RanksLost: No rank can run a trial any more.
             HostFailed: No trial can run, because of a full disk or another fault of hosts.
         """
+        is_done = False
         try:
             self._resume()
             if not self._is_over():
@@ -131,13 +135,15 @@ class Coordinator:
             if self._suspects:
                 self.stop_condition.await_copy()
                 self._clear_suspects()
+            is_done = not self.queue.running and not self.stop_condition.is_due()
         except Exception as error:  # also of the user's strategy
             self.state.save_after(error)
             if isinstance(error, StoreError):  # not invalid input, as it would be at the start
                 error.exit_status = UNFINISHED if isinstance(error, StudyOwnedError) else FAILED
             raise
         finally:
-            self.pool.dismiss({running.block for running in self.queue.running.values()})
+            if not (keeps_blocks and is_done):
+                self.pool.dismiss({running.block for running in self.queue.running.values()})
 
     def _resume(self) -> None:
         """Continues from the trials of the study in the store."""
@@ -184,7 +190,7 @@ class Coordinator:
             why = f"the strategy has no more points: {n} of {n_trials} trials have run"
             self.progress.note(why)
             self.state.event(STUDY_FINISHED, why)
-        if n_repeated := self.state.n_repeated:
+        if (n_repeated := self.state.n_repeated) and not self.settings.repeats_points:
             self.progress.note(
                 f"{n_repeated} of {len(self.state.ended)} trials have repeated the point of an earlier one"
             )

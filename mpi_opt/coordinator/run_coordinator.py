@@ -6,6 +6,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 from mpi_learn.job.slurm import job_end_s
 from mpi_learn.job.stop_request import StopRequest
@@ -19,13 +20,17 @@ from mpi_opt.coordinator.coordinator import Coordinator
 from mpi_opt.coordinator.kept_models import KeptModels
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stop_condition import StopCondition
+from mpi_opt.core.counted import counted
+from mpi_opt.errors import RanksLost, SearchFailed
 from mpi_opt.messages.link import CoordinatorLink
+from mpi_opt.store import Store
 from mpi_opt.strategies.points.exhaustion import note_on_points
 from mpi_opt.study.announcement import announcement, n_to_run
 from mpi_opt.study.code import changes, code_record, use_code
+from mpi_opt.study.confirmation import confirmation, confirmation_plan, is_confirmed
 from mpi_opt.study.lease import Lease, leased
 from mpi_opt.study.open_study import OpenStudy, open_study
-from mpi_opt.study.progress import Progress
+from mpi_opt.study.progress import NotesOnly, Progress
 from mpi_opt.study.reading import CODE_CHANGED, SEARCH_RESTARTED, is_finished
 from mpi_opt.study.study import Study
 
@@ -97,8 +102,58 @@ def run_coordinator(
                 if settings.kept_models is not None:
                     progress.note(f"models of trials are in {settings.kept_models.folder.path}")
             with _frozen_objects():
-                coordinator.run()
-        return Study.read(study.store, study.record.name)
+                coordinator.run(keeps_blocks=plan.configuration.search.confirm is not None)
+        found = Study.read(study.store, study.record.name)
+        if lease is not None and found.is_finished and found.best is not None and request.signal_name is None:
+            _confirm(plan, found, study.store, pool, settings, progress, code)
+        return found
+
+
+def _confirm(
+    plan: Plan,
+    study: Study,
+    store: Store,
+    pool: BlockPool,
+    settings: SearchSettings,
+    progress: Progress,
+    code: SourceCode,
+) -> None:
+    """Runs the best points of a finished study again, unless this is not wanted or done.
+
+    The study is not finished if the new runs are not.
+    """
+    if is_confirmed(store, study.record):
+        return
+    confirming = confirmation_plan(plan, study.record, study.trials, store)
+    of_plan = confirming.configuration.search
+    points = counted(len(of_plan.options["points"]), "point")
+    notes = NotesOnly(progress)
+    notes.note(f"confirm: {points}, the best ones and the default configuration, run {of_plan.options['times']} times")
+    with (
+        open_study(confirming) as again,
+        leased(again.store, again.record, wait=plan.wait, note=notes.note, is_ending=lambda: False) as lease,
+    ):
+        assert lease is not None, "only a search that ends gets none"
+        number = use_code(again.store, again.record.id, code_record(plan, code))
+        own = _settings(confirming, again, lease, notes, settings.stop_condition.request, code, number)
+        try:
+            Coordinator(
+                pool,
+                again.strategy,
+                again.store,
+                again.record.id,
+                replace(own, stop_condition=settings.stop_condition, repeats_points=True),
+            ).run()
+        except SearchFailed as error:
+            if isinstance(error, RanksLost):
+                raise
+            progress.note(f"the best points could not run again: {error}")
+        ended = Study.read(again.store, again.record.name)
+        study.is_finished = ended.is_finished
+        study.confirmation = confirmation(study.record, study.trials, again.record, ended.trials)
+        if plan.configuration.search.keep is not None:  # models of new runs are not those of trials
+            folder = ModelFolder.of(plan.configuration.store, plan.configuration.study, plan.directory)
+            folder.remove(again.record.unique_name, [trial.number for trial in ended.trials])
 
 
 @contextmanager

@@ -35,6 +35,7 @@ class SearchSettings:
         code_number: The number of the code in the study, see `CodeRecord`.
         continues_on_fewer_ranks: See `Objective.continues_on_fewer_ranks`.
         silence_s: See `TrialSettings`.
+        repeats_points: Whether the strategy repeats points on purpose.
         was_finished: Whether the study was recorded as finished before the search.
     """
 
@@ -53,4 +54,5 @@ class SearchSettings:
     code_number: int | None = None
     continues_on_fewer_ranks: bool = False
     silence_s: float | None = None
+    repeats_points: bool = False
     was_finished: bool = False

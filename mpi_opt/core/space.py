@@ -148,6 +148,14 @@ class Space(Mapping[str, Dimension]):
         """The active hyperparameters at the centre of the unit cube."""
         return self.decode(np.full(len(self.dimensions), 0.5))
 
+    def default(self) -> Parameters:
+        """The active hyperparameters of the default configuration: the defaults, or else the middle of the ranges."""
+        values = {
+            name: dimension.decode(0.5) if dimension.default is None else dimension.default
+            for name, dimension in self.dimensions.items()
+        }
+        return self.active(values)
+
     def check(self, parameters: Mapping[str, Value]) -> None:
         """Raises `SpaceError` unless `parameters` is a point of this space."""
         for name, value in parameters.items():

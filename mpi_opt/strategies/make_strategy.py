@@ -29,6 +29,9 @@ STRATEGIES = {
 }
 """Name -> module and class."""
 
+CONFIRMATION = "confirmation"
+"""The strategy of the study in which a search runs its best points again (``search.confirm``). Not for users."""
+
 NOT_LEARNING = ("random", "sobol", "grid")
 """Strategies whose proposals do not depend on results."""
 
@@ -38,7 +41,7 @@ REFITTING = ("bayesian", "halving")
 
 def strategy_class(name: str) -> type[Strategy]:
     """The class of one of `STRATEGIES`."""
-    module, _, cls = STRATEGIES[name].partition(":")
+    module, _, cls = (STRATEGIES | {CONFIRMATION: "repeated_points:RepeatedPoints"})[name].partition(":")
     found: type[Strategy] = getattr(import_module(f"mpi_opt.strategies.{module}"), cls)
     return found
 
@@ -141,7 +144,7 @@ def _reproducible(options: dict[str, Any]) -> tuple[bool, int]:
 
 
 def _class_of(name: str) -> Any:
-    if name in STRATEGIES:
+    if name in STRATEGIES or name == CONFIRMATION:
         return strategy_class(name)
     if ":" in name:
         from mpi_learn.settings.user_code import load_function

@@ -36,3 +36,16 @@ class Progress:
 
     def tick(self) -> None:
         """Time has passed; called many times per second."""
+
+
+class NotesOnly(Progress):
+    """Passes the messages for the user, and the passing time, to another observer; the trials are not its own."""
+
+    def __init__(self, observer: Progress) -> None:
+        self._observer = observer
+
+    def note(self, text: str) -> None:
+        self._observer.note(text)
+
+    def tick(self) -> None:
+        self._observer.tick()

@@ -10,6 +10,7 @@ from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.records import StudyRecord
+from mpi_opt.strategies.make_strategy import CONFIRMATION
 
 TRIAL_CONTINUED = "trial_continued"
 """The event that a trial continues on the ranks that are left of its block."""
@@ -55,13 +56,15 @@ def read_record(store: Store, name: str | None) -> StudyRecord:
     if name is not None and (study := store.study(name)) is not None:
         return study
     studies = store.studies()
-    if name is None and len(studies) == 1:
-        return studies[0]
+    searches = [study for study in studies if study.strategy != CONFIRMATION]
+    if name is None and len(searches) == 1:
+        return searches[0]
     names = [study.name for study in studies]
     if name is not None:
         problem = f"there is no study {name!r}"
         cure = suggestion(name, names, "one of") if names else "the store has no studies yet"
-    elif names:
+    elif searches:
+        names = [study.name for study in searches]
         problem, cure = "the store has several studies", f"add --study with one of: {', '.join(names)}"
     else:
         problem, cure = "the store has no studies yet", "mpi-opt search creates one"

@@ -17,8 +17,10 @@ from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.records import AttemptRecord, CodeRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
 from mpi_opt.study.asked_trial import AskedTrial
 from mpi_opt.study.budgets import training_length_notes
+from mpi_opt.study.confirmation import Confirmation, read_confirmation
 from mpi_opt.study.ranking import STATES, ranked
 from mpi_opt.study.reading import is_finished, read_record, sorted_front
+from mpi_opt.study.recommendation import Recommendation, recommendation
 from mpi_opt.study.study_text import as_html, as_text
 
 if TYPE_CHECKING:
@@ -46,13 +48,19 @@ class Study:
         is_finished: Whether all trials have ended, also those of a workload system, or the target is reached, or the
             strategy has no more proposals. After an interrupted search, or a change of ``search.trials`` or
             ``search.target``, it keeps its value until the next search or the next `ask`.
+        confirmation: The new runs of the best points at the end of the search (``search.confirm``); None without any.
     """
 
     record: StudyRecord
     trials: list[TrialRecord] = field(repr=False)
     store: str = field(repr=False)  # may contain a password
     is_finished: bool = False
+    confirmation: Confirmation | None = field(default=None, repr=False)
     _asked: set[int] = field(default_factory=set, init=False, repr=False, compare=False)  # by this object
+    # for which list of trials it was computed, and the result
+    _recommended: tuple[list[TrialRecord], Recommendation | None] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     @classmethod
     def open(cls, url: str, name: str) -> Study:
@@ -72,7 +80,9 @@ class Study:
             StoreError: There is no such study, or the store has several and `name` is None.
         """
         record = read_record(store, name)
-        return cls(record, store.trials(record.id), store.address, is_finished(store, record))
+        trials = store.trials(record.id)
+        confirmed = read_confirmation(store, record, trials)
+        return cls(record, trials, store.address, is_finished(store, record), confirmed)
 
     @classmethod
     def create(
@@ -136,7 +146,11 @@ class Study:
 
     @property
     def best(self) -> TrialRecord | None:
-        """The complete trial with the best figure of merit; None without a complete trial.
+        """The recommended trial; None without a complete trial.
+
+        It is the complete trial with the best figure of merit. If the figures of merit are noisy, it is the trial with
+        the best expected value instead, see `recommendation`; its `figure_of_merit` remains the one of its run. If the
+        best points have run again (``search.confirm``), it is the best of these, see `confirmation`.
 
         If trials were trained for different numbers of epochs, as by `halving`, it is the best one of those with the
         most epochs: a shorter training may have a better figure of merit, see `ranked`. With several figures of merit:
@@ -144,8 +158,22 @@ class Study:
         """
         if self.figures_of_merit.are_several:
             return next(iter(self.pareto()), None)
+        if self.confirmation is not None and (confirmed := self.confirmation.winner.trial) is not None:
+            return confirmed
+        if (recommended := self.recommendation) is not None:
+            return recommended.trial
         strategy = self.record.strategy
         return min(self.ranked(("complete",)), key=lambda one: rank_of_length(one.budget, strategy), default=None)
+
+    @property
+    def recommendation(self) -> Recommendation | None:
+        """The trial with the best expected value, by a model of all trials.
+
+        None if the figures of merit are not noisy, are too few to know, or are several per trial.
+        """
+        if self._recommended is None or self._recommended[0] is not self.trials:
+            self._recommended = self.trials, recommendation(self.record, self.trials)
+        return self._recommended[1]
 
     @property
     def figures_of_merit(self) -> FiguresOfMerit:
@@ -153,9 +181,11 @@ class Study:
         return self.record.figures_of_merit
 
     def best_model(self, number: int | None = None) -> Any:
-        """The trained model of the best trial, of Keras or PyTorch; a list with one model for each of several folds.
+        """The trained model of Keras or PyTorch; a list with one model for each of several folds.
 
-        The search must have kept it: ``search: {keep: best}``.
+        It is that of the trial with the best figure of merit, also if the figures of merit are noisy and `best` is
+        another trial: the figure of merit is that of this very model. The search must have kept it:
+        ``search: {keep: best}``.
 
         Args:
             number: The number of another trial.
@@ -170,7 +200,8 @@ class Study:
         from mpi_opt.study.code_of_trial import changed_since
         from mpi_opt.study.kept_model import load_models, model_folders
 
-        trial = self.best if number is None else next((one for one in self.trials if one.number == number), None)
+        wanted = self.record.best.number if number is None and self.record.best is not None else number
+        trial = next((one for one in self.trials if one.number == wanted), None)
         if trial is None:
             problem = "no trial is complete yet" if number is None else f"there is no trial {number}"
             raise StoreError(problem, where=f"study {self.name}", cure="see study.trials")
@@ -184,6 +215,11 @@ class Study:
     def training_length_notes(self) -> list[str]:
         """Sentences for the user if `best`, or a trial with a better figure of merit, is not a full training."""
         return training_length_notes(self.record, next(iter(self.ranked(("complete",))), None))
+
+    def notes(self) -> list[str]:
+        """Sentences for the user about `best`: short trainings, and noise in the figures of merit."""
+        advice = None if self.confirmation is not None else self.recommendation
+        return [*self.training_length_notes(), *([] if advice is None else [str(advice)])]
 
     def pareto(self) -> list[TrialRecord]:
         """The Pareto front: the complete trials that no other trial dominates, sorted by the first figure of merit.
@@ -311,6 +347,7 @@ class Study:
             self.record = read_record(store, self.name)
             self.trials = store.trials(self.record.id)
             self.is_finished = is_finished(store, self.record)
+            self.confirmation = read_confirmation(store, self.record, self.trials)
 
     def dataframe(self) -> pandas.DataFrame:
         """All trials as rows, by number, with a column for each hyperparameter.
@@ -358,7 +395,7 @@ class Study:
     def __repr__(self) -> str:
         """The study in a few lines: its store, the states of its trials, the best one, and notes about it."""
         text = as_text(self.record, self.best, self.store, is_finished=self.is_finished)
-        return "\n  ".join([text, *self.training_length_notes()])
+        return "\n  ".join([text, *self.notes()])
 
     def _repr_html_(self) -> str:
         """HTML for notebooks: the lines of `repr` about the study, and a table of the best ten trials."""

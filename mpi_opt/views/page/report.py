@@ -37,6 +37,7 @@ from mpi_opt.views.output_file import written_aside
 from mpi_opt.views.page.report_data import as_script, report_data
 from mpi_opt.views.text.best_trial import trial_yaml
 from mpi_opt.views.text.codes import codes_text, versions_text
+from mpi_opt.views.text.confirmation import confirmation_text
 from mpi_opt.views.text.schedule import lineage
 from mpi_opt.views.text.tables import error_line
 
@@ -159,7 +160,8 @@ def _best_tile(study: Study) -> tuple[str, str]:
 def _best_trial(study: Study) -> str:
     if study.best is None:
         return "no trial is complete yet"
-    return trial_yaml(study.record, lineage(study, study.best), notes=study.training_length_notes())
+    notes = [*study.notes(), *confirmation_text(study.record, study.confirmation).splitlines()]
+    return trial_yaml(study.record, lineage(study, study.best), notes=notes)
 
 
 def _best_table(study: Study) -> str:

@@ -10,6 +10,7 @@ from mpi_opt.errors import without_passwords
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.study_view import StudyColumns, quoted
 from mpi_opt.study.study import Study
+from mpi_opt.views.text.confirmation import confirmation_text
 from mpi_opt.views.text.schedule import lineage, schedule_text
 from mpi_opt.views.text.tables import trials_table
 
@@ -20,8 +21,10 @@ def search_summary(study: Study, store: str, n_expected: int) -> str:
         lines = ["", "the Pareto front:", trials_table(study.record, study.pareto()[:20]), ""]
     else:
         lines = ["", "the best trials:", trials_table(study.record, study.ranked(("complete",))[:5]), ""]
-    if notes := study.training_length_notes():
+    if notes := study.notes():
         lines += [*notes, ""]
+    if confirmed := confirmation_text(study.record, study.confirmation):
+        lines += [confirmed, ""]
     if study.best is not None and (changes := schedule_text(lineage(study, study.best))):
         lines += ["hyperparameters of the best trial that changed during its training:", changes, ""]
     if not study.is_finished:

@@ -283,7 +283,7 @@ def test_best_of_a_large_study_are_found_without_reading_the_others(
 
     read_trials = reading._trials
     monkeypatch.setattr(reading, "_trials", counted)
-    for arguments in (["results", "--best", "3", "--format", "json"], ["results", "--trial", "7"], ["best"]):
+    for arguments in (["results", "--best", "3", "--format", "json"], ["results", "--trial", "7"]):
         read.clear()
         assert program([*arguments, "--store", path]) == 0
         assert sum(read) < 10

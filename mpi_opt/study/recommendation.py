@@ -1,0 +1,77 @@
+"""The recommended trial of a study with noisy figures of merit: the one with the best expected value.
+
+The figure of merit of a training depends on its seed. Of many trials, the one with the best figure of merit has mostly
+had luck: the expected value of its point is worse, and another point is often better. A model of all trials (see
+`mpi_opt.strategies.surrogates.expected_values`) estimates the expected value of each point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mpi_opt.core.budgets import IN_STAGES, rank_of_length
+from mpi_opt.core.figures import Measured
+from mpi_opt.core.folds.fold_splits import number_of_folds
+from mpi_opt.core.trial import TrialRecord
+from mpi_opt.store.records import StudyRecord
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The recommended trial of a study whose figures of merit are noisy.
+
+    Attributes:
+        trial: The complete trial with the best expected value.
+        expected: Its expected value, the posterior mean, with the standard deviation as its uncertainty.
+        luckiest: The complete trial with the best figure of merit; it may be the same.
+    """
+
+    trial: TrialRecord
+    expected: Measured
+    luckiest: TrialRecord
+
+    def __str__(self) -> str:
+        """A sentence for users."""
+        expected = f"{self.expected:.6g} ± {self.expected.uncertainty:.2g}"
+        text = f"the figures of merit are noisy: a repetition of trial {self.trial.number} would give about {expected}"
+        if self.luckiest.number == self.trial.number:
+            return text
+        lucky = f"trial {self.luckiest.number} with the best figure of merit, {self.luckiest.figure_of_merit:.6g},"
+        return f"{text}; {lucky} was probably lucky"
+
+
+def recommendation(study: StudyRecord, trials: Sequence[TrialRecord]) -> Recommendation | None:
+    """The recommended one of `trials`, all trials of a study.
+
+    Returns:
+        None if the figures of merit are not noisy, or too few to know, or if there are several for each trial.
+    """
+    if study.figures_of_merit.are_several or study.strategy in IN_STAGES:
+        return None
+    complete = longest(study, trials)
+    from mpi_opt.strategies.surrogates.expected_values import MIN_VALUES, ExpectedValues  # imports SciPy
+
+    if len(complete) < MIN_VALUES:
+        return None
+    sign = study.figures_of_merit.sign
+    expected = ExpectedValues(study.space, [one.parameters for one in complete], costs(study, complete))
+    if not expected.are_noisy:
+        return None
+    best = int(expected.means.argmin())
+    luckiest = min(complete, key=lambda one: (sign * (one.figure_of_merit or 0.0), one.number))
+    return Recommendation(complete[best], Measured(sign * expected.means[best], expected.stds[best]), luckiest)
+
+
+def longest(study: StudyRecord, trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """The complete ones of `trials` that were trained for the most epochs."""
+    complete = [one for one in trials if one.state == "complete" and one.figure_of_merit is not None]
+    length = min((rank_of_length(one.budget, study.strategy) for one in complete), default=0.0)
+    return [one for one in complete if rank_of_length(one.budget, study.strategy) == length]
+
+
+def costs(study: StudyRecord, complete: Sequence[TrialRecord]) -> list[float]:
+    """The costs of complete trials of a study with one figure of merit."""
+    n_folds = number_of_folds(study.configuration)
+    found = [study.figures_of_merit.measured_cost(one, n_folds) for one in complete]
+    return [cost for cost in found if isinstance(cost, float)]
