@@ -57,7 +57,7 @@ class Confirmation:
         study: The name of the study that has them.
         points: The points, those of the search first, from the best to the worst expected value.
         probability: The probability that the first of them has a better expected value than the default configuration;
-            None if it is the default configuration, or if one of the two has no run.
+            None if it is the default configuration, or with too few runs.
     """
 
     study: str
@@ -154,11 +154,33 @@ def confirmation(
     if not found:
         return None
     ranked = sorted(found, key=lambda each: (each[2].trial is None, each[0], each[1]))
-    of_default = next((each for each in ranked if each[2].is_default), None)
-    probability = None
-    if of_default is not None and of_default is not ranked[0]:
-        if expected.are_noisy and math.isfinite(ranked[0][0]) and math.isfinite(of_default[0]):
-            probability = expected.probability_less(ranked[0][1], of_default[1])
-        else:
-            probability = 0.5 + 0.5 * (ranked[0][0] < of_default[0]) - 0.5 * (ranked[0][0] > of_default[0])
-    return Confirmation(again.name, tuple(point for _, _, point in ranked), probability)
+    points = tuple(point for _, _, point in ranked)
+    return Confirmation(again.name, points, _probability(points, study.figures_of_merit.sign))
+
+
+def _probability(points: Sequence[ConfirmedPoint], sign: float) -> float | None:
+    """The probability of `Confirmation`, from the new runs alone.
+
+    The winner was selected, partly by its new runs. Its mean is therefore shrunk towards that of all points of the
+    search, as far as the means do not differ by more than their noise explains (empirical Bayes: Efron and Morris, J.
+    Am. Stat. Assoc. 70, 1975). The difference has Student's distribution, with the variance pooled over all points.
+    """
+    default = next((point for point in points if point.is_default), None)
+    winner, n_runs = points[0], sum(len(point.figures) for point in points)
+    if default is None or default is winner or n_runs == len(points):
+        return None
+    degrees = n_runs - len(points)
+    variance = sum(statistics.variance(one.figures) * (len(one.figures) - 1) for one in points if one.figures[1:])
+    variance /= degrees
+    of_search = [sign * float(point.mean) for point in points if not point.is_default]
+    centre, of_mean = statistics.fmean(of_search), variance / len(winner.figures)
+    spread = statistics.variance(of_search) - of_mean if len(of_search) > 1 else math.inf
+    kept = spread / (spread + of_mean) if 0 < spread < math.inf and of_mean > 0 else float(spread > 0 or of_mean == 0)
+    mean = centre + kept * (sign * float(winner.mean) - centre)
+    total = of_mean * (kept + (1.0 - kept) / len(of_search)) + variance / len(default.figures)
+    difference = sign * float(default.mean) - mean
+    if total == 0:
+        return 0.5 + 0.5 * ((difference > 0) - (difference < 0))
+    from scipy.special import stdtr
+
+    return float(stdtr(degrees, difference / math.sqrt(total)))

@@ -66,19 +66,6 @@ def test_known_uncertainties_are_noise():
     assert ExpectedValues(SPACE, points, [Measured(cost, 0.2) for cost in costs]).are_noisy
 
 
-def test_repetitions_decide_which_of_two_points_is_better():
-    points, costs = drawn(0, noise=0.05)
-    near, far = {"x": 0.3, "y": 0.6}, {"x": 0.9, "y": 0.1}
-    rng = np.random.default_rng(1)
-    for point in [near, far] * 5:
-        points.append(point)
-        costs.append(true_cost(point) + 0.05 * rng.standard_normal())
-    found = ExpectedValues(SPACE, points, costs)
-    assert found.probability_less(60, 61) > 0.99
-    assert found.probability_less(60, 61) + found.probability_less(61, 60) == pytest.approx(1.0)
-    assert found.probability_less(60, 62) == pytest.approx(0.5)
-
-
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 def test_best_is_the_trial_with_the_best_expected_value(tmp_path, direction):
     sign = 1 if direction == "minimize" else -1

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import final
 
 import numpy as np
-from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
 from mpi_opt.core.arrays import Bools
@@ -61,7 +60,6 @@ class ExpectedValues:
             return
         encoding = Encoding(space)
         self._rows = encoding.rows(points[index] for index in kept)
-        self._index = {int(index): row for row, index in enumerate(kept)}
         exponent = int(np.frexp(np.abs(values[kept]).max())[1])
         variances = np.array([_variance(costs[index], exponent) for index in kept])
         observed = Observations(self._rows, np.ldexp(values[kept], -exponent), variances)
@@ -83,16 +81,6 @@ class ExpectedValues:
         ends = (unwarped(mean + shift * std, modelled.values, settings.offset) for shift in (0.0, -1.0, 1.0))
         middle, low, high = (np.ldexp(end, exponent) for end in ends)
         self.means[kept], self.stds[kept] = middle, 0.5 * (high - low)
-
-    def probability_less(self, first: int, second: int) -> float:
-        """The probability that the expected value of trial `first` is less than that of trial `second`.
-
-        Both are indices of `points` with a finite mean. 0.5 if the model knows of no difference.
-        """
-        difference, std = self._model.difference(self._rows[self._index[first]], self._rows[self._index[second]])
-        if std > 0:
-            return float(ndtr(-difference / std))
-        return 0.5 * (1.0 - float(np.sign(difference)))
 
 
 def _variance(cost: float, exponent: int) -> float:

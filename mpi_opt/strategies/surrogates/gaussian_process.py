@@ -253,15 +253,6 @@ class GaussianProcess:
         std_slope = (-self.variance / std) * ((self._inverse_factor.T @ white) @ by_point)
         return self.mean + float(values[: len(self._x)] @ self._alpha), std, mean_slope, std_slope
 
-    def difference(self, z: Floats, other: Floats) -> tuple[float, float]:
-        """The mean and the standard deviation of the function at `z` minus that at `other`, both (n_dimensions,)."""
-        both = np.vstack([z, other])
-        values, _ = self.correlation(both, self._all_x)
-        mean, _ = self.predict(both)
-        white = self._inverse_factor @ (values[0] - values[1])
-        prior = 2.0 - 2.0 * self.correlation(both[:1], both[1:])[0][0, 0]
-        return float(mean[0] - mean[1]), math.sqrt(self.variance * max(prior - float(white @ white), 0.0))
-
     def add_pending(self, z: Floats) -> None:
         """Adds the pending points `z` (m, n_dimensions), with their predicted means as values."""
         if not len(z):
