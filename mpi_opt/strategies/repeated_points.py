@@ -43,8 +43,7 @@ class RepeatedPoints(Strategy):
             {name: space[name].exact(value) for name, value in space.active(point).items()}
             for point in self._options.points
         ]
-        self._bookkeeping = Bookkeeping(space, self._options)
-        self._bookkeeping.n_asked = self._options.first
+        self._bookkeeping = Bookkeeping(space, self._options, first=self._options.first)
 
     def ask(self, count: int) -> list[Proposal]:
         return proposals_up_to(count, self._proposal)

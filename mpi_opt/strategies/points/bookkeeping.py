@@ -28,6 +28,7 @@ class Bookkeeping:
         options: The strategy's options, which hold the known points and the constraints.
         remembers_points: Remember every point, also in a continuous space.
         encoding: If given, points near a remembered one are not accepted (see `encoding.is_near`).
+        first: The number of the first proposal.
 
     Attributes:
         n_figures: Number of figures of merit.
@@ -37,12 +38,18 @@ class Bookkeeping:
     """
 
     def __init__(
-        self, space: Space, options: Options, *, remembers_points: bool = False, encoding: Encoding | None = None
+        self,
+        space: Space,
+        options: Options,
+        *,
+        remembers_points: bool = False,
+        encoding: Encoding | None = None,
+        first: int = 0,
     ) -> None:
         self.space = space
         self.n_figures = 1
         self.pending: dict[int, Proposal] = {}
-        self.n_asked = 0
+        self.n_asked = first
         self.observed: set[int] = set()
         self._constraints = [Constraint(text, space) for text in options.constraints]
         is_always_new = any(math.isinf(dimension.size) and not dimension.when for dimension in space.values())
