@@ -21,6 +21,7 @@ TRAINING = {
     "drop_last": "write `data: {drop_last: true}`",
     "features": "write `data: {features: NAME}`",
     "fp16": "write `precision: mixed_bfloat16`",
+    "global_batch_size": "write `batch_size: {total: N}`",
     "gradient_clip_val": "write `optimizer: {clip_norm: X}`, or `clip_value`",
     "initial_epoch": "write `checkpoint: {path: FOLDER}`: the same command continues from the last checkpoint",
     "jit_compile": "write `xla: true`",

@@ -14,6 +14,8 @@ Some steps are not always possible:
   of a program). The coordinator gives the block up instead.
 - In a thread other than the main thread, no signal can interrupt user code. The exception is raised at the next Python
   instruction; a call of C code, or a sleep, is not interrupted.
+- While numba compiles or loads a function, the exception of a signal is postponed: it would leave numba unable to load
+  any other function in this process, so that all further trainings on the rank would fail.
 - If MPI does not allow calls from several threads (`MPI_THREAD_MULTIPLE`), messages are received only while the rank
   waits, and the communicator is revoked only after the exception.
 """
@@ -28,6 +30,7 @@ import signal
 import sys
 import threading
 import time
+from types import FrameType
 from typing import Any, NoReturn
 
 from mpi_learn.job import process_exit
@@ -79,7 +82,7 @@ class Watchdog:
         self._deadline = NEVER
         self._timeout_s: float | None = None
         self._why: tuple[type[Exception], str] | None = None
-        self._is_alarmed = False
+        self._is_alarmed = self._is_postponed = False
         self._lock = threading.Lock()
         self._listener: threading.Thread | None = None
         self._closed = threading.Event()
@@ -128,7 +131,7 @@ class Watchdog:
         """
         left_s = NEVER if timeout_s is None else max(timeout_s - spent_s, 0.0)
         with self._lock:
-            self._comm, self._timeout_s, self._why = comm, timeout_s, None
+            self._comm, self._timeout_s, self._why, self._is_postponed = comm, timeout_s, None, False
             self._deadline = time.monotonic() + left_s
         if timeout_s is not None:
             self._arm(left_s + 2 * GRACE_S)
@@ -188,6 +191,9 @@ class Watchdog:
                 with communicators.no_creation():
                     self._receive()
                     self._give_sign_of_life()
+            if self._is_postponed and self._signal is not None:
+                self._is_postponed = False
+                signal.pthread_kill(self._watched, self._signal)
             late_s = time.monotonic() - self._deadline
             if late_s > 0:
                 self._interrupt(TrialTimeout, f"the trial took longer than trial.timeout, {self._timeout_s:g} s")
@@ -230,10 +236,23 @@ class Watchdog:
         if self._signal is not None:
             signal.pthread_kill(self._watched, self._signal)
 
-    def _raise_why(self, number: int, frame: object) -> None:
-        if self._comm is not None and self._why is not None:
-            kind, why = self._why
-            raise kind(why)
+    def _raise_why(self, number: int, frame: FrameType | None) -> None:
+        if self._comm is None or self._why is None:
+            return
+        if is_compiling(frame):
+            self._is_postponed = True  # `_listen` sends the signal again
+            return
+        kind, why = self._why
+        raise kind(why)
+
+
+def is_compiling(frame: FrameType | None) -> bool:
+    """Whether numba compiles or loads a function in this frame or one of its callers."""
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith("numba.core."):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def is_main_thread() -> bool:

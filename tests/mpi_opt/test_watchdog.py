@@ -67,6 +67,21 @@ def test_timeout_is_the_cause_of_an_error_of_the_communicator_that_it_has_revoke
     assert watchdog.cause(revoked) is revoked
 
 
+def test_code_is_interrupted_after_numba_has_compiled_a_function_and_not_meanwhile(watchdog):
+    """The interrupted numba could load no other function: "generator raised StopIteration"."""
+    numba = {"__name__": "numba.core.dispatcher", "time": time}
+    exec("def compile(): time.sleep(1.5)", numba)
+    began = time.monotonic()
+    watchdog.guard(MPI.COMM_SELF, 0.1)
+    with pytest.raises(TrialTimeout):
+        numba["compile"]()
+        compiled_s = time.monotonic() - began
+        time.sleep(30)
+    watchdog.stop_guarding()
+    assert compiled_s >= 1.5
+    assert time.monotonic() - began < 10
+
+
 def test_code_that_is_over_in_time_gets_none(watchdog):
     watchdog.guard(MPI.COMM_SELF, 0.3)
     watchdog.stop_guarding()
