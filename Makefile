@@ -10,7 +10,7 @@ JOBS ?= 3
 # Further options of pytest for `make test`, such as OPTIONS="--without pyarrow".
 OPTIONS ?=
 
-.PHONY: demo quick test test-all test-mpich test-gpu test-oldest mutants speed lint docs clean help
+.PHONY: demo quick test test-all test-mpich test-gpu test-oldest mutants chaos speed lint docs clean help
 
 help:
 	@echo "make demo   search on the handwritten digits, 5 ranks, about two minutes"
@@ -23,6 +23,7 @@ help:
 	@echo "make test-gpu     trainings of PyTorch modules on a GPU, and a table of their speeds"
 	@echo "make test-oldest  the tests with the oldest versions of the packages that setup.cfg allows"
 	@echo "make mutants      whether the tests detect wrong changes; ONLY='words' selects some, DRAW=60 SEED=3 draws others"
+	@echo "make chaos        searches under random faults for 30 minutes, or MINUTES=5; SEED=3 draws others"
 	@echo "make speed        whether short commands cost over 5 % more than at the last tag, or BEFORE=COMMIT"
 
 demo: $(VENV)/demo.stamp
@@ -56,6 +57,9 @@ test-oldest: $(VENV)/oldest.stamp
 
 mutants: $(VENV)/test.stamp
 	$(BIN)/python -m tests.mutants $(if $(DRAW),--draw $(DRAW) --seed $(or $(SEED),0) -j 2) $(ONLY)
+
+chaos: $(VENV)/test.stamp
+	cd experiments/chaos && $(MPI_ENV) PATH="$(CURDIR)/$(BIN):$$PATH" python chaos.py --minutes $(or $(MINUTES),30) --seed $(or $(SEED),0)
 
 speed: $(VENV)/test.stamp
 	$(BIN)/python experiments/earlier_version/speed.py $(if $(BEFORE),--before $(BEFORE)) $(if $(TURNS),--turns $(TURNS))

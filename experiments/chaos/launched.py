@@ -28,21 +28,37 @@ class Launched:
         n: The number of ranks.
         content: The content of ``space.yaml``; None: the existing file.
         flags: The flags of ``mpirun``; None: those that ``mpi-opt search -n`` uses.
+        restarts: ``mpi-opt search -n`` starts ``mpirun``, at most this number of times again; None: ``mpirun`` alone.
+        silence_s: With restarts: time without a sign of life of rank 0 after which it is started again.
+        start_s: Time in which all ranks must start.
     """
 
-    def __init__(self, folder: Path, n: int, content: dict[str, Any] | None, flags: list[str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        n: int,
+        content: dict[str, Any] | None,
+        flags: list[str] | None = None,
+        restarts: int | None = None,
+        silence_s: float = 60.0,
+        start_s: float = 600.0,
+    ) -> None:
         self.folder, self.n = folder, n
         folder.mkdir(parents=True, exist_ok=True)
         if content is not None:
             (folder / "space.yaml").write_text(dumped(content))
         mpirun = find_mpirun()
         flags = launch_flags(mpirun) if flags is None else flags
-        command = [mpirun, *flags, "-np", str(n), sys.executable, "-m", "mpi_opt", "search", "space.yaml"]
+        search = [sys.executable, "-m", "mpi_opt", "search", "space.yaml"]
+        command = [mpirun, *flags, "-np", str(n), *search]
+        if restarts is not None:
+            command = [*search, "-n", str(n), "--restarts", str(restarts)]
+        limits = {"MPI_LEARN_SILENCE_S": str(silence_s), "MPI_LEARN_START_S": str(start_s)}
         with (folder / "out.txt").open("a") as out:
             self.process = subprocess.Popen(
                 command,
                 cwd=folder,
-                env=launch_environment() | {"OMP_NUM_THREADS": "1"},
+                env=launch_environment() | {"OMP_NUM_THREADS": "1"} | limits,
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -71,6 +87,17 @@ class Launched:
                 if rank is not None:
                     self._pids.setdefault(rank, child)
         return self._pids
+
+    @property
+    def mpirun(self) -> int | None:
+        """The process id of the ``mpirun`` that runs at present, with restarts."""
+        return next(iter(_children(self.process.pid)), None)
+
+    def ranks(self) -> dict[int, int]:
+        """Rank -> process id of those that run at present, with restarts."""
+        mpirun = self.mpirun
+        found = {} if mpirun is None else {_rank_of(child): child for child in _children(mpirun)}
+        return {rank: pid for rank, pid in found.items() if rank is not None}
 
     def kill(self, rank: int) -> float | None:
         """Kills a rank with SIGKILL.
@@ -115,7 +142,7 @@ class Launched:
 
     def end(self) -> None:
         """Kills all processes of the search that still run."""
-        pids = self.pids
+        pids = self.pids | self.ranks()
         os.killpg(self.process.pid, signal.SIGKILL)
         for rank, pid in pids.items():
             if _rank_of(pid) == rank:

@@ -57,3 +57,11 @@ def short(trial) -> float:
     """Sleeps 0.2 s on average."""
     time.sleep(random.Random(trial.number).uniform(0, 0.4))
     return trial.parameters["x"] ** 2
+
+
+def agreed(trial) -> float:
+    """x², on which all ranks agree after 0.3 s on average."""
+    for _ in range(3):
+        time.sleep(random.Random(trial.number).uniform(0.05, 0.15))
+        trial.comm.Barrier()
+    return trial.comm.allreduce(trial.parameters["x"] ** 2) / trial.comm.size

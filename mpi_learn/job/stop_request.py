@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from mpi_learn.job.exit_status import INTERRUPTED, UNFINISHED
+from mpi_learn.job.exit_status import INTERRUPTED, LOST, UNFINISHED
 from mpi_learn.job.launchers import is_launched
+from mpi_learn.job.restart_reason import restart_reason
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGUSR1")
 """Ctrl-C; ``scancel`` and time limits of batch systems; the warning that Slurm sends with ``--signal``."""
@@ -53,7 +54,13 @@ class StopRequest:
 
     @property
     def status(self) -> int:
-        """The exit status of a program that ends unfinished because of the request."""
+        """The exit status of a program that ends unfinished because of the request.
+
+        In a job with restarts, requests of the user arrive as SIGUSR1. SIGTERM is then from ``mpirun``, which ends all
+        ranks because it has lost one of its daemons.
+        """
+        if self.signal_name == "SIGTERM" and restart_reason() is not None:
+            return LOST
         return INTERRUPTED if self.signal_name == "SIGINT" else UNFINISHED
 
     @property

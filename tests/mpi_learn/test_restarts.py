@@ -266,6 +266,17 @@ def test_a_temporary_error_of_a_search_with_restarts_is_a_reason_for_one(monkeyp
     assert str(error) in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("reason", "name", "status"),
+    [("", "SIGTERM", LOST), ("", "SIGUSR1", 75), ("", "SIGINT", 130), (None, "SIGTERM", 75)],
+)
+def test_a_signal_of_mpirun_is_a_reason_for_a_restart_and_one_of_the_user_is_not(monkeypatch, reason, name, status):
+    monkeypatch.setattr("mpi_learn.job.restart_reason._reason", reason)
+    request = StopRequest()
+    request.ask(name)
+    assert request.status == status
+
+
 # hosts
 
 

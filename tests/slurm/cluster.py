@@ -160,6 +160,19 @@ class SlurmCluster:
         self._network("link", "delete", f"to-{node}")
         os.kill(self.pids.pop(node), signal.SIGKILL)
 
+    def cut(self, node: str) -> None:
+        """Cuts the cable of a node, whose processes continue: no message closes its connections."""
+        self._network("link", "set", f"to-{node}", "down")
+
+    def mend(self, node: str) -> None:
+        """Mends the cable of a node."""
+        self._network("link", "set", f"to-{node}", "up")
+
+    def freeze(self, node: str, *, thaw: bool = False) -> None:
+        """Stops all processes of a node except the first one, or continues them."""
+        name = "CONT" if thaw else "STOP"
+        self.completed("sh", "-c", f"kill -{name} $(ps -eo pid= | grep -vw 1 | grep -vw $$)", node=node)
+
     def power_on(self, node: str) -> None:
         """Starts a node again."""
         self._start_node(node, f"10.77.0.{10 + (LOGIN, *NODES).index(node)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from datetime import datetime
 
 import pytest
@@ -207,9 +208,37 @@ def _seconds(text: str) -> int:
 
 
 @thorough
+@pytest.mark.parametrize("how", ["off", "cut", "frozen"])
+def test_a_search_continues_on_the_nodes_that_are_left(study, cluster, how):
+    """Each node has three ranks; some blocks of two ranks are on two nodes."""
+    one = study("steady", 400, blocks={"size": 2, "silence": "6s"}, trial={"retries": 5})
+    job = one.submit_script(slurm_script("space.yaml", 9), "--nodes=3", "--ntasks-per-node=3")
+    one.await_complete(5, job)
+    lost = _ranks_on(cluster, job)[-1][0]
+    {"off": cluster.power_off, "cut": cluster.cut, "frozen": cluster.freeze}[how](lost)
+    n, began = one.query("SELECT count(*) FROM attempts")[0][0], time.monotonic()
+    try:
+        wait_until(lambda: one.query("SELECT count(*) FROM attempts")[0][0] > n + 9, 120, job.text)
+        print(f"{how}: continued after {time.monotonic() - began:.1f} s")
+        assert job.wait(300) == ("COMPLETED", 0), job.text
+        print(f"{how}: ended after {time.monotonic() - began:.1f} s", one.query("SELECT kind, detail FROM events"))
+        assert job.field("Restarts") == "0"
+        assert one.query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(400,)]
+        assert one.query("SELECT count(*) FROM attempts WHERE outcome = 'complete'") == [(400,)]
+    finally:
+        if how == "off":
+            cluster.power_on(lost)
+        elif how == "cut":
+            cluster.mend(lost)
+        else:
+            cluster.freeze(lost, thaw=True)
+        wait_until(cluster._is_idle, 120, "the node did not come back")
+
+
+@thorough
 def test_a_lost_node_is_replaced_and_the_search_continues(study, cluster):
     one = study("steady", 150)
-    job = one.submit_script(slurm_script("space.yaml", 9))
+    job = one.submit(BY_US.format(n=9), "--ntasks=9", "--open-mode=append")
     one.await_complete(5, job)
     first = job.field("NodeList")
     lost = _ranks_on(cluster, job)[-1][0]
