@@ -73,6 +73,7 @@ def search(
     resume: bool = False,
     extend: bool = False,
     confirm: int | None = None,
+    pruning: str = "none",
 ) -> Study:
     """Searches for the hyperparameters with the best figure of merit; continues the study if the store has it.
 
@@ -116,6 +117,8 @@ def search(
             hyperparameters whose ``default`` is their value in the trials so far.
         confirm: How often the three best points and the default configuration run again at the end, with new seeds
             (see `Study.confirmation`).
+        pruning: ``median`` stops a trial whose reported values are worse than the median of the complete trials: then
+            `Trial.should_stop` is True.
 
     Returns:
         The study after the search, the same on every rank. It is not finished at a time limit, or if ``mpirun`` was
@@ -158,6 +161,7 @@ def search(
             "transfer": transfer,
             "extend": extend,
             "confirm": confirm,
+            "pruning": pruning,
         },
         "blocks": {"size": block_size, "spares": spares},
         "folds": folds,

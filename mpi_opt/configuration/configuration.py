@@ -38,6 +38,9 @@ EXTERNAL = "external"
 SETS_EPOCHS = ("halving", "population")
 """The strategies that choose the number of epochs of each trial."""
 
+WITHOUT_CURVE = ("seconds", "samples_per_second")
+"""Figures of merit of a training that have no value per epoch."""
+
 MAX_STUDY_NAME = 255
 """The largest number of characters in the name of a study: the column of the store has this length."""
 
@@ -308,6 +311,7 @@ def check_combinations(configuration: StudyConfiguration) -> None:
     configuration.target()
     _check_keep(configuration)
     _check_confirm(configuration)
+    _check_pruning(configuration)
     if not configuration.folds.stop_early:
         return
     strategy, options = configuration.search.strategy, configuration.search.options
@@ -363,6 +367,28 @@ def _check_confirm(configuration: StudyConfiguration) -> None:
     for reason, applies in reasons.items():
         if applies:
             raise ConfigurationError(reason, where="search.confirm", cure="remove it")
+
+
+def _check_pruning(configuration: StudyConfiguration) -> None:
+    """Verifies that trials have intermediate values that can be compared.
+
+    Raises:
+        ConfigurationError: They have none.
+    """
+    if configuration.search.pruning == "none":
+        return
+    figures, strategy = configuration.figures_of_merit(), configuration.search.strategy
+    is_metric = isinstance(configuration.figure_of_merit, str) and ":" not in configuration.figure_of_merit
+    is_curve = configuration.objective != "train" or (is_metric and figures.names[0] not in WITHOUT_CURVE)
+    reasons = {
+        "trials are compared by one figure of merit": figures.are_several,
+        f"{strategy} chooses itself how long each trial is trained": strategy in SETS_EPOCHS,
+        "another program runs the trials of this study": configuration.objective == EXTERNAL,
+        f"the figure of merit {figures.names[0]} is not a metric with a value per epoch": not is_curve,
+    }
+    for reason, applies in reasons.items():
+        if applies:
+            raise ConfigurationError(reason, where="search.pruning", cure="remove it, or write pruning: none")
 
 
 def _set(values: dict[str, Any], key: str, value: Any) -> None:

@@ -104,6 +104,11 @@ class SearchSection(Section):
         description="At the end of the search, the three best points and the default configuration run again, this "
         "number of times each, with new seeds and all folds, in the study `STUDY.confirmN`.",
     )
+    pruning: Literal["median", "none"] = Field(
+        "none",
+        description="`median`: with any strategy, a trial is stopped if its best value so far is worse than the median "
+        "of those of the complete trials, at the end of an epoch or at a `trial.report`.",
+    )
     keep: Literal["best", "all"] | Annotated[int, Field(ge=1)] | None = Field(
         None,
         description="Models that are kept beside the store, in `STORE.models`: of the best trial (`best`; with several "

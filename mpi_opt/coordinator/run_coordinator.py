@@ -18,9 +18,11 @@ from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.block_pool import BlockPool
 from mpi_opt.coordinator.coordinator import Coordinator
 from mpi_opt.coordinator.kept_models import KeptModels
+from mpi_opt.coordinator.median_rule import MedianRule
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stop_condition import StopCondition
 from mpi_opt.core.counted import counted
+from mpi_opt.core.trial import REPORTED
 from mpi_opt.errors import RanksLost, SearchFailed
 from mpi_opt.messages.link import CoordinatorLink
 from mpi_opt.store import Store
@@ -206,12 +208,21 @@ def _settings(
         seed=study.record.seed,
         kept_models=_kept_models(plan, study),
         discard=plan.objective.discard,
+        median_rule=_median_rule(plan),
         code=code,
         code_number=code_number,
         continues_on_fewer_ranks=plan.objective.continues_on_fewer_ranks,
         silence_s=plan.configuration.blocks.silence_s,
         was_finished=is_finished(study.store, study.record),
     )
+
+
+def _median_rule(plan: Plan) -> MedianRule | None:
+    configuration = plan.configuration
+    if configuration.search.pruning != "median":
+        return None
+    figures = configuration.figures_of_merit()
+    return MedianRule(figures.names[0] if configuration.objective == "train" else REPORTED, figures.sign)
 
 
 def _kept_models(plan: Plan, study: OpenStudy) -> KeptModels | None:

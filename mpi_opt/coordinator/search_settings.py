@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from mpi_learn.settings.source_code import SourceCode
 from mpi_opt.coordinator.kept_models import KeptModels
+from mpi_opt.coordinator.median_rule import MedianRule
 from mpi_opt.coordinator.stop_condition import StopCondition
 from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
@@ -35,6 +36,7 @@ class SearchSettings:
         code_number: The number of the code in the study, see `CodeRecord`.
         continues_on_fewer_ranks: See `Objective.continues_on_fewer_ranks`.
         silence_s: See `TrialSettings`.
+        median_rule: Stops trials that are worse than the median, with any strategy; None: the strategy alone does.
         repeats_points: Whether the strategy repeats points on purpose.
         was_finished: Whether the study was recorded as finished before the search.
     """
@@ -54,5 +56,6 @@ class SearchSettings:
     code_number: int | None = None
     continues_on_fewer_ranks: bool = False
     silence_s: float | None = None
+    median_rule: MedianRule | None = None
     repeats_points: bool = False
     was_finished: bool = False

@@ -54,7 +54,7 @@ class StudyState:
         # points at which trials have ended, without those that continue a training; 1 and True are different categories
         self._points: Counter[str] = Counter()
         self._limits, self._n_folds, self._new_strategy = settings.limits, settings.n_folds, settings.new_strategy
-        self._complete_trials = settings.complete_trials
+        self._complete_trials, self._median_rule = settings.complete_trials, settings.median_rule
         self._budget = WaitingBudget()
         self._asked_s = math.inf  # the last call of `ask`; unknown before the first one
         self._choice = ""
@@ -180,7 +180,7 @@ class StudyState:
             self._complete_trials.add(proposal, outcome.figure_of_merit, folds)
 
     def prunes(self, running: Attempt, report: Report, n_groups: int) -> bool:
-        """Records an intermediate value of a trial; returns whether the strategy prunes the trial.
+        """Records an intermediate value of a trial; returns whether the strategy or the median rule stops the trial.
 
         `n_groups` is the number of folds that the trial runs in parallel.
         """
@@ -191,8 +191,10 @@ class StudyState:
         self.has_repeated_step |= values.has_repeated_step
         if value is None:
             return False
-        decision = self._strategy.report(running.proposal, report.step, self._limits.figures_of_merit.sign * value)
-        return decision is Decision.STOP
+        cost = self._limits.figures_of_merit.sign * value
+        decision = self._strategy.report(running.proposal, report.step, cost)
+        is_bad = self._median_rule is not None and self._median_rule.prunes(key, report.step, cost)
+        return decision is Decision.STOP or is_bad
 
     def reference(self, proposal: Proposal) -> ReferenceTrial | None:
         """The trial with which the folds of this one are compared; None to run all folds."""
@@ -281,6 +283,9 @@ class StudyState:
         self._queue.release(ended)
         for one in ended:
             self._values.pop((one.number, one.attempt), None)
+            if self._median_rule is not None:
+                is_complete = one.outcome is not None and one.outcome.state == "complete"
+                self._median_rule.end((one.number, one.attempt), is_complete=is_complete)
 
     def _count_point(self, proposal: Proposal) -> None:
         if proposal.resume_from is None:
@@ -323,6 +328,9 @@ class StudyState:
         past.replay(self._strategy)
         if self._complete_trials.n_folds > 1:
             past.add_complete(self._complete_trials, self._store.read(lambda store, study_id: store.folds(study_id)))
+        if self._median_rule is not None:
+            complete = {record.number for record in past.ended if record.state == "complete"}
+            self._median_rule.resume(self._store.read(lambda store, study_id: store.curves(study_id)), complete)
         self._queue.resume(past)
         self._external.resume(past)
         self.ended = {record.number for record in past.ended}

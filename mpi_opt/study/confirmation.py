@@ -96,7 +96,7 @@ def confirmation_plan(plan: Plan, study: StudyRecord, trials: Sequence[TrialReco
         of_points = {"points": points, "default": default, "times": search.confirm}
         options = of_points | {"first": first, "confirms": study.name}
     n_trials = len(options["points"]) * options["times"]
-    changed = {"strategy": CONFIRMATION, "options": options, "trials": n_trials}
+    changed = {"pruning": "none", "strategy": CONFIRMATION, "options": options, "trials": n_trials}
     without = dict.fromkeys(("confirm", "target", "transfer", "keep"))
     folds = plan.configuration.folds.model_copy(update={"stop_early": False})
     configuration = plan.configuration.model_copy(
