@@ -54,7 +54,10 @@ class LifeWatch:
 
     def trouble(self) -> str:
         """Why the job must be ended; empty if it is alive."""
-        found, now_s = self._path.stat(), time.monotonic()
+        try:
+            found, now_s = self._path.stat(), time.monotonic()
+        except OSError:  # another program has removed the file: nothing is known
+            return ""
         if found.st_mtime_ns != self._seen:
             self._seen, self._since_s = found.st_mtime_ns, now_s
         silent_s = now_s - self._since_s

@@ -218,6 +218,15 @@ def test_signs_of_life_have_a_limit_at_the_start_and_between_them(clock, tmp_pat
     assert watch.trouble() == ""
 
 
+def test_without_its_file_a_job_counts_as_alive(clock, tmp_path):
+    path = tmp_path / "status"
+    path.touch()
+    watch = LifeWatch(path, 600.0, 60.0, lambda: False)
+    path.unlink()
+    clock[0] += 1e6
+    assert watch.trouble() == ""
+
+
 def test_an_mpirun_that_does_not_end_after_its_rank_0_is_noticed(clock, tmp_path):
     path = tmp_path / "status"
     path.touch()
