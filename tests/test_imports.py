@@ -18,7 +18,8 @@ HOMES = {
     "skopt": r"mpi_opt\.strategies\.",
     "keras": r"mpi_learn\.models\.",
     "tensorflow": r"mpi_learn\.(models\.|environment)",
-    "torch": r"mpi_learn\.models\.",
+    # vectors on a GPU: their sums over ranks, and the rules that update them
+    "torch": r"mpi_learn\.(models\.|devices\.|optimizers\.|algorithms\.(process_group_sum|reduction_choice)$)",
     "sqlalchemy": r"mpi_opt\.store\.",
     "matplotlib": r"mpi_opt\.views\.",
     "h5py": r"mpi_learn\.(data\.|known_data\.)",
