@@ -169,6 +169,7 @@ def _app() -> typer.Typer:
 
     from mpi_learn.cli.program_options import program_options
     from mpi_opt.cli.ask_tell_commands import ask, tell
+    from mpi_opt.cli.hint_command import hint
     from mpi_opt.cli.new_command import new
     from mpi_opt.cli.plan_command import plan
     from mpi_opt.cli.results_commands import best, results
@@ -185,6 +186,6 @@ def _app() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback(help=app.info.help)(program_options)
-    for command in (search, check, plan, status, results, best, plot, report, dashboard, ask, tell, new):
+    for command in (search, check, plan, status, results, best, plot, report, dashboard, ask, tell, hint, new):
         app.command()(command)
     return app

@@ -120,6 +120,8 @@ class Coordinator:
                     self._handle(rank, message)
                 self._give_up_silent()
                 self._note_edits()
+                for sentence in self.state.follow_hints():
+                    self.progress.note(sentence)
                 for record in self.state.changed_external():
                     self._handle_external(record)
                 self._give_up_unresponsive()

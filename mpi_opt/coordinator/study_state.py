@@ -10,17 +10,20 @@ from contextlib import suppress
 
 from mpi_opt.coordinator.external_trials import ExternalTrials
 from mpi_opt.coordinator.first_failures import FirstFailures
+from mpi_opt.coordinator.hint_reader import HintReader
 from mpi_opt.coordinator.intermediate_values import IntermediateValues
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.trial_queue import TrialQueue
 from mpi_opt.coordinator.waiting_budget import WaitingBudget
 from mpi_opt.core.attempt import Attempt
+from mpi_opt.core.counted import counted
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
+from mpi_opt.core.hints import points_and_limits
 from mpi_opt.core.limits import MAX_CRASHES
 from mpi_opt.core.objective import CHECKPOINT_S
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
-from mpi_opt.errors import MPILearnError, StoreError
+from mpi_opt.errors import ConfigurationError, MPILearnError, StoreError
 from mpi_opt.messages.messages import Report
 from mpi_opt.store.errors import StoreConflictError, StoreDamagedError, StoreMovedError
 from mpi_opt.store.records import GivenUp
@@ -50,6 +53,7 @@ class StudyState:
         self.n_usable, self.failures = 0, FirstFailures()
         self.has_repeated_step = False
         self._queue, self._strategy, self._external, self._store = queue, strategy, ExternalTrials(store), store
+        self._hints = HintReader(store)
         self._values: dict[tuple[int, int], IntermediateValues] = {}  # (trial, attempt) -> what it has reported
         # points at which trials have ended, without those that continue a training; 1 and True are different categories
         self._points: Counter[str] = Counter()
@@ -178,6 +182,20 @@ class StudyState:
         if self._n_folds > 1 and outcome.state == "complete" and outcome.figure_of_merit is not None:
             folds = {fold.fold: fold.figure_of_merit for fold in outcome.folds}
             self._complete_trials.add(proposal, outcome.figure_of_merit, folds)
+
+    def follow_hints(self) -> list[str]:
+        """Passes new hints of users to the strategy; returns sentences about them."""
+        if (hints := self._hints.read()) is None:
+            return []
+        points, limits = points_and_limits(hints)
+        begun = self._points.keys() | {repr(one.proposal.parameters) for one in self._queue.running.values()}
+        new = [point for point in points if repr(point) not in begun]
+        try:
+            self._strategy.steer(new, limits)
+        except ConfigurationError as error:
+            return [f"hint ignored: {error}"]
+        ranges = ", ".join(f"{name} from {low:g} to {high:g}" for name, (low, high) in limits.items())
+        return [f"hint: {counted(len(new), 'point')} to try next; {f'range of {ranges}' if ranges else 'all ranges'}"]
 
     def prunes(self, running: Attempt, report: Report, n_groups: int) -> bool:
         """Records an intermediate value of a trial; returns whether the strategy or the median rule stops the trial.
@@ -326,6 +344,7 @@ class StudyState:
 
     def _replay(self, past: PastTrials) -> None:
         past.replay(self._strategy)
+        self._hints.restart()
         if self._complete_trials.n_folds > 1:
             past.add_complete(self._complete_trials, self._store.read(lambda store, study_id: store.folds(study_id)))
         if self._median_rule is not None:

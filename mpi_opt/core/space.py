@@ -150,11 +150,14 @@ class Space(Mapping[str, Dimension]):
 
     def default(self) -> Parameters:
         """The active hyperparameters of the default configuration: the defaults, or else the middle of the ranges."""
-        values = {
+        return self.active(self.full_default())
+
+    def full_default(self) -> Parameters:
+        """The defaults, or else the middle of the ranges, of all hyperparameters, active or not."""
+        return {
             name: dimension.decode(0.5) if dimension.default is None else dimension.default
             for name, dimension in self.dimensions.items()
         }
-        return self.active(values)
 
     def check(self, parameters: Mapping[str, Value]) -> None:
         """Raises `SpaceError` unless `parameters` is a point of this space."""

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Row, Select, Table, and_, func, inspect, sele
 from mpi_opt.core.budgets import IN_STAGES
 from mpi_opt.core.figures import Figures, Measured
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.hints import HINT
 from mpi_opt.core.trial import FINISHED, TRIALS_PER_STUDY, State, TrialRecord
 from mpi_opt.store.records import (
     AttemptRecord,
@@ -163,6 +164,12 @@ def read_events(connection: Connection, study_id: int) -> list[EventRecord]:
     """The events of the search, in order of time."""
     query = select(events.c.at, events.c.kind, events.c.detail).where(events.c.study_id == study_id)
     return [EventRecord(*row) for row in connection.execute(query.order_by(events.c.id))]
+
+
+def read_hints(connection: Connection, study_id: int) -> list[str]:
+    """The details of the events of the kind ``hint``, in order of time."""
+    query = select(events.c.detail).where(events.c.study_id == study_id, events.c.kind == HINT)
+    return list(connection.execute(query.order_by(events.c.id)).scalars())
 
 
 def read_codes(connection: Connection, study_id: int) -> list[CodeRecord]:

@@ -245,6 +245,7 @@ class Store:
     curves = _query(reading.read_curves)
     attempts = _query(reading.read_attempts)
     events = _query(reading.read_events)
+    hints = _query(reading.read_hints)
     codes = _query(reading.read_codes)
     latest_code = _query(reading.read_latest_code)
     left_over = _query(reading.read_left_over)

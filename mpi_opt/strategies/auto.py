@@ -11,10 +11,11 @@ The measurements are in ``experiments/search_quality`` (``crowd.py``).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, final
 
-from mpi_opt.core.space import Space
+from mpi_opt.core.hints import Limits
+from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies.bayesian import Bayesian
 from mpi_opt.strategies.points.options import Options, read_options
@@ -62,6 +63,9 @@ class Auto(Strategy):
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         self._bayesian.tell(proposal, outcome)
+
+    def steer(self, points: Sequence[Parameters], limits: Limits) -> None:
+        self._bayesian.steer(points, limits)
 
     def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         observed = list(observed)

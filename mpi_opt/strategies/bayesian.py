@@ -17,13 +17,14 @@ seconds per proposal with 200 trials or more.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, final
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from mpi_opt.core.arrays import Floats
+from mpi_opt.core.hints import Limits
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.thinning import thinned
 from mpi_opt.core.trial import Failed, Proposal
@@ -142,6 +143,10 @@ class Bayesian(Strategy):
             self._breeder.start(proposal)
         self._breeder.tell(proposal, cost)
 
+    def steer(self, points: Sequence[Parameters], limits: Limits) -> None:
+        self._bookkeeping.steer(points, limits)
+        self._proposer.limit(self._bookkeeping.low, self._bookkeeping.high)
+
     def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         self._bookkeeping.resume(self.tell, observed, pending)
         for proposal in self._bookkeeping.pending.values():
@@ -180,7 +185,9 @@ class Bayesian(Strategy):
         return self._sampler.new_point(self._bookkeeping) if child is None else child
 
     def _new_proposer(self) -> Proposer:
-        return Proposer(self._encoding, self._seed, self._options.criterion)
+        proposer = Proposer(self._encoding, self._seed, self._options.criterion)
+        proposer.limit(self._bookkeeping.low, self._bookkeeping.high)
+        return proposer
 
     def _rows(self, pending: Floats, count: int) -> list[Floats]:
         """Up to `count` rows from a model of all outcomes."""

@@ -24,11 +24,12 @@ grow with the number of trials (see `Breeder` and ``experiments/search_cost``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, final
 
 from pydantic import Field
 
+from mpi_opt.core.hints import Limits
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies.evolution.breeder import Breeder
@@ -88,6 +89,9 @@ class Evolutionary(Strategy):
         if is_new:
             self._breeder.start(proposal)
         self._breeder.tell(proposal, cost)
+
+    def steer(self, points: Sequence[Parameters], limits: Limits) -> None:
+        self._bookkeeping.steer(points, limits)
 
     def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         self._bookkeeping.resume(self.tell, observed, pending)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar, final
 
-from mpi_opt.core.space import Space
+from mpi_opt.core.hints import Limits
+from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError, MPILearnError
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping
@@ -59,6 +60,7 @@ class Guarded(Strategy):
         self._random: tuple[Bookkeeping, Sampler] | None = None  # while there is no strategy
         self._n_made = self._n_retry = 0  # numbers of outcomes at which the strategy was made, and will be made again
         self._gap = 1
+        self._steering: tuple[Sequence[Parameters], Limits] | None = None
         self._strategy = self._made()
 
     def expect(self, n_figures: int) -> None:
@@ -96,6 +98,10 @@ class Guarded(Strategy):
         self._n_made = len(self._observed)
         self._try("resume", lambda strategy: strategy.resume(self._observed, self._pending.values()), None)
 
+    def steer(self, points: Sequence[Parameters], limits: Limits) -> None:
+        self._steering = points, limits
+        self._try("steer", lambda strategy: strategy.steer(points, limits), None)
+
     def afford(self, n_models: float) -> None:
         self._try("afford", lambda strategy: strategy.afford(n_models), None)
 
@@ -127,6 +133,8 @@ class Guarded(Strategy):
         self.resume(self._observed, self._pending.values())
         if self._strategy is not None:
             self._random = None
+            if self._steering is not None:
+                self.steer(*self._steering)
 
     def _try(self, method: str, call: Callable[[Strategy], T], default: T) -> T:
         """`call` of the strategy; `default` if there is none or if it raises."""

@@ -6,10 +6,11 @@ violates a constraint is replaced by a random one. It has no options of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, final
 
-from mpi_opt.core.space import Space
+from mpi_opt.core.hints import Limits
+from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping
 from mpi_opt.strategies.points.options import Options, read_options
@@ -35,6 +36,9 @@ class SobolSearch(Strategy):
     def expect(self, n_figures: int) -> None:
         """Supports several figures of merit, because costs are not used."""
         self._bookkeeping.n_figures = n_figures
+
+    def steer(self, points: Sequence[Parameters], limits: Limits) -> None:
+        self._bookkeeping.steer(points, limits)
 
     def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         self._bookkeeping.resume(self.tell, observed, pending)

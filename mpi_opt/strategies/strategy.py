@@ -10,9 +10,11 @@ strategy in the order in which they ended.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 
+from mpi_opt.core.hints import Limits
+from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 
@@ -93,6 +95,23 @@ class Strategy(ABC):
             n_models: The largest number of such proposals in a call, 0 or more. The others should take about a
                 millisecond each.
         """
+
+    def steer(self, points: Sequence[Parameters], limits: Limits) -> None:
+        """Follows the hints of a user.
+
+        Args:
+            points: Points to try next, before any other.
+            limits: The ranges of the numbers in later proposals, in place of those of an earlier call; other
+                hyperparameters have the range of the space.
+
+        Raises:
+            ConfigurationError: The strategy cannot follow hints, which is the default.
+        """
+        raise ConfigurationError(
+            f"{type(self).__name__} does not follow hints",
+            where="hint",
+            cure="use another strategy, such as auto, bayesian, evolutionary, random or sobol",
+        )
 
     def report(self, proposal: Proposal, step: int, value: float) -> Decision:
         """Reports an intermediate cost of a pending trial. By default the trial continues."""

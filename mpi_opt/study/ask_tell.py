@@ -18,6 +18,7 @@ from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.figures import Figures, Measured
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.folds.fold_splits import number_of_folds
+from mpi_opt.core.hints import Hint, points_and_limits
 from mpi_opt.core.trial import FINISHED, Outcome, Proposal, TrialRecord, trial_seed
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
@@ -111,6 +112,7 @@ def _give_out(plan: Plan, count: int, note: Callable[[str], None]) -> list[dict[
             _record_end(study, "the target is reached")
             return []
         past.replay(study.strategy)
+        _follow_hints(study, past, note)
         queued = [record for record in past.unfinished if record.state == "queued"][:count]
         n_new = min(count - len(queued), limits.n_trials - len(past))
         trials = [(record.proposal, record.attempts + 1) for record in queued]
@@ -129,6 +131,17 @@ def _give_out(plan: Plan, count: int, note: Callable[[str], None]) -> list[dict[
         elif not past.unfinished:
             _record_end(study, "there are no more trials")
         return [_as_json_object(*trial, study.record) for trial in trials]
+
+
+def _follow_hints(study: OpenStudy, past: PastTrials, note: Callable[[str], None]) -> None:
+    """Passes the hints of users to the strategy, without the points that have trials."""
+    if hints := [Hint.from_text(text) for text in study.store.hints(study.record.id)]:
+        points, limits = points_and_limits(hints)
+        known = [record.parameters for record in (*past.ended, *past.unfinished)]
+        try:
+            study.strategy.steer([point for point in points if point not in known], limits)
+        except ConfigurationError as error:
+            note(f"hint ignored: {error}")
 
 
 def _report_problems(study: OpenStudy, note: Callable[[str], None]) -> None:

@@ -58,6 +58,9 @@ class ListedStore:
         self.details: list[str] = []
         self.attempted: list[AttemptRecord] = []
 
+    def hints(self, study_id):
+        return []
+
     def trials(self, study_id: int, states=None, numbers=None) -> list[TrialRecord]:
         found = [record for record in self.records if numbers is None or record.number in numbers]
         return [record for record in found if states is None or record.state in states]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Any, final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast, final
 
+import numpy as np
+
+from mpi_opt.core.hints import Limits
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError, SpaceError
@@ -35,6 +38,8 @@ class Bookkeeping:
         pending: Trial number to proposal, for trials without an outcome.
         n_asked: Number of the next proposal.
         observed: Numbers of the trials with an outcome.
+        low: Shape (n_dimensions,): the ends of the ranges of `steer` in the unit cube.
+        high: Shape (n_dimensions,).
     """
 
     def __init__(
@@ -56,10 +61,24 @@ class Bookkeeping:
         self._remembers_points = remembers_points or not is_always_new
         self._seen: set[str] = set()
         self._encoding, self._points = encoding, GrowingArray(len(space))
+        self._limits: dict[str, tuple[float, float]] = {}
+        self.low, self.high = np.zeros(len(space)), np.ones(len(space))
         self._initial = [self._checked(point, index) for index, point in enumerate(options.initial)]
 
+    def steer(self, points: Sequence[Parameters], limits: Limits) -> None:
+        """As `Strategy.steer`. Points that were tried are left out, where points are remembered."""
+        self._initial += [point for point in points if self.is_new(point) and point not in self._initial]
+        self._limits = dict(limits)
+        self.low, self.high = np.zeros(len(self.space)), np.ones(len(self.space))
+        for index, name in enumerate(self.space):
+            if name in limits:
+                self.low[index], self.high[index] = map(self.space[name].encode, limits[name])
+
     def allows(self, parameters: Parameters) -> bool:
-        """Whether `parameters` satisfy the constraints."""
+        """Whether `parameters` satisfy the constraints, and the ranges of `steer`."""
+        for name, (low, high) in self._limits.items():
+            if name in parameters and not low <= cast(float, parameters[name]) <= high:
+                return False
         return all(constraint.is_met(parameters) for constraint in self._constraints)
 
     def is_new(self, parameters: Parameters) -> bool:

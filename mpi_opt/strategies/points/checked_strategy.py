@@ -6,12 +6,13 @@ The store would accept most wrong proposals, and fail later, when it is read.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, final
 
 from mpi_opt.core.dimension import python_value
-from mpi_opt.core.space import Space
+from mpi_opt.core.hints import Limits
+from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import TRIALS_PER_STUDY, Failed, Proposal
 from mpi_opt.errors import ConfigurationError, SpaceError
 from mpi_opt.strategies.strategy import Cost, Decision, Strategy
@@ -51,6 +52,9 @@ class CheckedStrategy(Strategy):
 
     def expect(self, n_figures: int) -> None:
         self._strategy.expect(n_figures)
+
+    def steer(self, points: Sequence[Parameters], limits: Limits) -> None:
+        self._strategy.steer(points, limits)
 
     def afford(self, n_models: float) -> None:
         self._strategy.afford(n_models)

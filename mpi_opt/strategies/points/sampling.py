@@ -53,7 +53,9 @@ class Sampler:
             return point
         rng = np.random.default_rng([self._seed, bookkeeping.n_asked])
         for _ in range(N_ATTEMPTS):
-            point = self._space.sample(rng)
+            point = self._space.decode(
+                bookkeeping.low + rng.random(len(self._space)) * (bookkeeping.high - bookkeeping.low)
+            )
             if bookkeeping.accepts(point):
                 return point
         return self._remaining_point(bookkeeping, rng)

@@ -63,8 +63,13 @@ class Proposer:
     def __init__(self, encoding: Encoding, seed: int, criterion: Criterion) -> None:
         self._encoding, self._seed, self._criterion = encoding, seed, criterion
         self._surrogate, self._success = Surrogate(encoding.is_category), SuccessModel(encoding.is_category)
+        self._low, self._high = np.zeros(encoding.n_dimensions), np.ones(encoding.n_dimensions)
         n_levels = np.array([0 if levels is None else len(levels) for levels in encoding.levels])
         self._categorical_dimensions = np.flatnonzero(encoding.is_category & (n_levels > 1))
+
+    def limit(self, low: Floats, high: Floats) -> None:
+        """Sets the ranges of numbers in later proposals, in the unit cube; both of shape (n_dimensions,)."""
+        self._low, self._high = low, high
 
     def propose(
         self, observed: Observations, pending: Floats, number: int, count: int, is_allowed: Callable[[Floats], bool]
@@ -173,16 +178,24 @@ class Proposer:
             return is_likely and is_allowed(row)
 
         n_starts = math.ceil(effort * N_STARTS)
-        return maximize(acquisition, self._encoding, candidates, region.low, region.high, may_be_proposed, n_starts)
+        low, high = self._box(region)
+        return maximize(acquisition, self._encoding, candidates, low, high, may_be_proposed, n_starts)
 
     def _candidates(self, region: Region, rng: np.random.Generator, effort: float) -> Floats:
         """Random rows of the region, and rows near its best five: shape (n, n_dimensions)."""
         is_category = self._encoding.is_category
         anywhere = self._random_rows(rng, math.ceil(effort * N_GLOBAL))
-        inside = self._on_levels(np.where(is_category, anywhere, region.low + anywhere * (region.high - region.low)))
+        low, high = self._box(region)
+        inside = self._on_levels(np.where(is_category, anywhere, low + anywhere * (high - low)))
         best = region.observed.rows[np.argsort(region.observed.values, kind="stable")[:5]]
         around = self._rows_near(best, rng, math.ceil(effort * N_LOCAL))
-        return np.vstack([inside, np.where(is_category, around, np.clip(around, region.low, region.high))])
+        return np.vstack([inside, np.where(is_category, around, np.clip(around, low, high))])
+
+    def _box(self, region: Region) -> tuple[Floats, Floats]:
+        """The ranges of numbers in a region; those of `limit` where the region is outside of them."""
+        low, high = np.maximum(region.low, self._low), np.minimum(region.high, self._high)
+        is_outside = low > high
+        return np.where(is_outside, self._low, low), np.where(is_outside, self._high, high)
 
     def _random_rows(self, rng: np.random.Generator, count: int) -> Floats:
         """Rows drawn from the priors: shape (count, n_dimensions)."""

@@ -1,0 +1,128 @@
+"""Hints to a study: points to try next, and narrower ranges."""
+
+import numpy as np
+import pytest
+
+from mpi_opt import Categorical, Integer, Real, Study, search
+from mpi_opt.core.hints import Hint, points_and_limits
+from mpi_opt.core.space import Space
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.strategies import make_strategy
+from mpi_opt.study.hinting import FOLLOWING
+from tests.mpi_opt.views.test_commands import program
+
+SPACE = {
+    "lr": Real(1e-5, 1, prior="log-uniform"),
+    "units": Integer(1, 100),
+    "kind": Categorical(["a", "b"]),
+    "rate": Real(0, 1, when={"kind": "b"}),
+}
+
+
+def cost(point):
+    return (np.log10(point["lr"]) + 1) ** 2 + (point["units"] - 90) ** 2 / 1e3 + (point["kind"] == "a")
+
+
+def searched(path, n_trials, objective=None, strategy="random"):
+    return search(objective or (lambda trial: cost(trial.parameters)), space=SPACE, trials=n_trials, strategy=strategy,
+                  study="s", store=f"sqlite:///{path}", progress=False, resume=True)  # fmt: skip
+
+
+def hint(path, *arguments):
+    return program(["hint", "--study", "s", "--store", str(path), *arguments])
+
+
+@pytest.mark.parametrize("name", FOLLOWING)
+def test_a_strategy_tries_the_point_next_and_stays_in_the_ranges(name):
+    """The best points are outside of the narrow ranges."""
+    strategy, space = make_strategy(name, SPACE, seed=1, guarded=True), Space(SPACE)
+    for proposal in strategy.ask(25):
+        strategy.tell(proposal, cost(proposal.parameters))
+    point = {"lr": 0.5, "units": 7, "kind": "a"}
+    strategy.steer([point], {"lr": (1e-4, 1e-3), "units": (20, 30)})
+    first, *others = strategy.ask(12)
+    assert first.parameters == point
+    assert all(1e-4 <= one.parameters["lr"] <= 1e-3 and 20 <= one.parameters["units"] <= 30 for one in others)
+    strategy.steer([], {})
+    for proposal in others:
+        strategy.tell(proposal, cost(proposal.parameters))
+    assert not all(1e-4 <= one.parameters["lr"] <= 1e-3 for one in strategy.ask(12))
+    assert all(space.check(one.parameters) is None for one in others)
+
+
+def test_the_last_range_of_a_hyperparameter_counts():
+    hints = [Hint(narrow={"x": (0, 1), "y": (2, 3)}), Hint(widen=("x",)), Hint({"z": 1}, {"y": (2, 2.5)})]
+    assert points_and_limits(hints) == ([{"z": 1}], {"y": (2, 2.5)})
+    assert [Hint.from_text(one.as_text()) for one in hints] == hints
+
+
+def test_a_running_search_follows_a_hint_and_a_later_one_remembers_it(tmp_path, capsys):
+    path = tmp_path / "s.db"
+    searched(path, 5)
+    best = min(Study.open(str(path), "s").trials, key=lambda one: one.figure_of_merit).parameters
+    assert hint(path, "lr=0.01", "units=64") == 0
+    assert hint(path, "--narrow", "lr=1e-4..1e-2") == 0
+    assert "to try next: lr=0.01, units=64" in capsys.readouterr().out
+    seen = []
+
+    def hinting(trial):
+        seen.append(trial.parameters)
+        if len(seen) == 3:
+            assert hint(path, "units=33") == 0
+        if len(seen) >= 3:
+            import time
+
+            time.sleep(0.6)
+        return cost(trial.parameters)
+
+    study = searched(path, 13, hinting)
+    assert seen[0] == best | {"lr": 0.01, "units": 64}
+    assert all(1e-4 <= point["lr"] <= 1e-2 for point in seen[1:3])
+    assert sum(point["units"] == 33 for point in seen) == 1
+    assert sum(event.kind == "hint" for event in study.events()) == 3
+    assert hint(path, "--widen") == 0
+    assert "range of lr: that of the space" in capsys.readouterr().out
+    later = searched(path, 40).trials[13:]
+    assert not any(one.parameters["units"] == 64 and one.parameters["lr"] == 0.01 for one in later)
+    assert not all(1e-4 <= one.parameters["lr"] <= 1e-2 for one in later)
+
+
+def test_ask_gives_out_the_hinted_point_first(tmp_path):
+    study = Study.create(f"sqlite:///{tmp_path}/s.db", "s", SPACE, trials=9, strategy="random")
+    assert hint(f"{tmp_path}/s.db", "lr=0.1", "units=3", "kind=a") == 0
+    assert study.ask(2)[0].parameters == {"lr": 0.1, "units": 3, "kind": "a"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "the hint is empty"),
+        (["lr=7"], "7 is not a value of"),
+        (["rl=0.1"], "did you mean lr"),
+        (["lr"], "expected name=value"),
+        (["--narrow", "kind=a..b"], "only the ranges of numbers"),
+        (["--narrow", "lr=1e-9..1e-2"], "extend: true"),
+        (["--narrow", "lr=0.1"], "expected LOW..HIGH"),
+        (["--widen"], "no range is narrowed"),
+        (["kind=a", "rate=0.5"], "rate does not exist"),
+    ],
+    ids=str,
+)
+def test_a_wrong_hint_is_refused_and_not_recorded(tmp_path, capsys, arguments, expected):
+    Study.create(f"sqlite:///{tmp_path}/s.db", "s", SPACE, trials=9, strategy="random")
+    assert hint(f"{tmp_path}/s.db", *arguments) == 2
+    assert expected in capsys.readouterr().err
+    assert not Study.open(f"{tmp_path}/s.db", "s").events()
+
+
+def test_a_strategy_that_follows_no_hints_says_so(tmp_path, capsys):
+    Study.create(f"sqlite:///{tmp_path}/s.db", "s", {"x": Real(0, 1, step=0.1)}, trials=9, strategy="grid")
+    assert hint(f"{tmp_path}/s.db", "x=0.5") == 2
+    assert "grid does not follow hints" in capsys.readouterr().err
+    with pytest.raises(ConfigurationError, match="does not follow hints"):
+        make_strategy("grid", {"x": Real(0, 1, step=0.1)}).steer([], {})
+
+
+def test_a_hint_to_a_store_that_does_not_exist_creates_none(tmp_path):
+    assert hint(tmp_path / "other.db", "x=0.5") != 0
+    assert not (tmp_path / "other.db").exists()
