@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-CONTINUES = {"figure-of-merit.md": "tutorial.md", "number-of-ranks.md": "models.md"}
+CONTINUES = {"figure-of-merit.md": "tutorial.md", "number-of-ranks.md": "models.md", "pipeline.md": "models.md"}
 """Page -> the page whose files it uses."""
 FILE_NAME = re.compile(r"# ([\w-]+\.\w+)\n")
 FENCE = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)

@@ -27,6 +27,7 @@ WITH_MPI = {
     "slow_link/search.py": r"\b1 +complete +\d",
     "slow_link/number_of_ranks.py": r"\| clusters \| 2 \| 1 \| 1 \| [\d.]+ \| [\d.]+ \| [\d.]+ \|",
     "mpi_learn/measure.py": r"\| thread \| 1 \| \d+\.\d (.|\n)*\| MPI Learn \| 1 \|(.|\n)*\| allreduce \| 2 \|",
+    "pipeline/measure.py": r"\| 4 \| a function per stage (.|\n)*\| 2 \| 2 \| 1f1b \|(.|\n)*\| convolutional \|",
     "scaling/measure.py": r"\| PyTorch, 2 ranks \| \d+\.\d \| (.|\n)*\| mlp \| PyTorch, 2 ranks \| [\d,]+ \|",
 }
 """Script -> what its output must contain."""
@@ -35,6 +36,7 @@ OPTIONAL = {
     "slow_link/number_of_ranks.py": ["torch"],
     "jets/compare.py": ["torch", "matplotlib", "pythia8mc"],
     "mpi_learn/measure.py": ["pythia8mc"],
+    "pipeline/measure.py": ["torch"],
     "calorimeter_gan/compare.py": ["matplotlib"],
 }
 """Script -> the optional packages that it needs."""

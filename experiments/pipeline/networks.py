@@ -1,0 +1,70 @@
+"""The models that are divided into stages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+WIDTH, DEPTH = 2048, 13
+"""54.6 million parameters."""
+
+
+def dense(width: int = WIDTH, depth: int = DEPTH) -> nn.Module:
+    """Dense layers of equal size; each rank builds all of them, and keeps its stage."""
+    return nn.Sequential(*_layers(width, depth))
+
+
+def dense_stages(stages: int, width: int = WIDTH, depth: int = DEPTH) -> list[Callable[[], nn.Module]]:
+    """Functions that build the stages of `dense`: no rank builds the others."""
+    bounds = [depth * index // stages for index in range(stages + 1)]
+    return [
+        lambda n=stop - first: nn.Sequential(*_layers(width, n))  # type: ignore[misc]
+        for first, stop in zip(bounds[:-1], bounds[1:], strict=True)
+    ]
+
+
+def _layers(width: int, depth: int) -> list[nn.Module]:
+    return [nn.Sequential(nn.Linear(width, width), nn.Tanh()) for _ in range(depth)]
+
+
+def convolutional() -> nn.Module:
+    """Few parameters, which are used at many places of an image."""
+    channels = [(1, 32), *[(32, 32)] * 5]
+    convolutions = [nn.Sequential(nn.Conv2d(a, b, 3, padding=1), nn.ReLU()) for a, b in channels]
+    return nn.Sequential(*convolutions, nn.Sequential(nn.Flatten(), nn.Linear(32 * 16 * 16, 16)))
+
+
+class Sleep(torch.autograd.Function):
+    """Takes time in the forward pass, and twice the time in the backward pass, without using a core."""
+
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor, seconds: float) -> torch.Tensor:
+        context.seconds = seconds
+        time.sleep(seconds)
+        return x.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        time.sleep(2 * context.seconds)
+        return gradient, None
+
+
+class Sleeping(nn.Module):
+    """A layer that sleeps in training."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.layer, self.seconds = nn.Linear(16, 16), seconds
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        outputs = self.layer(x)
+        return Sleep.apply(outputs, self.seconds) if self.training else outputs
+
+
+def sleeping_stages(stages: int, seconds: float) -> list[nn.Module]:
+    """Stages that take the same time for each micro-batch."""
+    return [Sleeping(seconds) for _ in range(stages)]
