@@ -16,7 +16,7 @@ sys.path.append(str(HERE.parent / "common"))
 
 from run_ranks import run_ranks  # noqa: E402
 
-SLEEP_S = 0.02
+SLEEP_S, N_STEPS = 0.05, 3
 
 
 def one(n_ranks: int, changes: Mapping[str, Any], *, shape: list[int], outputs: int, n: int) -> dict[str, Any]:
@@ -46,9 +46,8 @@ def memory(size: Mapping[str, int]) -> None:
 
 def idle(counts: list[tuple[int, int]]) -> None:
     """The idle share with stages that sleep, and the expected one."""
-    print(
-        "| stages | micro-batches | schedule | idle share | expected | difference, points |\n|---|---|---|---|---|---|"
-    )
+    print("| stages | micro-batches | schedule | idle share | expected | difference, points |")
+    print("|---|---|---|---|---|---|")
     for stages, micro in counts:
         for schedule in ("gpipe", "1f1b"):
             changes = {
@@ -57,8 +56,7 @@ def idle(counts: list[tuple[int, int]]) -> None:
                 "batch_size": 2 * micro,
                 "pipeline": {"stages": stages, "micro_batches": micro, "schedule": schedule},
             }
-            n_steps = 10
-            found = one(stages, changes, shape=[16], outputs=16, n=2 * micro * n_steps)
+            found = one(stages, changes, shape=[16], outputs=16, n=2 * micro * N_STEPS)
             step_s = 2 * micro / found["samples_per_s"]
             share, expected = 1 - 3 * SLEEP_S * micro / step_s, (stages - 1) / (micro + stages - 1)
             row = (stages, micro, schedule, f"{100 * share:.1f} %", f"{100 * expected:.1f} %")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ def dense_stages(stages: int, width: int = WIDTH, depth: int = DEPTH) -> list[Ca
     bounds = [depth * index // stages for index in range(stages + 1)]
     return [
         lambda n=stop - first: nn.Sequential(*_layers(width, n))  # type: ignore[misc]
-        for first, stop in zip(bounds[:-1], bounds[1:], strict=True)
+        for first, stop in pairwise(bounds)
     ]
 
 
