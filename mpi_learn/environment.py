@@ -8,7 +8,7 @@ import pwd
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -141,6 +141,12 @@ def reuse_freed_memory() -> None:
     mallopt(M_TRIM_THRESHOLD, 512 * MIB)
     if not mallopt(M_MMAP_THRESHOLD, 256 * MIB):
         mallopt(M_MMAP_THRESHOLD, 32 * MIB)  # the largest value that older releases of the library accept
+
+
+def return_freed_memory() -> None:
+    """Returns what `reuse_freed_memory` lets the C library keep to the operating system, once."""
+    with suppress(OSError, AttributeError, TypeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @contextmanager

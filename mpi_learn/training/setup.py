@@ -13,7 +13,7 @@ from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.data.samples.make_batches import AnyBatches, make_batches, make_sharded_batches
 from mpi_learn.data.samples.streamed import StreamedSamples
-from mpi_learn.environment import allow_a_second_graph
+from mpi_learn.environment import allow_a_second_graph, return_freed_memory
 from mpi_learn.errors import ConfigurationError, DataError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.configuration import ModelSettings
@@ -83,6 +83,8 @@ def build_model(context: TrainingContext) -> Model:
     _broadcast(context.peers, model, first)
     if comm.size > 1:
         marks.append(agree_on_outputs(comm, worker, example, first, context.configuration.precision))
+    if context.chain is not None:  # the other stages, which this rank may have built too
+        return_freed_memory()
     return model
 
 
