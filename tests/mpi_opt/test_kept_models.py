@@ -126,7 +126,7 @@ def objective(tmp_path, monkeypatch):
 
     saving = Saving()
 
-    def trained(configuration, comm, *, data, on_epoch):
+    def trained(configuration, comm, *, data, on_epoch, **_):
         for epoch in range(2):
             on_epoch(epoch, {"val_loss": 1.0})
         history = {"val_loss": [1.0]}
