@@ -6,7 +6,9 @@ Also counts the copies between GPU and host in ten steps, in processes of their 
 from __future__ import annotations
 
 import argparse
+import cProfile
 import json
+import pstats
 import statistics
 import subprocess
 import sys
@@ -129,6 +131,14 @@ def copies_in_steps(name, x, y):
     return found
 
 
+def print_functions(name, x, y):
+    """The functions in which the host spends the time of a training, without waiting, after another training."""
+    ours(name, x, y, {})
+    profile = cProfile.Profile(time.thread_time)
+    profile.runcall(ours, name, x, y, {})
+    pstats.Stats(profile).sort_stats("tottime").print_stats(40)
+
+
 def measured(name, x, y, options, rounds):
     """Program -> samples per second of each round. Each round begins with another program."""
     speeds, names = {program: [] for program in PROGRAMS}, list(PROGRAMS)
@@ -159,6 +169,7 @@ def main():
     parser.add_argument("--output", type=Path, default=HERE / "results.json")
     parser.add_argument("--models", nargs="+", default=list(BATCH_SIZES))
     parser.add_argument("--mixed", action="store_true", help="also in bfloat16")
+    parser.add_argument("--functions", metavar="MODEL", help="only print where the host spends the time of a training")
     parser.add_argument("--copies", metavar="MODEL", help="only print the copies in the steps of one model, as JSON")
     arguments = parser.parse_args()
     if arguments.copies:
@@ -168,6 +179,9 @@ def main():
     y = generator.integers(0, 10, arguments.samples)
     if arguments.copies:
         print(json.dumps(copies_in_steps(arguments.copies, x, y)))
+        return
+    if arguments.functions:
+        print_functions(arguments.functions, x, y)
         return
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     machine = f"{device}, PyTorch {torch.__version__}, {date.today()}"

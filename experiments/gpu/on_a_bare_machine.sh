@@ -4,7 +4,8 @@
 #   experiments/gpu/on_a_bare_machine.sh WHEELS OUT
 #
 # WHEELS: a folder with wheels of the other packages, Open MPI among them (see README.md). OUT: a folder for logs and results.
-# Each part has a time limit in seconds, and the next part runs also if one fails.
+# Each part has a time limit in seconds, and the next part runs also if one fails. BENCHMARK_OPTIONS and TESTS (an
+# expression for `pytest -k`) choose less than everything.
 set -u
 wheels=$(realpath "$1"); mkdir -p "$2"; out=$(realpath "$2")
 benchmark_s=${BENCHMARK_S:-180} tests_s=${TESTS_S:-100} conformance_s=${CONFORMANCE_S:-130}
@@ -44,10 +45,13 @@ from mpi4py import MPI; print(MPI.Get_library_version())'
 tail -12 "$out/environment.log"
 
 say "benchmark"
-timeout -k 10 "$benchmark_s" python experiments/gpu/benchmark.py --rounds 5 --mixed --output "$out/results.json" ${BENCHMARK_OPTIONS:-} \
+timeout -k 10 "$benchmark_s" python experiments/gpu/benchmark.py --output "$out/results.json" ${BENCHMARK_OPTIONS:---rounds 5 --mixed} \
     > "$out/benchmark.log" 2> "$out/benchmark.err"
 say "benchmark: status $?"
 grep -a copies "$out/benchmark.log"; tail -20 "$out/benchmark.log"; tail -15 "$out/benchmark.err"
+for model in mlp cnn; do
+    timeout -k 5 30 python experiments/gpu/benchmark.py --functions $model > "$out/functions-$model.log" 2>&1
+done
 
 conformance="module_trains_as_by_pytorch or three_ranks"
 pytest() { # NAME LIMIT_S EXPRESSION
@@ -59,6 +63,6 @@ pytest() { # NAME LIMIT_S EXPRESSION
     grep -aoE "PASSED|FAILED|ERROR|SKIPPED" "$out/$1.log" | sort | uniq -c
     grep -aE "^(FAILED|ERROR|E  )" "$out/$1.log" | head -40; tail -15 "$out/$1.log"
 }
-pytest tests "$tests_s" "not ($conformance)"
+pytest tests "$tests_s" "${TESTS:-not ($conformance)}"
 pytest conformance "$conformance_s" "$conformance"
 say "end"

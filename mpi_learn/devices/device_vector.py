@@ -28,19 +28,20 @@ class DeviceVector:
 
     def __init__(self, front: torch.Tensor, tail: np.ndarray, factor: float = 1.0) -> None:
         self.front, self.tail, self.factor = front, tail, factor
+        self._n = front.numel()
 
     @property
     def size(self) -> int:
         """The number of elements in both memories."""
-        return self.front.numel() + self.tail.size
+        return self._n + self.tail.size
 
     def __getitem__(self, place: slice) -> Any:
         start, stop, _ = place.indices(self.size)
-        n = self.front.numel()
+        n = self._n
         if start >= n:
             return self.tail[start - n : stop - n]
         if stop <= n:
-            return self.front[start:stop]
+            return self.front if (start, stop) == (0, n) else self.front[start:stop]
         if start > 0:
             raise IndexError(f"elements {start} to {stop} are in two memories")
         return DeviceVector(self.front, self.tail[: stop - n], self.factor)

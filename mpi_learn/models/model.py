@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_learn.data.samples.in_memory import CopyRows
 from mpi_learn.devices.device_vector import DeviceVector
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.example import Arrays
@@ -45,6 +46,7 @@ class Model(ABC):
         divides_by_weights: Whether a loss of a batch is divided by the sum of the sample weights.
         has_unsaved_random: Whether its step draws random numbers whose generator `state` does not contain.
         takes_samples: Whether `predict` takes the features of samples; a generator takes noise instead.
+        copy_rows: How batches for `gradient` are copied from samples in memory; None by NumPy.
         is_sized_later: Whether arrays that are not trained get their sizes in the first batch, as those of observers.
     """
 
@@ -67,6 +69,7 @@ class Model(ABC):
     has_unsaved_random: bool = False
     is_sized_later: bool = False
     takes_samples: bool = True
+    copy_rows: CopyRows | None = None
 
     @abstractmethod
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> Any:

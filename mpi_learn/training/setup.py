@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.data.samples.batches import BatchOptions, completed
 from mpi_learn.data.samples.dataset import Dataset
-from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.data.samples.in_memory import CopyRows, Samples
 from mpi_learn.data.samples.make_batches import AnyBatches, make_batches, make_sharded_batches
 from mpi_learn.data.samples.streamed import StreamedSamples
 from mpi_learn.environment import allow_a_second_graph, return_freed_memory
@@ -128,13 +129,18 @@ def _all_samples(dataset: Dataset) -> list[Samples | StreamedSamples]:
     return [dataset.training] if is_same else [dataset.training, dataset.validation]
 
 
-def make_training_batches(context: TrainingContext) -> AnyBatches:
+def make_training_batches(context: TrainingContext, copy_rows: CopyRows | None = None) -> AnyBatches:
     """The batches of this rank; on a master those of the first worker, of which it needs only the number.
+
+    Args:
+        copy_rows: See `Model.copy_rows`.
 
     Raises:
         ConfigurationError: There are more workers than shards, or than samples in a step.
     """
-    configuration, section = context.configuration, context.configuration.data
+    configuration, section, dataset = context.configuration, context.configuration.data, context.dataset
+    if copy_rows is not None and isinstance(dataset.training, Samples):
+        dataset = replace(dataset, training=replace(dataset.training, copy_rows=copy_rows))
     total, n_workers = configuration.total_batch, context.n_workers
     options = BatchOptions(
         batch_size=configuration.samples_at_once(n_workers),
@@ -147,7 +153,7 @@ def make_training_batches(context: TrainingContext) -> AnyBatches:
         speeds=(1.0,) * n_workers if total is not None and total.balance else (),
     )
     if total is None:
-        return make_batches(context.dataset, options)
+        return make_batches(dataset, options)
     most, parts = (total.total, "samples") if total.shards is None else (total.shards, "shards")
     if n_workers > most:
         raise ConfigurationError(
@@ -156,8 +162,8 @@ def make_training_batches(context: TrainingContext) -> AnyBatches:
             cure=f"use at most {most} ranks, or write more {parts}",
         )
     if total.shards is None:
-        return make_batches(context.dataset, options)
-    return make_sharded_batches(context.dataset, options, total.shards)
+        return make_batches(dataset, options)
+    return make_sharded_batches(dataset, options, total.shards)
 
 
 def check_settings(configuration: TrainingConfiguration, model: Model, batches: AnyBatches) -> None:

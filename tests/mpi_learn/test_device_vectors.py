@@ -125,8 +125,11 @@ def copies(monkeypatch):
 
 def test_no_step_reads_a_number_from_the_device(copies, monkeypatch):
     """On a GPU, the step would wait for all steps before it."""
+    from mpi_learn.data.samples.in_memory import copied_rows
+    from mpi_learn.models.torch_ import model
     from mpi_learn.models.torch_.model import TorchModel
 
+    monkeypatch.setattr(model, "page_locked_rows", copied_rows)  # the other one uses tensors in the memory of the host
     read, is_in_steps = [], []
     for name in ("item", "numpy", "cpu", "tolist", "__bool__", "__float__"):
         original = getattr(torch.Tensor, name)

@@ -193,7 +193,8 @@ def test_too_small_memory_is_an_error_with_a_cure_and_leaves_the_memory_free():
     with pytest.raises(ModelError, match=r"(?s)memory of the GPU is not enough.*use a smaller model or batch"):
         trained_here(model=f"{TORCH}:build_hungry", parameters={"n_values": n_values})
     trained_here(epochs=1)
-    assert torch.cuda.memory_allocated() <= before
+    allowed = 2**20  # libraries keep some kilobytes from their first call; the values of the failed model are gigabytes
+    assert torch.cuda.memory_allocated() <= before + allowed
 
 
 def test_memory_does_not_grow_from_training_to_training():
@@ -205,6 +206,20 @@ def test_memory_does_not_grow_from_training_to_training():
         gc.collect()
         used.append(torch.cuda.memory_allocated())
     assert used[-1] <= used[2]
+
+
+def test_page_locked_memory_is_used_again_only_after_its_copy():
+    import torch
+
+    from mpi_learn.models.torch_.tensors import on_device, page_locked_rows
+
+    n, copies = 2**22, []
+    arrays = [np.full((n, 1), value, np.float32) for value in range(3)]
+    page_locked_rows(arrays[0], np.arange(n), arrays[0].dtype)  # its memory is free for the first copy
+    torch.cuda._sleep(2**30)  # the copies wait for about half a second
+    for array in arrays:
+        copies.append(on_device(page_locked_rows(array, np.arange(n), array.dtype)))
+    assert [copy.unique().tolist() for copy in copies] == [[0.0], [1.0], [2.0]]
 
 
 def test_nccl_sums_a_vector_on_the_gpu():

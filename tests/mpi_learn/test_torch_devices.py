@@ -124,6 +124,39 @@ def test_pickled_module_contains_its_weights_once(copies):
         assert len(pickle.dumps(module)) < 1.2 * n_bytes
 
 
+@pytest.mark.parametrize("indices", [np.array([3, 0, 3]), np.zeros(0, np.int64), slice(1, 4), slice(2, 2)], ids=str)
+def test_rows_for_a_gpu_are_those_that_numpy_copies(indices):
+    from mpi_learn.models.torch_.tensors import page_locked_rows
+
+    numbers = np.arange(40).reshape(5, 2, 4)
+    read_only = numbers.astype(np.float32)
+    read_only.flags.writeable = False
+    arrays = [numbers.astype(kind) for kind in ("uint8", "uint16", "int64", "float32", "float64", ">f4", "bool")]
+    for array in (*arrays, numbers[:, 0], numbers[:, ::-1], np.asfortranarray(numbers), read_only):
+        for dtype in map(np.dtype, ("float32", array.dtype)):
+            rows = page_locked_rows(array, indices, dtype)
+            np.testing.assert_array_equal(rows, array[indices].astype(dtype), strict=True)
+            assert not np.shares_memory(rows, array)
+
+
+def test_batches_for_a_gpu_are_copied_into_page_locked_memory(copies, monkeypatch):
+    from mpi_learn.models.torch_ import model, tensors
+
+    n_rows = []
+
+    def noted(array, indices, dtype):
+        n_rows.append(len(indices))
+        return tensors.page_locked_rows(array, indices, dtype)
+
+    monkeypatch.setattr(model, "page_locked_rows", noted)
+    train(LINE | {"epochs": 1}, MPI.COMM_SELF, data=line())
+    assert not n_rows
+    with copies():
+        train(LINE | {"epochs": 1}, MPI.COMM_SELF, data=line())
+    n = line().n_training
+    assert sum(n_rows) == 2 * n, "inputs and labels"
+
+
 def test_check_says_where_the_model_computes(copies):
     wanted = read_configuration(LINE | {"data": {"train": "unused.h5", "features": "X", "labels": "y"}})
     assert "forward and backward\n" in check(wanted, MPI.COMM_SELF, data=line())

@@ -81,7 +81,7 @@ class Batches:
     input.
 
     A batch is a copy of its samples and may be empty. It is copied on request, without a thread: 128 images of 784
-    float32 take 0.05 ms, less than a transfer from a thread.
+    float32 take 0.05 ms, less than a transfer from a thread. `Samples.copy_rows` copies it.
     """
 
     def __init__(self, dataset: Dataset, options: BatchOptions) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,15 @@ from mpi_learn.data.files.array_kind import Role, dtype_for_model
 from mpi_learn.data.files.data_plan import DataPlan
 
 Selection = np.ndarray | slice
+CopyRows = Callable[[np.ndarray, Selection, np.dtype], np.ndarray]
+"""A function of (array, indices, dtype) for a copy of some rows; see `copied_rows`."""
+
+
+def copied_rows(array: np.ndarray, indices: Selection, dtype: np.dtype) -> np.ndarray:
+    """A new array with the rows at `indices`, integers of shape (n,) or a slice, converted to `dtype`."""
+    if isinstance(indices, slice):
+        return np.array(array[indices], dtype)
+    return array.take(indices, axis=0).astype(dtype, copy=False)
 
 
 @dataclass(frozen=True)
@@ -54,12 +63,14 @@ class Samples:
         y: One array per label; none for a model that learns from the inputs alone.
         weights: One array of sample weights, or none.
         format: Names and dtypes.
+        copy_rows: How `take` copies.
     """
 
     x: tuple[np.ndarray, ...]
     y: tuple[np.ndarray, ...]
     weights: tuple[np.ndarray, ...] = ()
     format: SampleFormat = SampleFormat()
+    copy_rows: CopyRows = copied_rows
 
     def __len__(self) -> int:
         return len(self.x[0]) if self.x else 0
@@ -92,11 +103,18 @@ class Samples:
             New arrays of length n.
         """
         return Samples(
-            _taken(self.x, indices, self.format.x_dtypes, "features"),
-            _taken(self.y, indices, self.format.y_dtypes, "labels"),
-            _taken(self.weights, indices, (), "weights"),
+            self._taken(self.x, indices, self.format.x_dtypes, "features"),
+            self._taken(self.y, indices, self.format.y_dtypes, "labels"),
+            self._taken(self.weights, indices, (), "weights"),
             self.format,
         )
+
+    def _taken(
+        self, arrays: tuple[np.ndarray, ...], indices: Selection, dtypes: tuple[np.dtype, ...], role: Role
+    ) -> tuple[np.ndarray, ...]:
+        wanted: Any = dtypes or [dtype_for_model(array.dtype, role) for array in arrays]
+        copy_rows = self.copy_rows
+        return tuple(copy_rows(array, indices, dtype) for array, dtype in zip(arrays, wanted, strict=True))
 
 
 def samples_of(plan: DataPlan, arrays: Sequence[np.ndarray]) -> Samples:
@@ -104,16 +122,3 @@ def samples_of(plan: DataPlan, arrays: Sequence[np.ndarray]) -> Samples:
     n_x, n_labelled = len(plan.x), len(plan.x) + len(plan.y)
     x, y, weights = arrays[:n_x], arrays[n_x:n_labelled], arrays[n_labelled:]
     return Samples(tuple(x), tuple(y), tuple(weights), SampleFormat.of(plan))
-
-
-def _taken(
-    arrays: tuple[np.ndarray, ...], indices: Selection, dtypes: tuple[np.dtype, ...], role: Role
-) -> tuple[np.ndarray, ...]:
-    wanted: Any = dtypes or [dtype_for_model(array.dtype, role) for array in arrays]
-    return tuple(_copied(array, indices, dtype) for array, dtype in zip(arrays, wanted, strict=True))
-
-
-def _copied(array: np.ndarray, indices: Selection, dtype: np.dtype) -> np.ndarray:
-    if isinstance(indices, slice):
-        return np.array(array[indices], dtype)
-    return array.take(indices, axis=0).astype(dtype, copy=False)

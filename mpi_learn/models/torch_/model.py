@@ -13,7 +13,7 @@ import torch
 
 from mpi_learn.devices.device_vector import DeviceVector, Vector
 from mpi_learn.errors import ConfigurationError, ModelError, UserError
-from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, aligned_empty
+from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, named
 from mpi_learn.models.model import Model
@@ -23,7 +23,7 @@ from mpi_learn.models.torch_.inputs import arguments_of, described, flat_outputs
 from mpi_learn.models.torch_.metrics import Metric, make_metric
 from mpi_learn.models.torch_.network import TorchNetwork, least_samples, trainable_parameters
 from mpi_learn.models.torch_.step import StepVector
-from mpi_learn.models.torch_.tensors import device, tensors, wait_for_device
+from mpi_learn.models.torch_.tensors import device, host_empty, page_locked_rows, tensors, wait_for_device
 from mpi_learn.models.torch_.total_loss import make_total_loss, metrics_of_single_outputs
 from mpi_learn.settings.component import component
 
@@ -48,11 +48,13 @@ class TorchModel(Model):
         self.networks = {"": self.network}
         self.uses_gpu = self.network.uses_gpu
         self.layout = self.network.layout.with_counts()
-        self.weights = aligned_empty(self.layout.size)
+        self.weights = host_empty(self.layout.size)
         self.weights[:] = 0
         self.network.move_into(self.weights)
         self.synchronizes_statistics = self.network.synchronizes_statistics
         self._sums_on_device: torch.Tensor | None = None
+        self._loss_on_device = torch.empty(0)  # one of these sums
+        self.copy_rows = page_locked_rows if self.uses_gpu else None
         self._arguments, self._label_names = arguments_of(module, example.x_names), example.y_names
         self._casts = False
         arrays = self.network.arrays()
@@ -102,6 +104,7 @@ class TorchModel(Model):
         if not self.uses_gpu:
             return None
         self._sums_on_device = torch.zeros(self.n_sums, dtype=torch.float64, device=device())
+        self._loss_on_device = self._sums_on_device[LOSS]
         return device()
 
     def weights_on_device(self) -> DeviceVector:
@@ -152,7 +155,7 @@ class TorchModel(Model):
             return [*self.predict(x), np.array(loss)]
 
     def close(self) -> None:
-        self._sums_on_device = None
+        self._sums_on_device, self._loss_on_device = None, torch.empty(0)
         self.network.close()
         self._step.close()
 
@@ -184,12 +187,13 @@ class TorchModel(Model):
         """As `_sums`, but loss and metrics are added on the device, and returned by `end_steps`."""
         on_device, sums = self._sums_on_device, np.zeros(self.n_sums)
         assert on_device is not None
-        sums[[WEIGHT, N_SAMPLES]] = weight, n
-        with torch.no_grad():
-            if weight != 0:
-                on_device[LOSS].add_(loss.detach(), alpha=weight)
-            for place, metric, output, label in self._measured(outputs, labels):
-                on_device[place].add_(metric.state_on_device(output, label, n))
+        sums[WEIGHT], sums[N_SAMPLES] = weight, n
+        if weight != 0:
+            self._loss_on_device.add_(loss.detach(), alpha=weight)
+        if self._metrics:
+            with torch.no_grad():
+                for place, metric, output, label in self._measured(outputs, labels):
+                    on_device[place].add_(metric.state_on_device(output, label, n))
         return sums
 
     def _measured(self, outputs: Any, labels: list[Any]) -> Iterator[tuple[slice, Metric, Any, Any]]:

@@ -69,13 +69,15 @@ class StepVector:
 
     def _filled_on_device(self, weight: float) -> DeviceVector:
         """See `filled`. One operation for all arrays, because each one takes the host several microseconds."""
-        parts = []
-        for index, (parameter, place) in enumerate(zip(self._network.parameters, self._gradients, strict=True)):
-            gradient, parameter.grad = parameter.grad, None
-            self._counts[index] = gradient is not None
-            part = torch.zeros_like(place) if gradient is None else gradient
-            parts.append((part.to_dense() if part.is_sparse else part).reshape(-1))
-        torch.cat(parts, out=self._on_device)
+        gradients = []
+        for parameter in self._network.parameters:
+            gradients.append(parameter.grad)
+            parameter.grad = None
+        self._counts[:] = [gradient is not None for gradient in gradients]
+        pairs = zip(gradients, self._gradients, strict=True)
+        parts = [torch.zeros_like(place) if gradient is None else gradient for gradient, place in pairs]
+        flat = [(part.to_dense() if part.is_sparse else part).reshape(-1) for part in parts]
+        torch.cat(flat, out=self._on_device)
         return self._device_vector(weight)
 
     def _device_vector(self, factor: float = 1.0) -> DeviceVector:

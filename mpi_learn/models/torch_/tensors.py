@@ -8,14 +8,20 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from mpi_learn.data.samples.in_memory import Selection, copied_rows
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.models.configuration import Device
 from mpi_learn.models.example import Arrays
 from mpi_learn.mpi.messaging import Pause
 
 SIGNED = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.int64}
 """Replacements of dtypes: PyTorch does not compute with unsigned integers of more than 8 bits."""
+COPIED: dict[np.dtype, torch.dtype] = {
+    np.dtype(name): getattr(torch, name)
+    for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+}
+"""The dtypes that `page_locked_rows` copies by PyTorch."""
 N_GPU_STATE = 16
 """Bytes of the state of the random generator of a GPU: a seed and an offset."""
 
@@ -67,6 +73,37 @@ def on_device(array: np.ndarray) -> torch.Tensor:
     if device().type == "cuda":  # from other memory, the copy would wait for the steps that are queued on the GPU
         return tensor.pin_memory().to(device(), non_blocking=True)
     return tensor.to(device(), copy=True)
+
+
+def host_empty(n: int) -> np.ndarray:
+    """An uninitialised vector of `n` float32. It is page-locked if the device is a GPU, which then copies it faster."""
+    if device().type != "cuda":
+        return aligned_empty(n)
+    vector: np.ndarray = torch.empty(n, pin_memory=True).numpy()
+    return vector
+
+
+def page_locked_rows(array: np.ndarray, indices: Selection, dtype: np.dtype) -> np.ndarray:
+    """As `copied_rows`, into page-locked memory, from which a GPU copies without a second copy on the host.
+
+    The threads of PyTorch copy the rows. NumPy has one, which takes as long as several layers of a model. PyTorch
+    uses the memory again when the copy to the GPU is done, for which it finds the memory by its address: the array that
+    `on_device` receives must begin where this one does.
+    """
+    if array.dtype not in COPIED or dtype not in COPIED or not array.flags.carray:
+        return copied_rows(array, indices, dtype)
+    source = torch.from_numpy(array)
+    chosen = source[indices] if isinstance(indices, slice) else torch.from_numpy(indices)
+    shape = (len(chosen), *array.shape[1:])
+    rows = torch.empty(shape, dtype=COPIED[dtype], pin_memory=device().type == "cuda")
+    if isinstance(indices, slice):
+        rows.copy_(chosen)
+    elif array.dtype == dtype:
+        torch.index_select(source, 0, chosen, out=rows)
+    else:
+        rows.copy_(source.index_select(0, chosen))
+    copied: np.ndarray = rows.numpy()
+    return copied
 
 
 def send(array: np.ndarray, tensor: torch.Tensor) -> None:

@@ -10,11 +10,13 @@ import numpy as np
 from mpi_learn.optimizers.rules.rule import Float, Rule, Scale, fused
 
 MANY_STEPS = 1e30
-"""A number of steps after which the moments need no correction, βᵗ = 0. In float32 it does not change by adding 1."""
+"""A number of steps after which the moments need no correction, βᵗ = 0."""
 
 
 class AdaptiveMoments(Rule):
     """``m ← β₁m + (1−β₁)g``; ``v ← β₂v + (1−β₂)g²``; ``w ← w − η √(1−β₂ᵗ)/(1−β₁ᵗ) · m/(√v + ε)``."""
+
+    _many_steps: Any = None  # MANY_STEPS on the device
 
     def state_names(self) -> tuple[str, ...]:
         return ("mean", "square")
@@ -36,17 +38,19 @@ class AdaptiveMoments(Rule):
         """PyTorch's kernel, which reads and writes each vector once, with the corrections of the moments in the rate.
 
         Its ε is added to the corrected root, ours to √v: after `MANY_STEPS`, the correction is 1 and both are equal.
+        `torch.optim.adam.adam` would also group vectors and count steps, in 13 µs on the host.
         """
-        from torch.optim.adam import adam
+        import torch
 
         options = self.options
         if weight_factor != 1:
             weights.mul_(weight_factor)
-        steps = weights.new_full((), MANY_STEPS)  # filled on the device: nothing is copied
+        if self._many_steps is None:
+            self._many_steps = weights.new_full((), MANY_STEPS)  # filled on the device: nothing is copied
         divisor = None if isinstance(scale, float) and scale == 1 else 1 / (weights.new_ones(()) * scale)
-        adam(
-            [weights], [gradient], [self.state["mean"]], [self.state["square"]], [], [steps],
-            fused=True, grad_scale=divisor, amsgrad=False, maximize=False, weight_decay=0.0,
+        torch._fused_adam_(
+            [weights], [gradient], [self.state["mean"]], [self.state["square"]], [], [self._many_steps],
+            grad_scale=divisor, amsgrad=False, maximize=False, weight_decay=0.0,
             beta1=options.beta_1, beta2=options.beta_2, lr=self._corrected(rate, t), eps=options.epsilon,
         )  # fmt: skip
 
