@@ -28,10 +28,14 @@ WITH_MPI = {
     "slow_link/number_of_ranks.py": r"\| clusters \| 2 \| 1 \| 1 \| [\d.]+ \| [\d.]+ \| [\d.]+ \|",
     "mpi_learn/measure.py": r"\| thread \| 1 \| \d+\.\d (.|\n)*\| MPI Learn \| 1 \|(.|\n)*\| allreduce \| 2 \|",
     "pipeline/measure.py": r"\| 4 \| a function per stage (.|\n)*\| 2 \| 2 \| 1f1b \|(.|\n)*\| convolutional \|",
+    "width/invariance.py": r"\| torch \| `\{total: 96, shards: 12\}`, .* \| \d\.\de[-+]\d+, \d\.\de[-+]\d+ \|",
+    "width/balance.py": r"\| balanced, 12 shards \| \d+ \| \d+ \| \d+% \| \d\.\de[-+]\d+ \|",
     "scaling/measure.py": r"\| PyTorch, 2 ranks \| \d+\.\d \| (.|\n)*\| mlp \| PyTorch, 2 ranks \| [\d,]+ \|",
 }
 """Script -> what its output must contain."""
 OPTIONAL = {
+    "width/invariance.py": ["torch"],
+    "width/balance.py": ["torch"],
     "slow_link/search.py": ["torch"],
     "slow_link/number_of_ranks.py": ["torch"],
     "jets/compare.py": ["torch", "matplotlib", "pythia8mc"],
