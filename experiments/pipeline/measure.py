@@ -95,7 +95,7 @@ def main() -> None:
     if "memory" in options.parts:
         memory(size)
     if "idle" in options.parts:
-        idle([(2, 2)] if options.smoke else [(2, 2), (2, 4), (2, 8), (4, 2), (4, 4), (4, 8), (4, 16)])
+        idle([(2, 2)] if options.smoke else [(2, 4), (2, 8), (4, 4), (4, 8)])
     if "speed" in options.parts:
         speed(size, 1 if options.smoke else options.turns)
 

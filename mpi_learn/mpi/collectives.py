@@ -10,6 +10,9 @@ from mpi_learn.mpi.messaging import Pause
 
 Request = MPI.Request
 
+LONGEST_IN_STEP_S = 1e-3
+"""The longest sleep of a rank that waits for a message of the same step."""
+
 YIELD_S = 1e-3
 """A rank that waits for a message yields the processor for this time before it sleeps. A sleep takes at least 60 µs, an
 exchange with a parameter server on the same host takes less. `experiments/training_speed/master.py` measures it."""
@@ -59,7 +62,7 @@ def wait(request: MPI.Request) -> None:
 
 def tag_of(request: MPI.Request) -> int:
     """Waits for the message of a receive without busy waiting; returns its tag."""
-    status, pause = MPI.Status(), Pause(yield_s=YIELD_S)
+    status, pause = MPI.Status(), _pause_in_step()
     while not request.Test(status):
         pause()
     return status.Get_tag()
@@ -67,7 +70,14 @@ def tag_of(request: MPI.Request) -> int:
 
 def patient_sum_in_place(comm: Communicator, vector: np.ndarray) -> None:
     """As `sum_in_place`, without busy waiting for ranks that arrive late. Collective over `comm`."""
-    wait(comm.Iallreduce(MPI.IN_PLACE, vector))
+    request, pause = comm.Iallreduce(MPI.IN_PLACE, vector), _pause_in_step()
+    while not request.Test():
+        pause()
+
+
+def _pause_in_step() -> Pause:
+    """For messages on which the time of a step depends: those between stages wait for one another many times."""
+    return Pause(LONGEST_IN_STEP_S, yield_s=YIELD_S)
 
 
 def gathered(comm: Communicator, vector: np.ndarray) -> np.ndarray:
