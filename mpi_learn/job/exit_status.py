@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 
@@ -25,6 +24,10 @@ CONFIRMED = 100
 
 LOST = 101
 """The status of rank 0 of a job with restarts after a temporary error: a restart may help."""
+
+ELSEWHERE = {FAILED: 102, UNFINISHED: 103}
+"""The statuses of rank 0 on another host than `launch`, which cannot read them from `STATUS_FILE`: ``mpirun`` returns
+the plain numbers for the loss of a rank, too."""
 
 VARIABLE = "MPI_LEARN_LAUNCH"
 """The environment variable that holds the `LaunchMode`."""
@@ -58,6 +61,9 @@ class LaunchMode(StrEnum):
         """Reports the end of this process to `launch`: returns its exit status; rank 0 also writes `STATUS_FILE`."""
         if rank == 0 and self is not LaunchMode.DIRECT and STATUS_FILE in os.environ:
             # `launch` has created the file; if it does not exist, this is another host
-            with suppress(OSError), Path(os.environ[STATUS_FILE]).open("r+") as file:
-                file.write(str(status))
+            try:
+                with Path(os.environ[STATUS_FILE]).open("r+") as file:
+                    file.write(str(status))
+            except OSError:
+                status = ELSEWHERE.get(status, status)
         return CONFIRMED if self is LaunchMode.CONFIRMED and rank == 0 and status == FINISHED else status

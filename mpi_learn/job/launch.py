@@ -20,6 +20,7 @@ from mpi_learn.errors import ConfigurationError, UserError
 from mpi_learn.job import restart_reason, signs_of_life, typed_command
 from mpi_learn.job.exit_status import (
     CONFIRMED,
+    ELSEWHERE,
     FAILED,
     FINISHED,
     INTERRUPTED,
@@ -215,6 +216,8 @@ def _end(status: int, written: str, request: StopRequest, mode: LaunchMode, trou
             another host.
         trouble: Why the job was ended from here; empty if it has ended itself.
     """
+    if not written:
+        written = next((str(one) for one, elsewhere in ELSEWHERE.items() if elsewhere == status), "")
     failures = [INVALID]  # mpirun returns FAILED also if the signal has ended ranks
     if written:
         status = int(written)

@@ -92,6 +92,7 @@ def run_coordinator(
             number = _use_code(plan, study, progress, code)
             if number is not None:  # trials will run
                 study.store.add_command(study.record, plan.command)
+                study.store.set_n_trials(study.record, plan.configuration.search.trials)
             settings = _settings(plan, study, lease, progress, request, code, number)
             coordinator = Coordinator(pool, study.strategy, study.store, study.record.id, settings)
             if make_observer is not None and number is not None:

@@ -206,6 +206,12 @@ class Store:
             with self._database.writing() as connection:
                 writing.add_command(connection, study.id, command)
 
+    def set_n_trials(self, study: StudyRecord, n_trials: int) -> None:
+        """Records how many trials a study is to have, which each search may change."""
+        if study.configuration.get("search", {}).get("trials") != n_trials:
+            with self._database.writing() as connection:
+                writing.set_n_trials(connection, study.id, n_trials)
+
     def note(self, study_id: int, number: int, text: str) -> None:
         """Sets the note of a trial in place of an earlier one; "" removes it.
 

@@ -263,6 +263,14 @@ def add_command(connection: Connection, study_id: int, command: str) -> None:
     connection.execute(update(studies).where(this_study).values(commands=json.dumps(commands)))
 
 
+def set_n_trials(connection: Connection, study_id: int, n_trials: int) -> None:
+    """Sets the number of trials in the configuration of a study."""
+    this_study = studies.c.id == study_id
+    content = json.loads(connection.scalar(select(studies.c.configuration).where(this_study)) or "{}")
+    content["search"] = content.get("search", {}) | {"trials": n_trials}
+    connection.execute(update(studies).where(this_study).values(configuration=json.dumps(content)))
+
+
 def note(connection: Connection, study_id: int, number: int, text: str) -> bool:
     """Sets the note of a trial, an empty one to NULL; returns whether there is such a trial."""
     row = {"key": trial_id(study_id, number), "note": clean(text.strip()) or None}

@@ -84,10 +84,9 @@ class Lease:
             and _since(self._verified_s, now_s) > RETRY_S
             and self._thread.is_alive()
         ):
-            self._verified_s = now_s
-            with suppress(StoreNotReadyError):
+            with suppress(StoreNotReadyError):  # such as a store that is locked, also by a new owner: read again
                 owner = read()
-                self._is_lost = owner is None or owner.token != self.record.token
+                self._is_lost, self._verified_s = owner is None or owner.token != self.record.token, now_s
         if self._is_lost:
             owner = read()
             problem = "the lease of this search was removed from the store, by another search or another program"

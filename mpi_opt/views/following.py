@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mpi_opt.configuration.configuration import StudyConfiguration
-from mpi_opt.errors import MPILearnError
 from mpi_opt.store import Store
 from mpi_opt.study.status import SearchStatus
 from mpi_opt.views.metrics_file import MetricsFile
@@ -83,7 +82,7 @@ class _Follower(threading.Thread):
                 status = SearchStatus.read(store, self._study)
             for receive in self._receivers:
                 receive(status)
-        except (MPILearnError, OSError) as error:  # the store is locked or not there yet, or the disk is full
+        except Exception as error:  # noqa: BLE001 - the store is locked, the disk is full; nothing may end the search
             if str(error) != self._noted:
                 self._note(f"the status of the search cannot be read or written: {error}")
             self._noted = str(error)

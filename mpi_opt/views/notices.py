@@ -65,6 +65,8 @@ class Notices:
         """Sends a notice, once, if nothing has ended for `stalled` times the median duration of trials."""
         if status.activity != "running" or status.median_duration_s is None or status.since is None:
             return
+        if status.n_ended >= status.wanted:  # the best points run again, in a study of their own
+            return
         last = max(status.last_ended_at or status.since, status.since)
         limit_s = max(self._section.stalled * status.median_duration_s, LEAST_STALL_S)
         idle_s = (datetime.now(UTC) - datetime.fromisoformat(last)).total_seconds()

@@ -294,7 +294,7 @@ def test_child_processes_do_not_inherit_the_launch_mode():
 
 def test_rank_0_on_another_host_leaves_no_status_file(tmp_path, monkeypatch):
     monkeypatch.setenv(STATUS_FILE, str(tmp_path / "status"))
-    LaunchMode.CONFIRMED.report(0, 0)
+    assert [LaunchMode.CONFIRMED.report(status, 0) for status in (0, 1, 2, 75)] == [CONFIRMED, 102, 2, 103]
     assert not list(tmp_path.iterdir())
 
 

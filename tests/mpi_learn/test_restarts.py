@@ -17,7 +17,7 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.job import launch as launching
 from mpi_learn.job import restarts as module
 from mpi_learn.job import signs_of_life
-from mpi_learn.job.exit_status import CONFIRMED, LOST, STATUS_FILE
+from mpi_learn.job.exit_status import CONFIRMED, ELSEWHERE, LOST, STATUS_FILE
 from mpi_learn.job.hosts import Host, answering, hostfile_text, hosts_of_slurm, n_ranks, read_hostfile
 from mpi_learn.job.launch import Launch, check_launch_options, launch, without_launch_options
 from mpi_learn.job.restart_reason import VARIABLE
@@ -133,8 +133,14 @@ def test_a_job_that_has_lost_a_process_is_started_again(mpirun, how):
 
 @pytest.mark.parametrize(
     ("how", "status"),
-    [("exit 2", 2), (f'echo 1 > "${STATUS_FILE}"; exit 1', 1), (f'echo 75 > "${STATUS_FILE}"; exit 75', 75)],
-    ids=["invalid", "failed", "time limit"],
+    [
+        ("exit 2", 2),
+        (f'echo 1 > "${STATUS_FILE}"; exit 1', 1),
+        (f'echo 75 > "${STATUS_FILE}"; exit 75', 75),
+        (f"exit {ELSEWHERE[1]}", 1),
+        (f"exit {ELSEWHERE[75]}", 75),
+    ],
+    ids=["invalid", "failed", "time limit", "failed on another host", "time limit on another host"],
 )
 def test_a_job_whose_rank_0_has_decided_to_end_is_not_started_again(mpirun, how, status):
     arguments = mpirun(FIRST.format(how, CONFIRMED))

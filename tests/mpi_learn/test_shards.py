@@ -13,8 +13,12 @@ from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.models.configuration import ModelConfiguration, ModelSettings
+from mpi_learn.models.example import Example
+from mpi_learn.models.make_model import make_model
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.testing.thread_ranks import run_ranks
+from tests.optional_packages import needs
 
 N, TOTAL, SHARDS, EPOCHS, RATE = 37, 10, 5, 2, 1e-3
 """The last of four steps has seven samples: shards of one, one, two, one and two."""
@@ -204,3 +208,29 @@ def test_more_ranks_than_parts_of_a_step_are_refused(trained, batch, parts):
 def test_batch_sizes_that_have_no_meaning_are_refused(changes, problem):
     with pytest.raises(ConfigurationError, match=problem):
         configured(**changes)
+
+
+@pytest.mark.parametrize(
+    "specification",
+    [
+        pytest.param("tests.mpi_learn.models_for_tests:build_model", marks=needs("keras")),
+        pytest.param("tests.mpi_learn.torch_models_for_tests:build_classes", marks=needs("torch")),
+    ],
+)
+def test_dropout_depends_on_the_keys_of_a_shard_alone(specification):
+    """Also on two models of ranks with other streams of random numbers, of which one has made a step before."""
+    loss = "cross_entropy" if "torch" in specification else "sparse_categorical_crossentropy"
+    wanted = ModelConfiguration(model=specification, parameters={"dropout": 0.5, "units": 64}, loss=loss)
+    x = np.random.default_rng(0).normal(size=(8, 64)).astype(np.float32)
+    batch = (x,), (np.arange(8),)
+    models = [make_model(ModelSettings(wanted, stream=stream), Example(*batch)) for stream in range(2)]
+    models[1].gradient(*batch)
+
+    def gradient(model, *keys):
+        model.state.seed_random(keys)
+        return model.gradient(*batch).copy()
+
+    first = gradient(models[0], 5, 0, 1, 2)
+    assert np.array_equal(gradient(models[1], 5, 0, 1, 2), first)
+    assert np.array_equal(gradient(models[0], 5, 0, 1, 2), first)
+    assert not np.allclose(gradient(models[0], 5, 0, 1, 3), first)

@@ -66,6 +66,19 @@ def set_times(path: Path, ended: dict[int, float], started: dict[int, float]) ->
             connection.execute("UPDATE attempts SET started_at = ?, finished_at = NULL WHERE trial_id % 1000 = ?", at)
 
 
+def test_a_search_with_more_trials_than_before_is_compared_with_its_own_number(tmp_path):
+    (tmp_path / "objective.py").write_text("def value(trial):\n    return trial.parameters['x']\n")
+    content = "objective: objective.py:value\nstudy: more\nspace: {x: {type: real, low: 0, high: 1}}\n"
+    (tmp_path / "space.yaml").write_text(
+        content + "search: {strategy: random, trials: 2}\nstore: 'sqlite:///more.db'\n"
+    )
+    for n_trials in (2, 5):
+        done = in_process("search", "space.yaml", "--trials", str(n_trials), cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        with Store.open(f"sqlite:///{tmp_path / 'more.db'}", read_only=True) as store:
+            assert SearchStatus.read(store, "more").wanted == n_trials
+
+
 def test_a_study_without_a_search_has_none(store, study):
     found = SearchStatus.read(store, "digits")
     assert (found.activity, found.host, found.blocks, found.expected_end) == ("not running", None, [], None)

@@ -119,6 +119,7 @@ def test_a_search_without_results_for_several_durations_is_reported_once(folder)
     made.take(status(100, 40))
     made.take(status(1000, None))
     made.take(status(1000, 40, "silent"))
+    made.take(replace(status(1000, 40), wanted=1))  # all have ended, and the best points run again
     lines_after(made, 0)
     stalled = status(130, 40)
     made.take(stalled)
