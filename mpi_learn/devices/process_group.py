@@ -12,6 +12,7 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
 from mpi_learn.mpi.collectives import YIELD_S
 from mpi_learn.mpi.communicators import Communicator, host_name
+from mpi_learn.mpi.lost_ranks import RankLost
 from mpi_learn.mpi.messaging import Pause
 
 TCPStore: Any = dist.TCPStore  # type: ignore[attr-defined]  # of the extension; absent without distributed
@@ -36,6 +37,7 @@ class ProcessGroup:
     def __init__(self, comm: Communicator, backend: Backend) -> None:
         with agreed_errors(comm):
             _check_available(backend)
+        self._backend = backend
         hosts = comm.allgather(host_name())
         address = "127.0.0.1" if len(set(hosts)) == 1 else hosts[0]
         self._store: Any = None
@@ -63,13 +65,20 @@ class ProcessGroup:
         """Replaces `tensor` by its sum over all ranks. Collective.
 
         A sum on GPUs is queued; later operations on the tensor wait for it on the GPU.
+
+        Raises:
+            RankLost: The connection to another rank has ended.
         """
         work = self._group.allreduce([tensor])
-        if not tensor.is_cuda:
-            pause = Pause(yield_s=YIELD_S)
-            while not work.is_completed():  # `wait` would not return to Python, so that nothing could interrupt it
-                pause()
-        work.wait()
+        try:
+            if not tensor.is_cuda:
+                pause = Pause(yield_s=YIELD_S)
+                while not work.is_completed():  # `wait` would not return to Python, so that nothing could interrupt it
+                    pause()
+            work.wait()
+        except RuntimeError as error:  # the ranks have agreed over MPI just before: one has died since then
+            reason = str(error).partition("\n")[0]
+            raise RankLost(f"{self._backend} has lost a rank: {reason}") from error
 
     def close(self) -> None:
         """Ends the connections, also those of a sum in which another rank does not take part."""

@@ -19,6 +19,7 @@ from mpi_learn.optimizers.configuration import OptimizerConfiguration
 from mpi_learn.optimizers.make_optimizer import make_optimizer
 from tests.mpi_learn.configurations_for_tests import TORCH
 from tests.mpi_learn.models_for_tests import digits
+from tests.mpirun import SURVIVES_LOST_RANKS, mpirun
 from tests.optional_packages import is_installed, needs
 from tests.world import in_world
 
@@ -244,3 +245,32 @@ def test_gloo_sums_as_mpi_and_a_failed_rank_ends_the_training_of_all(tmp_path: P
         assert "rank 1" in seen[f"failed {place}"]
         assert "step 5" in seen[f"failed {place}"]
     assert seen["nccl"].startswith("algorithm.reduction: nccl sums gradients on GPUs")
+
+
+DYING = """
+import os, signal
+import numpy as np
+from mpi4py import MPI
+from mpi_learn.algorithms.process_group_sum import ProcessGroupSum
+from mpi_learn.mpi.lost_ranks import RankLost, is_consequence
+
+comm = MPI.COMM_WORLD
+reduction = ProcessGroupSum(comm, "gloo", 4)
+step = np.zeros(9, np.float32)
+reduction.sum(comm, step)
+if comm.rank == 1:  # after the sum of the counts by MPI
+    reduction._group.sum = lambda gradient: os.kill(os.getpid(), signal.SIGKILL)
+try:
+    reduction.sum(comm, step)
+except RankLost as error:
+    assert is_consequence(error)
+    print(error, flush=True)
+os._exit(0)  # the end of MPI would wait for the lost rank
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(not SURVIVES_LOST_RANKS, reason="this MPI does not survive lost ranks")
+def test_a_rank_that_dies_between_the_sums_of_mpi_and_gloo_is_lost(tmp_path: Path):
+    done = mpirun(2, "-c", DYING, cwd=tmp_path)
+    assert "gloo has lost a rank: " in done.stdout, done.stderr
