@@ -84,7 +84,9 @@ def train(
     request = invocation.request
     if n is not None:
         with reported(None, debug):
-            again = None if restarts is None else Restarts(restarts, partial(_latest_checkpoint, training))
+            again = None
+            if restarts is not None:
+                again = Restarts(restarts, partial(_latest_checkpoint, training), rank_0_trains=True)
             command = ["mpi_learn", *without_launch_options(invocation.arguments)]
             status = launch(Launch(command, n, hostfile, again), request)
         raise typer.Exit(status)

@@ -160,7 +160,8 @@ class _Starter:
                 watch = LifeWatch(path, math.inf, math.inf, lambda: True)  # only of the end
             else:
                 environment[restart_reason.VARIABLE] = reason
-                watch = LifeWatch(path, start_limit_s() + MPIRUN_S, silence_s(), restarts.is_alive)
+                limit_s = silence_s(runs_user_code=restarts.rank_0_trains or n == 1)
+                watch = LifeWatch(path, start_limit_s() + MPIRUN_S, limit_s, restarts.is_alive)
             command = [self.mpirun, *self.flags, *chosen, "-np", str(n), sys.executable, "-m", *self.wanted.arguments]
             status, trouble = _run(command, environment, self.request, watch)
             if restarts is not None:

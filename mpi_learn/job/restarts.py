@@ -42,12 +42,14 @@ class Restarts:
         is_alive: Whether the job is known to run, or its state cannot be read. Called only if rank 0 gives no sign of
             life to this host, on which it may not run.
         on_given_up: Called with the last message if the job is given up.
+        rank_0_trains: Whether rank 0 runs user code also if there are other ranks.
     """
 
     most: int
     work_done: Callable[[], WorkDone | None]
     is_alive: Callable[[], bool] = lambda: True
     on_given_up: Callable[[str], None] = lambda text: None
+    rank_0_trains: bool = False
 
 
 @dataclass(frozen=True)

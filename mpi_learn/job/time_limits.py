@@ -26,6 +26,8 @@ SILENCE_S = 60.0
 
 ``MPI_LEARN_SILENCE_S`` overrides it.
 """
+USER_CODE_SILENCE_S = 1800.0
+"""The same where rank 0 runs user code, which may hold the interpreter lock: the default of ``blocks.silence``."""
 
 
 def start_limit_s() -> float:
@@ -33,9 +35,9 @@ def start_limit_s() -> float:
     return _seconds_of("MPI_LEARN_START_S", START_S)
 
 
-def silence_s() -> float:
-    """`SILENCE_S`, or the value of the environment."""
-    return _seconds_of("MPI_LEARN_SILENCE_S", SILENCE_S)
+def silence_s(*, runs_user_code: bool) -> float:
+    """`SILENCE_S`, `USER_CODE_SILENCE_S` where rank 0 runs user code, or the value of the environment."""
+    return _seconds_of("MPI_LEARN_SILENCE_S", USER_CODE_SILENCE_S if runs_user_code else SILENCE_S)
 
 
 def _seconds_of(variable: str, default_s: float) -> float:

@@ -11,12 +11,14 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from mpi_learn.cli import commands
 from mpi_learn.cli.commands import _latest_checkpoint
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.job import launch as launching
 from mpi_learn.job import restarts as module
-from mpi_learn.job import signs_of_life
+from mpi_learn.job import signs_of_life, time_limits
 from mpi_learn.job.exit_status import CONFIRMED, ELSEWHERE, LOST, STATUS_FILE
 from mpi_learn.job.hosts import Host, answering, hostfile_text, hosts_of_slurm, n_ranks, read_hostfile
 from mpi_learn.job.launch import Launch, check_launch_options, launch, without_launch_options
@@ -110,10 +112,10 @@ def mpirun(tmp_path, monkeypatch):
     return replace
 
 
-def launched(most: int = 10, is_alive=lambda: True, **options) -> int:
+def launched(most: int = 10, is_alive=lambda: True, n: int = 4, *, rank_0_trains: bool = False, **options) -> int:
     counts = iter(range(100))
-    restarts = Restarts(most, lambda: WorkDone(next(counts), "some"), is_alive)
-    return launch(Launch(["mpi_opt", "search", "space.yaml"], 4, restarts=restarts, **options), StopRequest())
+    restarts = Restarts(most, lambda: WorkDone(next(counts), "some"), is_alive, rank_0_trains=rank_0_trains)
+    return launch(Launch(["mpi_opt", "search", "space.yaml"], n, restarts=restarts, **options), StopRequest())
 
 
 FIRST = 'if [ -z "$MPI_LEARN_RESTART" ]; then {}; fi; exit {}'
@@ -165,6 +167,27 @@ def test_a_job_without_signs_of_life_is_killed_and_started_again(mpirun, tmp_pat
     assert launched() == 0
     assert "rank 0 gave no sign of life for 0.2 s" in capfd.readouterr().err
     assert has_ended(int((tmp_path / "left").read_text()))
+
+
+@pytest.mark.parametrize(("n", "rank_0_trains", "limit_s"), [(4, False, 0.2), (4, True, 0.3), (1, False, 0.3)])
+def test_rank_0_may_be_silent_for_longer_where_it_runs_user_code(
+    n, rank_0_trains, limit_s, mpirun, tmp_path, monkeypatch, capfd
+):
+    """User code may hold the interpreter lock, in which there is no sign of life."""
+    monkeypatch.setattr(time_limits, "SILENCE_S", 0.2)
+    monkeypatch.setattr(time_limits, "USER_CODE_SILENCE_S", 0.3)
+    monkeypatch.setattr(launching, "WATCH_S", 0.05)
+    mpirun(FIRST.format(SILENT.format(tmp_path / "left"), CONFIRMED))
+    assert launched(n=n, rank_0_trains=rank_0_trains) == 0
+    assert f"rank 0 gave no sign of life for {limit_s:g} s" in capfd.readouterr().err
+
+
+def test_rank_0_of_a_training_trains(tmp_path, monkeypatch):
+    wanted = []
+    monkeypatch.setattr(commands, "launch", lambda job, request: wanted.append(job) or 0)
+    outcome = CliRunner().invoke(commands.app, ["train", str(tmp_path / "t.yaml"), "-n", "4", "--restarts", "3"])
+    assert outcome.exit_code == 0, outcome.output
+    assert wanted[0].restarts.rank_0_trains
 
 
 def test_processes_that_outlive_their_mpirun_are_killed_before_the_restart(mpirun, tmp_path):
