@@ -109,8 +109,9 @@ class TrainingObjective(Objective):
     def _train_anew_if_damaged(self, trial: Trial, changes: dict[str, Any]) -> Result:
         """Trains; a checkpoint of this trial, or of the one from which it resumes, that cannot be read is not used.
 
-        A killed job, or a file system that has lost data, may leave such a file. It costs epochs, but no trial. All
-        ranks raise the same error.
+        A killed job, or a file system that has lost data, may leave such a file. It costs epochs, but no trial. The
+        same holds for a provisional checkpoint of a model or configuration that was changed since then, or of another
+        version. All ranks raise the same error.
         """
         from mpi_learn import train
         from mpi_learn.training.checkpoints.checkpoint_file import DamagedCheckpoint

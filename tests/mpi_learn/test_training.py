@@ -281,6 +281,52 @@ def test_a_training_continues_without_a_provisional_checkpoint_that_cannot_be_wr
         train(NUMBERS | {"epochs": 2, "checkpoint": section | {"provisional": False}}, comm, data=line())
 
 
+COUNTS = "algorithm.AdaptiveMoments.n_steps_of_arrays"
+UNFIT = {
+    "weight shapes differ": lambda saved: saved.metadata["shapes"][0].append(1),
+    "arrays in another order": lambda saved: saved.metadata["arrays"].reverse(),
+    "another version of MPI Learn has written this checkpoint": lambda saved: saved.arrays.pop("counters"),
+    "another version of MPI Learn has written it": lambda saved: saved.arrays.pop(COUNTS),
+    "a model in 2 stages": lambda saved: saved.metadata.update(n_stages=2),
+    "a training with another batch_size": lambda saved: saved.metadata["training"].update(batch_size=7),
+}
+"""What is said of a checkpoint -> a change by which it does not fit."""
+
+
+@pytest.fixture(scope="module")
+def written(comm, tmp_path_factory):
+    """A function that writes a checkpoint of one epoch, changed by a function, into a folder."""
+    first = tmp_path_factory.mktemp("first")
+    train(NUMBERS | {"epochs": 1, "checkpoint": {"path": str(first)}}, comm, data=line())
+
+    def write(folder: Path, change) -> str:
+        saved = load_checkpoint(first)
+        change(saved)
+        save_checkpoint(folder, saved, [])
+        return str(folder)
+
+    return write
+
+
+@pytest.mark.parametrize("said", UNFIT)
+def test_only_a_provisional_checkpoint_that_does_not_fit_is_a_damaged_one(comm, written, tmp_path, said):
+    section = {"path": written(tmp_path, UNFIT[said])}
+    with pytest.raises(DamagedCheckpoint, match=said) as provisional:
+        train(NUMBERS | {"checkpoint": section | PROVISIONAL}, comm, data=line())
+    assert provisional.value.where == str(tmp_path)
+    with pytest.raises(ConfigurationError, match=said) as own:
+        train(NUMBERS | {"checkpoint": section}, comm, data=line())
+    assert not isinstance(own.value, DamagedCheckpoint)
+
+
+def test_a_checkpoint_to_start_from_is_not_provisional(comm, written, tmp_path):
+    said = "weight shapes differ"
+    section = {"path": str(tmp_path / "own"), "start_from": written(tmp_path / "other", UNFIT[said])}
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        train(NUMBERS | {"checkpoint": section | PROVISIONAL}, comm, data=line())
+    assert not isinstance(caught.value, DamagedCheckpoint)
+
+
 @pytest.mark.parametrize(
     "end", [{"target": {"metric": "val_loss", "below": 0.5}}, {"early_stopping": {"metric": "val_loss", "patience": 2}}]
 )

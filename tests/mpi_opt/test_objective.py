@@ -13,7 +13,9 @@ from mpi_learn.training.checkpoints.checkpoint_file import DamagedCheckpoint
 from mpi_learn.training.result import Result
 from mpi_opt.core.trial import Proposal, Trial
 from mpi_opt.errors import ConfigurationError
+from mpi_opt.objectives import training_objective
 from mpi_opt.objectives.training_objective import TrainingObjective
+from tests.optional_packages import needs
 
 SHARES = [60, 30, 10]
 
@@ -225,6 +227,38 @@ def test_a_trial_whose_checkpoint_is_damaged_trains_without_it(resume_from, trai
     assert value == 0.9
     assert used == [(True, resume_from is not None), *([(False, True)] if resume_from else []), (False, False)]
     assert [configuration.epochs for configuration, _ in calls] == [9]
+
+
+@needs("keras")
+def test_a_trial_trains_anew_if_its_provisional_checkpoint_is_of_another_model(training, tmp_path, monkeypatch, capsys):
+    """With a checkpoint that the user has configured, the trial is refused."""
+    monkeypatch.setattr(training_objective, "CHECKPOINT_S", 1e-9)
+    (tmp_path / "model.py").write_text(
+        "from pathlib import Path\n"
+        "def build():\n"
+        "    import keras\n"
+        "    n = int(Path(__file__).with_name('units').read_text())\n"
+        "    return keras.Sequential([keras.Input((2,)), keras.layers.Dense(n), keras.layers.Dense(3, 'softmax')])\n"
+    )
+    training |= {"parameters": {}, "epochs": 2}
+
+    def epochs_of(section: dict, units: int) -> list[int]:
+        """The epochs that the same trial reports if the model has so many units."""
+        (tmp_path / "units").write_text(str(units))
+        one = trial(5)
+        TrainingObjective(training | section, "loss", tmp_path, tmp_path / "kept")(one)
+        return list(one.reported)
+
+    assert epochs_of({}, 4) == [0, 1]
+    assert epochs_of({}, 4) == []  # the checkpoint is that of the last epoch
+    assert epochs_of({}, 6) == [0, 1]
+    assert "trial 5: " in (said := capsys.readouterr().out)
+    assert "weight shapes differ from the checkpoint's; the training begins without it" in said
+    assert epochs_of({}, 6) == []  # the new checkpoint has replaced the old one
+    mine = {"checkpoint": {"path": "mine"}}
+    assert epochs_of(mine, 4) == [0, 1]
+    with pytest.raises(ConfigurationError, match="weight shapes differ"):
+        epochs_of(mine, 6)
 
 
 @pytest.mark.parametrize(("start_from", "fault"), [("mine", ""), (None, "a file system that cannot be used")])

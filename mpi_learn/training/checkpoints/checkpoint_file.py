@@ -26,7 +26,7 @@ NamedArrays = dict[str, np.ndarray]
 
 
 class DamagedCheckpoint(ConfigurationError):
-    """A checkpoint cannot be read, or does not exist where one is expected."""
+    """A checkpoint cannot be read, does not exist where one is expected, or is provisional and does not fit."""
 
 
 @dataclass

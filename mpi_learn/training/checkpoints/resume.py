@@ -130,6 +130,7 @@ class Checkpointing:
 
         Raises:
             ConfigurationError: The checkpoint belongs to another training or model.
+            DamagedCheckpoint: So does a provisional one, or a checkpoint cannot be read.
         """
         if self.kept is None or not self._continue(self.kept):
             self._resume_from_file()
@@ -163,13 +164,13 @@ class Checkpointing:
             return
         folder = section.path if is_same else section.start_from
         where = f"checkpoint {folder}"
-        with agreed_errors(self.comm):
+        with agreed_errors(self.comm), _damaged_if_provisional(section, is_same=is_same):
             check_format(found, where)
             check_stages(found, self.n_stages, where)
         if self.n_stages > 1:
             assert folder is not None
             found = self._of_stage(found, folder)
-        with agreed_errors(self.comm):
+        with agreed_errors(self.comm), _damaged_if_provisional(section, is_same=is_same):
             if is_same:
                 is_rank_known = len(found.arrays["counters"]) == self.comm.size
                 known = range(self.comm.size) if is_rank_known else ()
@@ -297,6 +298,23 @@ def _load(section: Checkpoint) -> tuple[SavedTraining | None, bool]:
             cure="write the checkpoint.path of an earlier training",
         )
     return found, False
+
+
+@contextmanager
+def _damaged_if_provisional(section: Checkpoint, *, is_same: bool) -> Iterator[None]:
+    """Raises DamagedCheckpoint if the training's own checkpoint does not fit and nobody has asked for it.
+
+    A search then trains without it, as it does without a file that cannot be read.
+
+    Args:
+        is_same: Whether the checkpoint is that of `section.path`, not that of `section.start_from`.
+    """
+    try:
+        yield
+    except ConfigurationError as error:
+        if isinstance(error, DamagedCheckpoint) or not (section.provisional and is_same):
+            raise
+        raise DamagedCheckpoint(error.problem, where=str(section.path), cure=error.cure) from error
 
 
 def broadcast_checkpoint(comm: Communicator, checkpoint: SavedTraining | None, root: int = 0) -> SavedTraining | None:
