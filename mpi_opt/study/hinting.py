@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -100,10 +101,27 @@ def _range(study: StudyRecord, text: str) -> tuple[str, tuple[float, float]]:
     if not all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high)):
         raise ConfigurationError(f"expected LOW..HIGH, found {written!r}", where=name, cure="write 1e-4..1e-2")
     assert isinstance(dimension, Real | Integer), "there is no other kind"
-    if not dimension.low <= low < high <= dimension.high:
+    if not dimension.low <= low <= high <= dimension.high:
         cure = "a larger space needs search: {extend: true}, see the documentation"
         raise SpaceError(f"{low:g} to {high:g} is not in {dimension}", where=name, cure=cure)
-    return name, (low, high)
+    if (ends := _ends(dimension, low, high)) is None:
+        problem = f"there is no value of {dimension} from {low:g} to {high:g}"
+        raise SpaceError(problem, where=name, cure="write a range with at least one value")
+    return name, ends
+
+
+def _ends(dimension: Real | Integer, low: float, high: float) -> tuple[float, float] | None:
+    """The smallest and the largest value of a dimension from `low` to `high`; None if there is none."""
+    start, step = dimension.low, dimension.step
+    if step is None:
+        return low, high
+    if isinstance(dimension, Integer):  # exact also for integers that no float represents
+        first, last = -((start - math.ceil(low)) // step), (math.floor(high) - start) // step
+        ends: tuple[float, float] = start + first * step, start + last * step
+    else:
+        first, last = math.ceil((low - start) / step - 1e-6), math.floor((high - start) / step + 1e-6)
+        ends = dimension.exact(start + first * step), dimension.exact(start + last * step)
+    return ends if first <= last else None
 
 
 def _completed(study: StudyRecord, given: Parameters) -> Parameters:

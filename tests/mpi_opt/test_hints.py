@@ -8,6 +8,9 @@ from mpi_opt.core.hints import Hint, points_and_limits
 from mpi_opt.core.space import Space
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import make_strategy
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping
+from mpi_opt.strategies.points.options import Options
+from mpi_opt.strategies.points.sampling import Sampler
 from mpi_opt.study.hinting import FOLLOWING
 from tests.mpi_opt.views.test_commands import program
 
@@ -103,16 +106,77 @@ def test_ask_gives_out_the_hinted_point_first(tmp_path):
         (["--narrow", "kind=a..b"], "only the ranges of numbers"),
         (["--narrow", "lr=1e-9..1e-2"], "extend: true"),
         (["--narrow", "lr=0.1"], "expected LOW..HIGH"),
+        (["--narrow", "units=3.2..3.8"], "there is no value of Integer(low=1, high=100) from 3.2 to 3.8"),
+        (["--narrow", "units=4..3"], "4 to 3 is not in"),
+        (["--narrow", "share=0.11..0.19"], "there is no value of Real"),
+        (["--narrow", "share=0.15..0.15"], "there is no value of Real"),
         (["--widen"], "no range is narrowed"),
         (["kind=a", "rate=0.5"], "rate does not exist"),
     ],
     ids=str,
 )
 def test_a_wrong_hint_is_refused_and_not_recorded(tmp_path, capsys, arguments, expected):
-    Study.create(f"sqlite:///{tmp_path}/s.db", "s", SPACE, trials=9, strategy="random")
+    space = SPACE | {"share": Real(0, 1, step=0.1)}
+    Study.create(f"sqlite:///{tmp_path}/s.db", "s", space, trials=9, strategy="random")
     assert hint(f"{tmp_path}/s.db", *arguments) == 2
     assert expected in capsys.readouterr().err
     assert not Study.open(f"{tmp_path}/s.db", "s").events()
+
+
+def test_a_range_is_that_of_the_values_in_it_and_can_be_one_value(tmp_path, capsys):
+    space = {"units": Integer(1, 100, step=3), "share": Real(0, 1, step=0.1), "lr": Real(1e-5, 1, prior="log-uniform")}
+    study = Study.create(f"sqlite:///{tmp_path}/s.db", "s", space, trials=9, strategy="random")
+    narrow = ["--narrow", "units=6..13.5", "--narrow", "share=0.3..0.3", "--narrow", "lr=0.007..0.007"]
+    assert hint(f"{tmp_path}/s.db", *narrow) == 0
+    assert "range of units: 7 to 13\nrange of share: 0.3 to 0.3" in capsys.readouterr().out
+    points = [one.parameters for one in study.ask(9)]
+    assert {point["units"] for point in points} == {7, 10, 13}
+    assert {(point["share"], point["lr"]) for point in points} == {(0.3, 0.007)}
+
+
+@pytest.mark.parametrize("name", FOLLOWING)
+def test_ranges_without_an_allowed_point_end_no_search(name):
+    """Earlier versions recorded ranges without a value."""
+    for space in ({"x": Real(0, 1, step=0.1)}, {"x": Real(0, 1)}):
+        strategy = make_strategy(name, space, seed=1, options={"constraints": ["x > 0.5"]}, guarded=True)
+        for limits in ({"x": (0.11, 0.19)}, {"x": (0.0, 0.0)}):
+            strategy.steer([], limits)
+            for proposal in strategy.ask(3):
+                strategy.tell(proposal, proposal.parameters["x"])
+                assert proposal.parameters["x"] > 0.5
+
+
+def test_points_are_drawn_in_the_ranges_where_accepted_points_are_rare():
+    space = Space({"x": Integer(0, 10**6), "y": Integer(0, 10**6)})
+    bookkeeping = Bookkeeping(space, Options(constraints=("(x + y) % 500 == 0",)))
+    bookkeeping.steer([], {"x": (100, 120)})
+    for _ in range(5):
+        point = Sampler(space, 1).new_point(bookkeeping)
+        assert 100 <= bookkeeping.propose(point).parameters["x"] <= 120
+
+
+def test_a_list_of_all_points_is_that_of_no_range():
+    """A finite space is listed once; the ranges change."""
+    space = Space({"x": Integer(0, 99)})
+    bookkeeping, sampler = Bookkeeping(space, Options(constraints=("x != 7",))), Sampler(space, 1)
+    drawn = []
+    for low, high, n in ((0, 3, 4), (50, 52, 3), (0, 99, 92)):
+        bookkeeping.steer([], {"x": (low, high)})
+        found = [bookkeeping.propose(sampler.new_point(bookkeeping)).parameters["x"] for _ in range(n)]
+        assert all(low <= x <= high and x != 7 for x in found)
+        drawn += found
+    assert sorted(drawn) == [x for x in range(100) if x != 7]
+
+
+def test_a_range_of_one_real_number_gives_exactly_this_number():
+    for space in ({"x": Real(-0.3, 1)}, {"x": Real(1e-5, 1, prior="log-uniform")}):
+        for name in FOLLOWING:
+            strategy = make_strategy(name, space | {"n": Integer(1, 9)}, seed=1)
+            strategy.steer([], {"x": (0.007, 0.007)})
+            for proposal in strategy.ask(15):
+                assert proposal.parameters["x"] == 0.007
+                strategy.tell(proposal, proposal.parameters["n"] * 1.0)
+            assert {one.parameters["x"] for one in strategy.ask(3)} == {0.007}
 
 
 def test_a_strategy_that_follows_no_hints_says_so(tmp_path, capsys):

@@ -9,7 +9,7 @@ from typing import Any, cast, final
 import numpy as np
 
 from mpi_opt.core.hints import Limits
-from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.space import Parameters, Real, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError, SpaceError
 from mpi_opt.strategies.points.checks import observed_cost, whole_number
@@ -17,6 +17,9 @@ from mpi_opt.strategies.points.constraint import Constraint
 from mpi_opt.strategies.points.encoding import Encoding, GrowingArray, is_near
 from mpi_opt.strategies.points.options import Options
 from mpi_opt.strategies.strategy import Cost
+
+ROUNDING = 1e-12
+"""Real numbers that differ by less in the unit cube are the same."""
 
 
 @final
@@ -38,7 +41,8 @@ class Bookkeeping:
         pending: Trial number to proposal, for trials without an outcome.
         n_asked: Number of the next proposal.
         observed: Numbers of the trials with an outcome.
-        low: Shape (n_dimensions,): the ends of the ranges of `steer` in the unit cube.
+        limits: The ranges of `steer`.
+        low: Shape (n_dimensions,): the ends of these ranges in the unit cube.
         high: Shape (n_dimensions,).
     """
 
@@ -61,14 +65,14 @@ class Bookkeeping:
         self._remembers_points = remembers_points or not is_always_new
         self._seen: set[str] = set()
         self._encoding, self._points = encoding, GrowingArray(len(space))
-        self._limits: dict[str, tuple[float, float]] = {}
+        self.limits: Limits = {}
         self.low, self.high = np.zeros(len(space)), np.ones(len(space))
         self._initial = [self._checked(point, index) for index, point in enumerate(options.initial)]
 
     def steer(self, points: Sequence[Parameters], limits: Limits) -> None:
         """As `Strategy.steer`. Points that were tried are left out, where points are remembered."""
         self._initial += [point for point in points if self.is_new(point) and point not in self._initial]
-        self._limits = dict(limits)
+        self.limits = dict(limits)
         self.low, self.high = np.zeros(len(self.space)), np.ones(len(self.space))
         for index, name in enumerate(self.space):
             if name in limits:
@@ -76,10 +80,19 @@ class Bookkeeping:
 
     def allows(self, parameters: Parameters) -> bool:
         """Whether `parameters` satisfy the constraints, and the ranges of `steer`."""
-        for name, (low, high) in self._limits.items():
-            if name in parameters and not low <= cast(float, parameters[name]) <= high:
-                return False
+        return self.is_within_limits(parameters) and self.meets_constraints(parameters)
+
+    def meets_constraints(self, parameters: Parameters) -> bool:
+        """Whether `parameters` satisfy the constraints."""
         return all(constraint.is_met(parameters) for constraint in self._constraints)
+
+    def is_within_limits(self, parameters: Parameters) -> bool:
+        """Whether `parameters` are in the ranges of `steer`, up to the rounding of real numbers."""
+        return all(
+            low <= cast(float, parameters[name]) <= high or self._nearest_end(name, parameters) is not None
+            for name, (low, high) in self.limits.items()
+            if name in parameters
+        )
 
     def is_new(self, parameters: Parameters) -> bool:
         """Whether `parameters` have not been seen; always True where points are not remembered."""
@@ -120,7 +133,9 @@ class Bookkeeping:
         self, parameters: Parameters, *, budget: float | None = None, resume_from: int | None = None
     ) -> Proposal:
         """Makes the next proposal and enters it as pending."""
-        proposal = Proposal(self.n_asked, parameters, budget, resume_from)
+        ends = {name: self._nearest_end(name, parameters) for name in self.limits if name in parameters}
+        exact = parameters | {name: end for name, end in ends.items() if end is not None}
+        proposal = Proposal(self.n_asked, exact, budget, resume_from)
         self.add_pending(proposal)
         return proposal
 
@@ -169,6 +184,17 @@ class Bookkeeping:
             tell(proposal, outcome)
         for proposal in pending:
             self.add_pending(proposal)
+
+    def _nearest_end(self, name: str, parameters: Parameters) -> float | None:
+        """The end of the range of a real number, if its value differs from it by rounding only; else None.
+
+        A number that was mapped to the unit cube and back is not exact, which matters most in a range of one value.
+        """
+        dimension = self.space[name]
+        if not isinstance(dimension, Real) or dimension.step is not None:
+            return None
+        unit = dimension.encode(parameters[name])
+        return next((end for end in self.limits[name] if abs(unit - dimension.encode(end)) < ROUNDING), None)
 
     def _remember(self, parameters: Parameters) -> None:
         if self._remembers_points or self._initial:

@@ -10,6 +10,7 @@ from typing import final
 import numpy as np
 
 from mpi_opt.core.arrays import Floats
+from mpi_opt.core.hints import Limits
 from mpi_opt.core.space import Dimension, Parameters, Real, Space, Value
 from mpi_opt.errors import SearchFailed
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping
@@ -20,6 +21,9 @@ N_ATTEMPTS = 64
 """The number of random points that are drawn before the search for a point becomes thorough."""
 MAX_LISTED_POINTS = 200_000
 """The largest space whose points are listed; in a larger one, at most this number of points is drawn."""
+
+N_DRAWN_WITHIN = 20_000
+"""The number of points that are drawn in the ranges of `steer`, which the search leaves if none is allowed: 0.2 s."""
 
 
 @final
@@ -32,7 +36,8 @@ class Sampler:
         self._is_conditional = any(dimension.when for dimension in space.values())
         self._chunk_number = -1
         self._chunk: list[tuple[Value, ...]] = []
-        self._allowed: list[Parameters] | None = None
+        self._allowed: list[Parameters] | None = None  # by the constraints; the ranges of `steer` change
+        self._unreachable: Limits = {}  # ranges in which no point satisfies the constraints
 
     def point(self, number: int) -> Parameters:
         """Point `number`."""
@@ -53,9 +58,7 @@ class Sampler:
             return point
         rng = np.random.default_rng([self._seed, bookkeeping.n_asked])
         for _ in range(N_ATTEMPTS):
-            point = self._space.decode(
-                bookkeeping.low + rng.random(len(self._space)) * (bookkeeping.high - bookkeeping.low)
-            )
+            point = self._within_limits(bookkeeping, rng)
             if bookkeeping.accepts(point):
                 return point
         return self._remaining_point(bookkeeping, rng)
@@ -63,19 +66,16 @@ class Sampler:
     def _remaining_point(self, bookkeeping: Bookkeeping, rng: np.random.Generator) -> Parameters:
         """A point of a space in which accepted points are rare: from the list of all points, or after many draws.
 
-        A point near a remembered one may be returned; if there is no new point, one that was seen before.
+        A point near a remembered one may be returned; if there is no new point, one that was seen before. If no point
+        in the ranges of `steer` satisfies the constraints, the ranges are ignored: they must not end a search.
         """
         if self._space.size <= MAX_LISTED_POINTS:
             if self._allowed is None:
-                self._allowed = list(all_points(self._space, allows=bookkeeping.allows))
-            remaining = [point for point in self._allowed if bookkeeping.is_new(point)] or self._allowed
+                self._allowed = list(all_points(self._space, allows=bookkeeping.meets_constraints))
+            within = list(filter(bookkeeping.is_within_limits, self._allowed)) or self._allowed
+            remaining = [point for point in within if bookkeeping.is_new(point)] or within
         else:
-            candidates = (self._space.sample(rng) for _ in range(MAX_LISTED_POINTS))
-            remaining = []
-            for point in itertools.islice(filter(bookkeeping.allows, candidates), N_ATTEMPTS):
-                if bookkeeping.is_new(point):
-                    return point
-                remaining.append(point)
+            remaining = self._drawn_points(bookkeeping, rng)
         if not remaining:
             if self._allowed is not None:
                 raise SearchFailed("no point of the search space satisfies search.options.constraints: relax them")
@@ -85,9 +85,34 @@ class Sampler:
             )
         return dict(remaining[int(rng.integers(len(remaining)))])
 
+    def _drawn_points(self, bookkeeping: Bookkeeping, rng: np.random.Generator) -> list[Parameters]:
+        """A new point that satisfies the constraints, or several old ones; empty if many draws find none."""
+        if bookkeeping.limits and bookkeeping.limits != self._unreachable:
+            within = (self._within_limits(bookkeeping, rng) for _ in range(N_DRAWN_WITHIN))
+            if found := _new_or_old(filter(bookkeeping.allows, within), bookkeeping):
+                return found
+            self._unreachable = bookkeeping.limits
+        anywhere = (self._space.sample(rng) for _ in range(MAX_LISTED_POINTS))
+        return _new_or_old(filter(bookkeeping.meets_constraints, anywhere), bookkeeping)
+
+    def _within_limits(self, bookkeeping: Bookkeeping, rng: np.random.Generator) -> Parameters:
+        """A random point in the ranges of `steer`, which may violate the constraints."""
+        low, high = bookkeeping.low, bookkeeping.high
+        return self._space.decode(low + rng.random(len(self._space)) * (high - low))
+
     def _drawn(self, chunk_number: int) -> list[tuple[Value, ...]]:
         units = np.random.default_rng([self._seed, chunk_number, CHUNK]).random((len(self._names), CHUNK))
         return list(zip(*map(_decoded, self._space.values(), units), strict=True))
+
+
+def _new_or_old(points: Iterator[Parameters], bookkeeping: Bookkeeping) -> list[Parameters]:
+    """The first new one of `N_ATTEMPTS` points, or all of them if none is new."""
+    old: list[Parameters] = []
+    for point in itertools.islice(points, N_ATTEMPTS):
+        if bookkeeping.is_new(point):
+            return [point]
+        old.append(point)
+    return old
 
 
 def _decoded(dimension: Dimension, units: Floats) -> list[Value]:
