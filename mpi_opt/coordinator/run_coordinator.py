@@ -29,7 +29,7 @@ from mpi_opt.store import Store
 from mpi_opt.strategies.points.exhaustion import note_on_points
 from mpi_opt.study.announcement import announcement, n_to_run
 from mpi_opt.study.code import changes, code_record, use_code
-from mpi_opt.study.confirmation import confirmation, confirmation_plan, is_confirmed
+from mpi_opt.study.confirmation import confirmation, confirmation_plan, has_ended, is_confirmed
 from mpi_opt.study.lease import Lease, leased
 from mpi_opt.study.open_study import OpenStudy, open_study
 from mpi_opt.study.progress import NotesOnly, Progress
@@ -152,7 +152,7 @@ def _confirm(
                 raise
             progress.note(f"the best points could not run again: {error}")
         ended = Study.read(again.store, again.record.name)
-        study.is_finished = ended.is_finished
+        study.is_finished = has_ended(again.store, ended.record)
         study.confirmation = confirmation(study.record, study.trials, again.record, ended.trials)
         if plan.configuration.search.keep is not None:  # models of new runs are not those of trials
             folder = ModelFolder.of(plan.configuration.store, plan.configuration.study, plan.directory)

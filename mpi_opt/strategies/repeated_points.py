@@ -24,6 +24,7 @@ class RepeatedPointsOptions(Options):
             those of a search give other seeds.
         default: The one of the points that is the default configuration.
         confirms: The name of the study whose trials are repeated.
+        budget: The budget of each run; None without one.
     """
 
     points: tuple[dict[str, Any], ...]
@@ -31,6 +32,7 @@ class RepeatedPointsOptions(Options):
     first: int = Field(default=0, ge=0)
     default: dict[str, Any] = Field(default_factory=dict)
     confirms: str = ""
+    budget: float | None = Field(default=None, gt=0)
 
 
 @final
@@ -64,4 +66,7 @@ class RepeatedPoints(Strategy):
         return self._bookkeeping.n_asked - self._options.first
 
     def _proposal(self) -> Proposal | None:
-        return None if self.finished else self._bookkeeping.propose(self._points[self._n_proposed % len(self._points)])
+        if self.finished:
+            return None
+        point = self._points[self._n_proposed % len(self._points)]
+        return self._bookkeeping.propose(point, budget=self._options.budget)

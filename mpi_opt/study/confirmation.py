@@ -80,7 +80,15 @@ def is_confirmed(store: Store, study: StudyRecord) -> bool:
     if study.configuration.get("search", {}).get("confirm") is None or study.best is None:
         return True
     found = store.study(name_of_confirmation(study))
-    return found is not None and is_finished(store, found)
+    return found is not None and has_ended(store, found)
+
+
+def has_ended(store: Store, again: StudyRecord) -> bool:
+    """Whether all new runs have ended, of the study `again` that has them.
+
+    If all of them have failed, the study is not finished, but more runs are not wanted.
+    """
+    return is_finished(store, again) or again.n_ended >= again.configuration["search"]["trials"]
 
 
 def confirmation_plan(plan: Plan, study: StudyRecord, trials: Sequence[TrialRecord], store: Store) -> Plan:
@@ -95,6 +103,8 @@ def confirmation_plan(plan: Plan, study: StudyRecord, trials: Sequence[TrialReco
         first = 1 + max(one.number for one in trials)
         of_points = {"points": points, "default": default, "times": search.confirm}
         options = of_points | {"first": first, "confirms": study.name}
+        if (budget := longest(study, trials)[0].budget) is not None:  # halving sets the length of each trial
+            options["budget"] = budget
     n_trials = len(options["points"]) * options["times"]
     changed = {"pruning": "none", "strategy": CONFIRMATION, "options": options, "trials": n_trials}
     without = dict.fromkeys(("confirm", "target", "transfer", "keep"))

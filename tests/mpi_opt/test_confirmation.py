@@ -105,6 +105,38 @@ def test_new_runs_that_fail_lose_no_trial(tmp_path):
     assert len(study.trials) == 15 and study.best is not None and study.confirmation is None
 
 
+def test_new_runs_have_the_budget_of_the_longest_trials(tmp_path):
+    budgets = []
+
+    def objective(trial):
+        budgets.append(trial.budget)
+        return noisy(trial) + 1 / trial.budget
+
+    store = f"sqlite:///{tmp_path}/s.db"
+    study = searched(store, objective, strategy="halving", options={"max_budget": 9, "min_budget": 3})
+    runs = Study.open(store, study.confirmation.study).trials
+    assert {one.budget for one in runs} == {9} == set(budgets[-len(runs) :])
+    assert study.confirmation.winner.trial.budget == 9
+
+
+def test_new_runs_that_have_all_failed_are_not_repeated(tmp_path):
+    runs = []
+
+    def fails_later(trial):
+        runs.append(trial.number)
+        if trial.number >= 15:
+            raise ValueError("no device")
+        return noisy(trial)
+
+    store = f"sqlite:///{tmp_path}/s.db"
+    assert not searched(store, fails_later).is_finished  # after ten failures
+    assert len(runs) == 15 + 10
+    assert searched(store, fails_later).is_finished
+    assert program(["results", "--finished", "--study", "s", "--store", f"{tmp_path}/s.db"]) == 0
+    assert searched(store, fails_later).is_finished
+    assert len(runs) == 15 + 12
+
+
 def test_the_default_can_be_the_best_point(tmp_path):
     study = search(
         lambda trial: 0.0 if trial.parameters["kind"] == "a" else 1.0,
