@@ -131,7 +131,9 @@ def _confirm(
     of_plan = confirming.configuration.search
     points = counted(len(of_plan.options["points"]), "point")
     notes = NotesOnly(progress)
-    notes.note(f"confirm: {points}, the best ones and the default configuration, run {of_plan.options['times']} times")
+    default = "and the default configuration" if of_plan.options["default"] else "without the default configuration"
+    why = "" if of_plan.options["default"] else ", which violates the constraints"
+    notes.note(f"confirm: {points}, the best ones {default}{why}, run {of_plan.options['times']} times")
     with (
         open_study(confirming) as again,
         leased(again.store, again.record, wait=plan.wait, note=notes.note, is_ending=lambda: False) as lease,

@@ -19,6 +19,7 @@ from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store import Store
 from mpi_opt.store.records import StudyRecord
 from mpi_opt.strategies.make_strategy import CONFIRMATION
+from mpi_opt.strategies.points.constraint import constraints_of
 from mpi_opt.study.reading import is_finished
 from mpi_opt.study.recommendation import costs, longest
 
@@ -92,13 +93,20 @@ def has_ended(store: Store, again: StudyRecord) -> bool:
 
 
 def confirmation_plan(plan: Plan, study: StudyRecord, trials: Sequence[TrialRecord], store: Store) -> Plan:
-    """The plan of the study that confirms a finished one, which has a complete trial."""
+    """The plan of the study that confirms a finished one, which has a complete trial.
+
+    A default configuration that violates the constraints does not run: the option ``default`` is empty.
+    """
     name, search = name_of_confirmation(study), plan.configuration.search
     if (begun := store.study(name)) is not None:
         options = begun.configuration["search"]["options"]
     else:
         points = [one.parameters for one in best_points(study, trials)]
-        if (default := plan.space.default()) not in points:
+        default = plan.space.default()
+        constraints = constraints_of(search.strategy, search.options, plan.space)
+        if not all(constraint.is_met(default) for constraint in constraints):
+            default = {}
+        elif default not in points:
             points.append(default)
         first = 1 + max(one.number for one in trials)
         of_points = {"points": points, "default": default, "times": search.confirm}

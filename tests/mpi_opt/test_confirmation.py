@@ -137,6 +137,21 @@ def test_new_runs_that_have_all_failed_are_not_repeated(tmp_path):
     assert len(runs) == 15 + 12
 
 
+def test_a_default_that_violates_the_constraints_does_not_run(tmp_path, capsys):
+    seen = []
+
+    def objective(trial):
+        seen.append(trial.parameters["x"])
+        return noisy(trial)
+
+    options = {"constraints": ["x < 0.8"]}
+    study = searched(f"sqlite:///{tmp_path}/s.db", objective, confirm=2, options=options, progress=True)
+    assert len(seen) == 15 + 3 * 2 and max(seen) < 0.8
+    assert not any(point.is_default for point in study.confirmation.points)
+    assert study.confirmation.probability is None
+    assert "without the default configuration, which violates the constraints" in capsys.readouterr().err
+
+
 def test_the_default_can_be_the_best_point(tmp_path):
     study = search(
         lambda trial: 0.0 if trial.parameters["kind"] == "a" else 1.0,

@@ -11,7 +11,7 @@ import ast
 import keyword
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from numbers import Number
 from typing import Any, final
 
@@ -171,6 +171,11 @@ class Constraint:
     def _invalid(self, problem: str) -> ConfigurationError:
         cure = "write an expression such as units * layers < 4096"
         return ConfigurationError(problem, where=self._where, cure=cure)
+
+
+def constraints_of(strategy: str, options: Mapping[str, Any], space: Space) -> list[Constraint]:
+    """The constraints in the valid `options` of a search; none of a strategy of the user, which has its own options."""
+    return [] if ":" in strategy else [Constraint(text, space) for text in options.get("constraints", ())]
 
 
 def _is_known(node: ast.expr) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from mpi_opt.core.counted import counted
 from mpi_opt.core.space import Space
-from mpi_opt.strategies.points.constraint import Constraint
+from mpi_opt.strategies.points.constraint import constraints_of
 from mpi_opt.strategies.points.sampling import MAX_LISTED_POINTS, all_points
 
 CONTINUING = ("halving", "population")
@@ -23,8 +23,7 @@ def note_on_points(space: Space, strategy: str, options: Mapping[str, Any], n_tr
     """
     if space.size > MAX_LISTED_POINTS or strategy in CONTINUING:
         return None
-    texts = options.get("constraints", ()) if ":" not in strategy else ()
-    constraints = [Constraint(text, space) for text in texts]
+    constraints = constraints_of(strategy, options, space)
     points = all_points(space, allows=lambda point: all(constraint.is_met(point) for constraint in constraints))
     n_points = sum(1 for _ in islice(points, n_trials))
     if not 0 < n_points < n_trials:
