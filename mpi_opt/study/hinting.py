@@ -12,6 +12,7 @@ from mpi_opt.core.space import Categorical, Integer, Parameters, Real
 from mpi_opt.errors import ConfigurationError, SpaceError
 from mpi_opt.store import Store
 from mpi_opt.store.records import StudyRecord
+from mpi_opt.strategies.points.constraint import constraints_of
 
 FOLLOWING = ("auto", "bayesian", "evolutionary", "random", "sobol")
 """The strategies that follow hints."""
@@ -31,7 +32,7 @@ def record_hint(
 
     Raises:
         ConfigurationError: The hint is empty or misspelt, or the strategy of the study does not follow hints.
-        SpaceError: A value is not in the space.
+        SpaceError: A value is not in the space, or the point violates the constraints.
     """
     options = study.configuration.get("search", {}).get("options", {})
     if study.strategy not in FOLLOWING or options.get("reproducible"):
@@ -132,4 +133,9 @@ def _completed(study: StudyRecord, given: Parameters) -> Parameters:
     if unused := [name for name in given if name not in point]:
         problem = f"{unused[0]} does not exist at this point: {point}"
         raise SpaceError(problem, where="hint", cure="also give the hyperparameters that its `when` names")
+    options = study.configuration.get("search", {}).get("options", {})
+    for constraint in constraints_of(study.strategy, options, study.space):
+        if not constraint.is_met(point):
+            problem = f"{point} violates the constraint {constraint.text}"
+            raise SpaceError(problem, where="hint", cure="change the point")
     return point

@@ -123,6 +123,14 @@ def test_a_wrong_hint_is_refused_and_not_recorded(tmp_path, capsys, arguments, e
     assert not Study.open(f"{tmp_path}/s.db", "s").events()
 
 
+def test_a_point_that_violates_the_constraints_is_refused(tmp_path, capsys):
+    path, options = f"{tmp_path}/s.db", {"constraints": ["lr * units < 10"]}
+    study = Study.create(f"sqlite:///{path}", "s", SPACE, trials=9, strategy="random", options=options)
+    assert hint(path, "lr=0.9", "units=12") == 2
+    assert "violates the constraint lr * units < 10" in capsys.readouterr().err
+    assert not study.events() and hint(path, "lr=0.9", "units=11") == 0
+
+
 def test_a_range_is_that_of_the_values_in_it_and_can_be_one_value(tmp_path, capsys):
     space = {"units": Integer(1, 100, step=3), "share": Real(0, 1, step=0.1), "lr": Real(1e-5, 1, prior="log-uniform")}
     study = Study.create(f"sqlite:///{tmp_path}/s.db", "s", space, trials=9, strategy="random")
