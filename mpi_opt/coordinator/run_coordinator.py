@@ -217,6 +217,7 @@ def _settings(
         continues_on_fewer_ranks=plan.objective.continues_on_fewer_ranks,
         silence_s=plan.configuration.blocks.silence_s,
         was_finished=is_finished(study.store, study.record),
+        space=study.space,
     )
 
 

@@ -11,6 +11,7 @@ from mpi_opt.coordinator.median_rule import MedianRule
 from mpi_opt.coordinator.stop_condition import StopCondition
 from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
+from mpi_opt.core.space import Space
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.progress import Progress
 
@@ -39,6 +40,7 @@ class SearchSettings:
         median_rule: Stops trials that are worse than the median, with any strategy; None: the strategy alone does.
         repeats_points: Whether the strategy repeats points on purpose.
         was_finished: Whether the study was recorded as finished before the search.
+        space: The space of the study, to which points of hints are completed; None if they are complete.
     """
 
     limits: SearchLimits
@@ -59,3 +61,4 @@ class SearchSettings:
     median_rule: MedianRule | None = None
     repeats_points: bool = False
     was_finished: bool = False
+    space: Space | None = None

@@ -19,7 +19,7 @@ from mpi_opt.coordinator.waiting_budget import WaitingBudget
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.counted import counted
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
-from mpi_opt.core.hints import points_and_limits
+from mpi_opt.core.hints import points_and_limits, points_in
 from mpi_opt.core.limits import MAX_CRASHES
 from mpi_opt.core.objective import CHECKPOINT_S
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
@@ -53,7 +53,7 @@ class StudyState:
         self.n_usable, self.failures = 0, FirstFailures()
         self.has_repeated_step = False
         self._queue, self._strategy, self._external, self._store = queue, strategy, ExternalTrials(store), store
-        self._hints = HintReader(store)
+        self._hints, self._space = HintReader(store), settings.space
         self._values: dict[tuple[int, int], IntermediateValues] = {}  # (trial, attempt) -> what it has reported
         # points at which trials have ended, without those that continue a training; 1 and True are different categories
         self._points: Counter[str] = Counter()
@@ -189,7 +189,8 @@ class StudyState:
             return []
         points, limits = points_and_limits(hints)
         begun = self._points.keys() | {repr(one.proposal.parameters) for one in self._queue.running.values()}
-        new = [point for point in points if repr(point) not in begun]
+        known = points if self._space is None else points_in(self._space, points)
+        new = [point for point in known if repr(point) not in begun]
         try:
             self._strategy.steer(new, limits)
         except ConfigurationError as error:

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from mpi_opt.core.space import Parameters
+from mpi_opt.core.space import Parameters, Space
+from mpi_opt.errors import SpaceError
 
 HINT = "hint"
 """The kind of the events."""
@@ -49,3 +50,19 @@ def points_and_limits(hints: Iterable[Hint]) -> tuple[list[Parameters], dict[str
         points += [hint.point] if hint.point else []
         limits = {name: each for name, each in limits.items() if name not in hint.widen} | dict(hint.narrow)
     return points, limits
+
+
+def points_in(space: Space, points: Iterable[Parameters]) -> list[Parameters]:
+    """The points of hints in a space that may have been extended since, without those that it does not have.
+
+    Hyperparameters that a point lacks have their defaults, as in the trials before an extension.
+    """
+    found = []
+    for point in points:
+        completed = space.active(space.full_default() | point)
+        try:
+            space.check(completed)
+        except SpaceError:
+            continue
+        found.append({name: space[name].exact(value) for name, value in completed.items()})
+    return found

@@ -18,7 +18,7 @@ from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.figures import Figures, Measured
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.folds.fold_splits import number_of_folds
-from mpi_opt.core.hints import Hint, points_and_limits
+from mpi_opt.core.hints import Hint, points_and_limits, points_in
 from mpi_opt.core.trial import FINISHED, Outcome, Proposal, TrialRecord, trial_seed
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
@@ -139,7 +139,7 @@ def _follow_hints(study: OpenStudy, past: PastTrials, note: Callable[[str], None
         points, limits = points_and_limits(hints)
         known = [record.parameters for record in (*past.ended, *past.unfinished)]
         try:
-            study.strategy.steer([point for point in points if point not in known], limits)
+            study.strategy.steer([point for point in points_in(study.space, points) if point not in known], limits)
         except ConfigurationError as error:
             note(f"hint ignored: {error}")
 

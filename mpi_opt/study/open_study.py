@@ -46,6 +46,11 @@ class OpenStudy:
     new_strategy: Callable[[], Strategy]
     extension: Extension | None = None
 
+    @property
+    def space(self) -> Space:
+        """The space of the strategy, after the extension."""
+        return self.record.space if self.extension is None else self.extension.space
+
     def extend(self) -> None:
         """Writes an extended space to the store. Called by the search that owns the study, or if no search does."""
         if self.extension is not None:

@@ -4,13 +4,16 @@ import numpy as np
 import pytest
 
 from mpi_opt import Categorical, Integer, Real, Study, search
-from mpi_opt.core.hints import Hint, points_and_limits
+from mpi_opt.configuration.configuration import read_study
+from mpi_opt.configuration.plan import Plan
+from mpi_opt.core.hints import Hint, points_and_limits, points_in
 from mpi_opt.core.space import Space
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping
 from mpi_opt.strategies.points.options import Options
 from mpi_opt.strategies.points.sampling import Sampler
+from mpi_opt.study.ask_tell import ask
 from mpi_opt.study.hinting import FOLLOWING
 from tests.mpi_opt.views.test_commands import program
 
@@ -129,6 +132,43 @@ def test_a_point_that_violates_the_constraints_is_refused(tmp_path, capsys):
     assert hint(path, "lr=0.9", "units=12") == 2
     assert "violates the constraint lr * units < 10" in capsys.readouterr().err
     assert not study.events() and hint(path, "lr=0.9", "units=11") == 0
+
+
+def test_a_point_of_a_smaller_space_is_completed_and_not_tried_again(tmp_path):
+    """Only the second point has no trial yet when the space is extended."""
+    path = f"{tmp_path}/s.db"
+    settings = {"strategy": "random", "study": "s", "store": f"sqlite:///{path}", "progress": False}
+    space = {"x": Real(0, 1), "n": Integer(1, 9)}
+    search(lambda trial: trial.parameters["x"], space=space, trials=2, **settings)
+    assert hint(path, "x=0.5", "n=3") == 0
+    search(lambda trial: trial.parameters["x"], space=space, trials=4, **settings)
+    assert hint(path, "x=0.25", "n=4") == 0
+    larger = space | {"rate": Real(0, 1, default=0.75)}
+    study = search(lambda trial: trial.parameters["x"], space=larger, trials=8, extend=True, **settings)
+    points = [one.parameters for one in study.trials]
+    assert points.count({"x": 0.5, "n": 3, "rate": 0.75}) == 1
+    assert points[4] == {"x": 0.25, "n": 4, "rate": 0.75}
+    assert sum(point["x"] in (0.25, 0.5) for point in points) == 2
+
+
+def test_ask_completes_a_point_of_a_smaller_space_and_gives_it_out_once(tmp_path):
+    path, space = f"{tmp_path}/s.db", {"x": Real(0, 1), "n": Integer(1, 9)}
+    study = Study.create(f"sqlite:///{path}", "s", space, trials=20, strategy="random")
+    assert hint(path, "x=0.5", "n=3") == 0
+    study.ask(1)
+    assert hint(path, "x=0.25", "n=4") == 0
+    larger = {name: one.entry() for name, one in (space | {"rate": Real(0, 1, default=0.75)}).items()}
+    content = {"study": "s", "store": f"sqlite:///{path}", "space": larger, "objective": "external",
+               "search": {"strategy": "random", "trials": 20, "extend": True}}  # fmt: skip
+    asked = ask(Plan(read_study(content), tmp_path), 5)
+    assert asked[0]["parameters"] == {"x": 0.25, "n": 4, "rate": 0.75}
+    assert not any(one["parameters"]["x"] in (0.25, 0.5) for one in asked[1:])
+
+
+def test_points_that_a_space_does_not_have_are_left_out():
+    space = Space({"x": Real(0, 1), "kind": Categorical(["a", "b"]), "rate": Real(0, 1, when={"kind": "b"})})
+    points = [{"x": 1, "kind": "a"}, {"x": 2.0, "kind": "a"}, {"x": 0.5, "kind": "c"}, {"x": 0.5, "kind": "b"}]
+    assert repr(points_in(space, points)) == repr([{"x": 1.0, "kind": "a"}, {"x": 0.5, "kind": "b", "rate": 0.5}])
 
 
 def test_a_range_is_that_of_the_values_in_it_and_can_be_one_value(tmp_path, capsys):
