@@ -15,7 +15,7 @@ from mpi_opt.store.records import StudyRecord
 from mpi_opt.strategies.points.constraint import constraints_of
 
 FOLLOWING = ("auto", "bayesian", "evolutionary", "random", "sobol")
-"""The strategies that follow hints."""
+"""The strategies that follow hints, with those of users that have the method ``steer``."""
 
 
 def record_hint(
@@ -35,8 +35,9 @@ def record_hint(
         SpaceError: A value is not in the space, or the point violates the constraints.
     """
     options = study.configuration.get("search", {}).get("options", {})
-    if study.strategy not in FOLLOWING or options.get("reproducible"):
-        what = "a reproducible search" if study.strategy in FOLLOWING else study.strategy
+    follows = study.strategy in FOLLOWING or ":" in study.strategy
+    if not follows or options.get("reproducible"):
+        what = "a reproducible search" if follows else study.strategy
         cure = f"hints are for studies of {', '.join(FOLLOWING)}"
         raise ConfigurationError(f"{what} does not follow hints", where=f"study {study.name}", cure=cure)
     known = map(Hint.from_text, store.hints(study.id))

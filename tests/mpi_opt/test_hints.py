@@ -235,6 +235,42 @@ def test_a_strategy_that_follows_no_hints_says_so(tmp_path, capsys):
         make_strategy("grid", {"x": Real(0, 1, step=0.1)}).steer([], {})
 
 
+OWN = """
+from mpi_opt.core.trial import Proposal
+from mpi_opt.strategies.strategy import Strategy
+
+class Deaf(Strategy):
+    def __init__(self, space, seed=0, options=None):
+        self.points, self.n = [], 0
+
+    def ask(self, count):
+        self.n += 1
+        return [Proposal(self.n - 1, self.points.pop(0) if self.points else {"x": 0.125})]
+
+    def tell(self, proposal, outcome):
+        pass
+
+    def resume(self, observed, pending=()):
+        self.n = len(list(observed)) + len(list(pending))
+
+class Own(Deaf):
+    def steer(self, points, limits):
+        self.points = list(points)
+"""
+
+
+@pytest.mark.parametrize(("name", "first"), [("Own", 0.75), ("Deaf", 0.125)])
+def test_a_strategy_of_a_user_receives_hints_if_it_can(tmp_path, monkeypatch, capsys, name, first):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(OWN)
+    settings = {"space": {"x": Real(0, 1)}, "strategy": f"own.py:{name}", "study": "s", "store": "sqlite:///s.db"}
+    search(lambda trial: trial.parameters["x"], trials=2, progress=False, **settings)
+    assert hint("s.db", "x=0.75") == 0
+    study = search(lambda trial: trial.parameters["x"], trials=4, progress=True, **settings)
+    assert [one.parameters["x"] for one in study.trials] == [0.125, 0.125, first, 0.125]
+    assert ("hint ignored: " in capsys.readouterr().err) == (name == "Deaf")
+
+
 def test_a_hint_to_a_store_that_does_not_exist_creates_none(tmp_path):
     assert hint(tmp_path / "other.db", "x=0.5") != 0
     assert not (tmp_path / "other.db").exists()
