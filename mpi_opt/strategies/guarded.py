@@ -99,8 +99,12 @@ class Guarded(Strategy):
         self._try("resume", lambda strategy: strategy.resume(self._observed, self._pending.values()), None)
 
     def steer(self, points: Sequence[Parameters], limits: Limits) -> None:
-        self._steering = points, limits
+        """As `Strategy.steer`. Random points in place of the strategy follow hints as well."""
+        self._steering = None  # for a strategy that cannot follow hints
         self._try("steer", lambda strategy: strategy.steer(points, limits), None)
+        self._steering = points, limits
+        if self._random is not None:
+            self._random[0].steer(self._untried(points), limits)
 
     def afford(self, n_models: float) -> None:
         self._try("afford", lambda strategy: strategy.afford(n_models), None)
@@ -133,8 +137,22 @@ class Guarded(Strategy):
         self.resume(self._observed, self._pending.values())
         if self._strategy is not None:
             self._random = None
-            if self._steering is not None:
-                self.steer(*self._steering)
+            self._steer_again()
+
+    def _steer_again(self) -> None:
+        """Passes the last hints to a new strategy, without the points that have trials."""
+        if self._steering is None:
+            return
+        points, limits = self._steering
+        try:
+            self.steer(self._untried(points), limits)
+        except ConfigurationError as error:  # this may be the first strategy that sees them
+            self._problems.add(f"{self._name}: steer", error, "the hint is ignored")
+
+    def _untried(self, points: Sequence[Parameters]) -> list[Parameters]:
+        tried = [proposal.parameters for proposal, _ in self._observed]
+        tried += [proposal.parameters for proposal in self._pending.values()]
+        return [point for point in points if point not in tried]
 
     def _try(self, method: str, call: Callable[[Strategy], T], default: T) -> T:
         """`call` of the strategy; `default` if there is none or if it raises."""
@@ -182,5 +200,8 @@ class Guarded(Strategy):
                 bookkeeping.observe(proposal, outcome)
             for proposal in self._pending.values():
                 bookkeeping.add_pending(proposal)
+            if self._steering is not None:
+                points, limits = self._steering
+                bookkeeping.steer(self._untried(points), limits)
             self._random = bookkeeping, Sampler(self._space, self._seed)
         return self._random

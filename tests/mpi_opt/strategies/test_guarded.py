@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -61,6 +63,55 @@ class Fragile(Strategy):
     def finished(self):
         self.check("finished")
         return False
+
+
+class Steered(Fragile):
+    """Proposes the points of hints first, and says where the others are."""
+
+    points, limits = (), None
+
+    def steer(self, points, limits):
+        self.check("steer")
+        self.points, self.limits = list(points), limits
+
+    def ask(self, count):
+        proposals = super().ask(count)
+        return [replace(one, parameters=self.points.pop(0)) if self.points else one for one in proposals]
+
+
+HINTS = [{"x": 0.5, "n": 2}, {"x": 0.5, "n": 3}, {"x": 0.5, "n": 4}, {"x": 0.5, "n": 5}]
+
+
+def test_random_points_and_the_next_strategy_follow_hints_once():
+    strategy = Guarded("steered", Steered, SPACE, 3)
+    strategy.steer(HINTS[:3], {"n": (6, 7)})
+    (first,) = strategy.ask(1)
+    strategy.tell(first, 1.0)
+    Fragile.broken = {"ask"}
+    second, third, fourth = strategy.ask(3)
+    assert [one.parameters for one in (first, second, third)] == HINTS[:3]
+    assert is_random(fourth) and 6 <= fourth.parameters["n"] <= 7
+    strategy.steer(HINTS, {"n": (8, 9)})
+    fifth, sixth = strategy.ask(2)
+    assert fifth.parameters == HINTS[3] and sixth.parameters["n"] >= 8
+    Fragile.broken = set()
+    for proposal in (second, third):
+        strategy.tell(proposal, 1.0)
+    assert [one.parameters["n"] for one in strategy.ask(2)] == [1, 1]  # of the strategy, which is in use again
+    assert (Fragile.made[-1].points, Fragile.made[-1].limits) == ([], {"n": (8, 9)})
+
+
+def test_a_new_strategy_that_cannot_follow_hints_ends_no_search():
+    strategy = guarded()
+    (first,) = strategy.ask(1)
+    Fragile.broken = {"ask"}
+    (second,) = strategy.ask(1)
+    strategy.steer(HINTS, {})
+    Fragile.broken = set()
+    for proposal in (first, second):
+        strategy.tell(proposal, 1.0)
+    assert not is_random(strategy.ask(1)[0])
+    assert any("does not follow hints" in problem for problem in strategy.problems())
 
 
 @pytest.fixture(autouse=True)
