@@ -370,20 +370,22 @@ def _check_confirm(configuration: StudyConfiguration) -> None:
 
 
 def _check_pruning(configuration: StudyConfiguration) -> None:
-    """Verifies that trials have intermediate values that can be compared.
+    """Verifies that trials have intermediate values that can be compared, and may be stopped.
 
     Raises:
-        ConfigurationError: They have none.
+        ConfigurationError: They have none, or the search is reproducible.
     """
     if configuration.search.pruning == "none":
         return
     figures, strategy = configuration.figures_of_merit(), configuration.search.strategy
     is_metric = isinstance(configuration.figure_of_merit, str) and ":" not in configuration.figure_of_merit
     is_curve = configuration.objective != "train" or (is_metric and figures.names[0] not in WITHOUT_CURVE)
+    is_reproducible = bool(configuration.search.options.get("reproducible"))
     reasons = {
         "trials are compared by one figure of merit": figures.are_several,
         f"{strategy} chooses itself how long each trial is trained": strategy in SETS_EPOCHS,
         "another program runs the trials of this study": configuration.objective == EXTERNAL,
+        "which trials are stopped depends on timing, and the search is reproducible": is_reproducible,
         f"the figure of merit {figures.names[0]} is not a metric with a value per epoch": not is_curve,
     }
     for reason, applies in reasons.items():

@@ -87,9 +87,10 @@ def test_bad_trials_are_stopped_with_every_strategy_and_after_a_resume(tmp_path)
         {"search": {"pruning": "median", "strategy": "halving"}},
         {"direction": ["minimize", "minimize"]},
         {"objective": "external"},
+        {"search": {"pruning": "median", "options": {"reproducible": True}}},
         {"objective": "train", "training": {}, "figure_of_merit": "seconds"},
     ],
-    ids=["halving", "several", "external", "no-curve"],
+    ids=["halving", "several", "external", "reproducible", "no-curve"],
 )
 def test_pruning_without_comparable_values_is_refused(changed):
     space = {"x": {"type": "real", "low": 0, "high": 1}}
