@@ -1,6 +1,8 @@
 """The median stopping rule with any strategy."""
 
 import math
+import random
+import statistics
 import time
 
 import pytest
@@ -45,6 +47,38 @@ def test_a_stopped_trial_is_no_reference():
     rule.prunes((4, 1), 1, 4.0)
     rule.end((4, 1), is_complete=False)
     assert not any(rule.prunes((9, 1), step, 99.0) for step in range(2))
+
+
+def is_stopped(values, complete, step):
+    """The definition of the rule, for the values (step, cost) of a trial and of complete ones."""
+    means = [
+        statistics.fmean(cost for at, cost in one if at <= step)
+        for one in complete
+        if any(at <= step for at, _ in one) and any(at >= step for at, _ in one)
+    ]
+    if len(values) < 2 or len(means) < 5:
+        return False
+    return min(cost for _, cost in values) > statistics.median(means)
+
+
+@pytest.mark.parametrize("max_steps", [1000, 3], ids=["all-steps-kept", "few-steps-kept"])
+def test_the_rule_follows_its_definition_on_random_curves(monkeypatch, max_steps):
+    """Trials run at the same time, and report at different steps, in any order."""
+    monkeypatch.setattr("mpi_opt.coordinator.median_rule.MAX_STEPS", max_steps)
+    rng, rule, complete, running, n_stopped = random.Random(1), MedianRule("report", 1.0), [], {}, 0
+    for number in range(3000):
+        trial = running.setdefault(rng.randrange(7), (number, [], rng.randint(0, 64)))
+        step, cost = rng.randrange(12), rng.choice([math.inf, *(trial[2] + rng.randint(0, 32) for _ in range(20))])
+        trial[1].append((step, cost))
+        stopped = rule.prunes((trial[0], 1), step, cost)
+        assert stopped == is_stopped(trial[1], complete, step)
+        n_stopped += stopped
+        if rng.random() < 0.1:
+            running = {block: one for block, one in running.items() if one is not trial}
+            rule.end((trial[0], 1), is_complete=not stopped)
+            complete += [trial[1]] * (not stopped)
+        assert len(rule._means) <= max_steps
+    assert 300 < n_stopped < 2700 and len(complete) > 100
 
 
 def test_a_resumed_rule_is_the_same():
