@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from mpi_learn.models.model import UNSAVED_RANDOM, Model
 from mpi_learn.models.network import Network
 from mpi_learn.models.unknown_model import cure_for, shown
 from mpi_learn.models.users_model import built_by_user
+from mpi_learn.mpi.agreement import agreed_errors
 
 
 def make_model(settings: ModelSettings, example: Example, composition: Composition | None = None) -> Model:
@@ -28,11 +30,18 @@ def make_model(settings: ModelSettings, example: Example, composition: Compositi
     Raises:
         ModelError, ConfigurationError, DataError: The model cannot be built, or does not fit the samples.
     """
-    with prepared(settings.configuration.seed, settings.configuration.precision):
-        built = built_by_user(settings.configuration)
-        models = {"": built} if composition is None else composition.models_of(built, settings)
-    _load_framework(next(iter(models.values())), settings)
-    model = _wrap(models, composition, settings, example)
+    # ranks of other stages call other functions of the user, on other devices, and then wait for this one
+    with agreed_errors(settings.chain) if settings.chain is not None else nullcontext():
+        with prepared(settings.configuration.seed, settings.configuration.precision):
+            built = built_by_user(settings.configuration)
+            models = {"": built} if composition is None else composition.models_of(built, settings)
+        _load_framework(next(iter(models.values())), settings)
+        as_model, as_network = _classes(models, composition, settings)
+    if composition is None:
+        model = as_model(models[""], settings, example)
+    else:
+        of_part = partial(as_network, settings=replace(settings, is_part=True))
+        model = composition.compose(models, of_part, settings, example)
     if settings.n_workers > 1 and model.synchronizes_statistics:
         raise ModelError(
             "a layer synchronises its batch statistics over replicas of its framework, which do not exist here",
@@ -68,9 +77,14 @@ def _load_framework(built: Any, settings: ModelSettings) -> None:
     load_framework(framework)
 
 
-def _wrap(
-    models: Mapping[str, Any], composition: Composition | None, settings: ModelSettings, example: Example
-) -> Model:
+def _classes(
+    models: Mapping[str, Any], composition: Composition | None, settings: ModelSettings
+) -> tuple[Callable[..., Model], Callable[..., Network]]:
+    """The classes of a single model and of a part of a composition, after the choice of the device.
+
+    Raises:
+        ModelError, ConfigurationError: The models cannot be trained so, or not on this device.
+    """
     as_model: Callable[..., Model]
     as_network: Callable[..., Network]
     if framework_of(next(iter(models.values()))) == "keras":
@@ -102,9 +116,7 @@ def _wrap(
                     cure="derive all models from torch.nn.Module",
                 )
             as_model = LightningModel
-    if composition is None:
-        return as_model(models[""], settings, example)
-    return composition.compose(models, partial(as_network, settings=replace(settings, is_part=True)), settings, example)
+    return as_model, as_network
 
 
 def _check_mean(model: Model, settings: ModelSettings, example: Example) -> None:

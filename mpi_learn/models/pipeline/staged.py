@@ -21,6 +21,7 @@ from mpi_learn.models.pipeline.stage import StagesOfFramework
 from mpi_learn.models.unknown_model import shown
 from mpi_learn.models.users_model import built_by_user
 from mpi_learn.optimizers.configuration import AnyOptimizer
+from mpi_learn.settings.user_code import errors_of_user_code
 
 
 class StagedModel(Composition):
@@ -51,9 +52,9 @@ class StagedModel(Composition):
             )
         mine = range(n) if settings.chain is None else [settings.chain.rank]
         models = {str(index): _called(built[index], settings, index) for index in mine}
-        if other := next((model for model in models.values() if framework_of(model) is None), None):
+        if others := [model for model in models.values() if framework_of(model) is None]:
             raise ModelError(
-                f"expected models of Keras or PyTorch, or functions that build them, found {shown(other)}",
+                f"expected models of Keras or PyTorch, or functions that build them, found {shown(others[0])}",
                 where=where,
                 cure="return one model per stage",
             )
@@ -64,21 +65,27 @@ class StagedModel(Composition):
     def compose(
         self, models: Mapping[str, Any], as_network: Callable[[Any], Network], settings: ModelSettings, example: Example
     ) -> Model:
-        from mpi_learn.models.pipeline.connect import connected  # a command that reads a configuration loads no MPI
+        # a command that reads a configuration loads no MPI
+        from mpi_learn.models.pipeline.connect import connected
+        from mpi_learn.mpi.agreement import agreed_errors
 
         of_framework, chain = _of_framework(next(iter(models.values()))), settings.chain
         if chain is None:
             return of_framework.whole(of_framework.joined(list(models.values())), settings, example)
 
         def rebuild(values: Sequence[np.ndarray]) -> Network:
-            with prepared(settings.configuration.seed, settings.configuration.precision):
+            with (
+                prepared(settings.configuration.seed, settings.configuration.precision),
+                errors_of_user_code("building all stages", settings.configuration.model, ModelError),
+            ):
                 model = joined(built_by_user(settings.configuration))
             return of_framework.restored(model, values, settings, example)
 
-        mine = models.get(str(chain.rank))
-        if mine is None:
-            layers = of_framework.layers(models[""], example.x)
-            mine = of_framework.part(models[""], stage_bounds(layers, self.section), chain.rank)
+        with agreed_errors(chain):
+            mine = models.get(str(chain.rank))
+            if mine is None:
+                layers = of_framework.layers(models[""], example.x)
+                mine = of_framework.part(models[""], stage_bounds(layers, self.section), chain.rank)
         return connected(of_framework, mine, settings, example, self.section, rebuild)
 
     def parts(self, optimizer: AnyOptimizer) -> list[Part]:
@@ -100,7 +107,10 @@ def _called(entry: Any, settings: ModelSettings, index: int) -> Any:
     """A model of the user's list, or the result of a function in it, which begins with a seed of its own."""
     if framework_of(entry) is not None or not callable(entry):
         return entry
-    with prepared(settings.configuration.seed + index, settings.configuration.precision):
+    with (
+        prepared(settings.configuration.seed + index, settings.configuration.precision),
+        errors_of_user_code(f"building stage {index}", settings.configuration.model, ModelError),
+    ):
         return entry()
 
 

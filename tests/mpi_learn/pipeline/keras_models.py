@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras import layers
+from mpi4py import MPI
 
 
 def build(units=16):
@@ -44,6 +45,18 @@ def build_functions():
         lambda: keras.Sequential([keras.Input((12,)), layers.Dense(16, activation="tanh")]),
         lambda: keras.Sequential([layers.Dense(3, activation="softmax")]),
     ]
+
+
+def build_broken(how):
+    """Functions that build the stages; that of the second one fails, or the call on the second rank."""
+
+    def second():
+        if how == "raises":
+            raise RuntimeError("boom")
+
+    if how == "host" and MPI.COMM_WORLD.rank == 1:
+        raise ImportError("no such library here")
+    return [lambda: keras.Sequential([keras.Input((12,)), layers.Dense(16)]), second]
 
 
 def build_shared():

@@ -149,6 +149,8 @@ def refused():
         "too many": configuration("build", 2, pipeline={"stages": 2, "split": [3, 3]}),
         "list": configuration("build_stages", 2, parameters={"n": 4}),
     }
+    for how in ("raises", "nothing", "host"):
+        cases[how] = configuration("build_broken", 2, parameters={"how": how})
     if FRAMEWORK == "keras":
         cases["penalised"] = configuration("build_penalised", 2)
     return {name: world.allgather(error_of(wanted, world)) for name, wanted in cases.items()}

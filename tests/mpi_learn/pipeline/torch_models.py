@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import torch
+from mpi4py import MPI
 from torch import nn
 
 
@@ -32,6 +33,18 @@ def build_stages(n=2):
 def build_functions():
     """Functions that build the stages."""
     return [lambda: nn.Sequential(nn.Linear(12, 16), nn.Tanh()), lambda: nn.Linear(16, 3)]
+
+
+def build_broken(how):
+    """Functions that build the stages; that of the second one fails, or the call on the second rank."""
+
+    def second():
+        if how == "raises":
+            raise RuntimeError("boom")
+
+    if how == "host" and MPI.COMM_WORLD.rank == 1:
+        raise ImportError("no such library here")
+    return [lambda: nn.Linear(12, 16), second]
 
 
 def build_shared():
