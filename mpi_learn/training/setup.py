@@ -60,11 +60,14 @@ def build_model(context: TrainingContext) -> Model:
             _check_labels(model, dataset)
             if model.divides_by_weights and context.n_workers > 1:
                 check_signs(dataset)
-        if context.worker == 0 and model is not None and (total := context.configuration.total_batch) is not None:
-            found = {dependence_on_ranks(model, example, has_shards=total.shards is not None)}
-            if context.chain is not None:  # another stage may draw random numbers
-                found.update(context.chain.allgather(*found))
-            model.notes = (*model.notes, *filter(None, sorted(found)))
+    if (total := context.configuration.total_batch) is not None:
+        # in a block of its own: the stages compute together, and only the last one has checked labels
+        with agreed_errors(comm, waits_long=True):
+            if context.worker == 0 and model is not None:
+                found = {dependence_on_ranks(model, example, has_shards=total.shards is not None)}
+                if context.chain is not None:  # another stage may draw random numbers
+                    found.update(context.chain.allgather(*found))
+                model.notes = (*model.notes, *filter(None, sorted(found)))
     if comm.size > 1:  # before the broadcast, which would mix up the arrays of models with other shapes
         with agreed_errors(comm):  # the ranks of another stage may have found the same arrays
             agree_on_arrays(context.peers, model, example)

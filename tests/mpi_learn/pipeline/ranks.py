@@ -151,6 +151,9 @@ def refused():
     }
     for how in ("raises", "nothing", "host"):
         cases[how] = configuration("build_broken", 2, parameters={"how": how})
+    # a model of three classes, and a total batch, with which stages compute before the first step
+    cases["labels"] = configuration("build", 2, {"total": BATCH})
+    cases["labels"]["data"]["train"] = [str(FOLDER / "labels.npz")]
     if FRAMEWORK == "keras":
         cases["penalised"] = configuration("build_penalised", 2)
     return {name: world.allgather(error_of(wanted, world)) for name, wanted in cases.items()}
