@@ -71,6 +71,7 @@ def dependence_on_ranks(model: Model, example: Example, *, has_shards: bool) -> 
     if len(example) < model.least_samples:
         return ""
     state = model.state
+    before = state.floats(), state.integers()
     with ExitStack() as rehearsals:
         for network in model.networks.values():
             rehearsals.enter_context(network.rehearsal())
@@ -78,6 +79,8 @@ def dependence_on_ranks(model: Model, example: Example, *, has_shards: bool) -> 
         model.gradient(example.x, example.y, example.weights)
         has_statistics = not np.array_equal(floats, state.floats(), equal_nan=True)
         is_random = model.has_unsaved_random or not np.array_equal(random, state.integers()[state.random_mask()])
+    state.set_floats(before[0])
+    state.set_integers(before[1])  # also what no network holds, such as the place of a GAN in its round
     reasons = ["draws random numbers"] * is_random + ["has batch statistics"] * has_statistics
     if not reasons:
         return ""

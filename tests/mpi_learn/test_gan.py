@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -33,6 +34,8 @@ from mpi_learn.optimizers.separate_optimizers import SeparateOptimizers
 from mpi_learn.settings.component import Component
 from mpi_learn.training.check import check
 from mpi_learn.training.configuration import read_configuration
+from mpi_learn.training.context import open_context
+from mpi_learn.training.setup import build_model
 from tests.mpi_learn.configurations_for_tests import (
     GAN_LOSS,
     KERAS,
@@ -216,6 +219,13 @@ def test_training_equals_a_plain_loop(file, exchange, smoothing):
     history = result.history
     assert set(history) == {f"{v}{name}" for v in ("", "val_") for name in ("loss", *NAMES)}
     np.testing.assert_allclose(np.array(history["loss"]), np.sum([history[name] for name in NAMES], 0), rtol=1e-6)
+
+
+@needs("torch")
+def test_a_total_batch_leaves_a_gan_at_the_begin_of_its_round():
+    configuration = read_configuration(gan_configuration(TORCH, gan={"steps": STEPS}, batch_size={"total": 100}))
+    with open_context(configuration, MPI.COMM_SELF, unlabelled()) as context, closing(build_model(context)) as model:
+        assert model.state.place == 0
 
 
 @needs("torch")
