@@ -31,7 +31,7 @@ def make_model(settings: ModelSettings, example: Example, composition: Compositi
         ModelError, ConfigurationError, DataError: The model cannot be built, or does not fit the samples.
     """
     # ranks of other stages call other functions of the user, on other devices, and then wait for this one
-    with agreed_errors(settings.chain) if settings.chain is not None else nullcontext():
+    with agreed_errors(settings.chain, rank=settings.stream) if settings.chain is not None else nullcontext():
         with prepared(settings.configuration.seed, settings.configuration.precision):
             built = built_by_user(settings.configuration)
             models = {"": built} if composition is None else composition.models_of(built, settings)

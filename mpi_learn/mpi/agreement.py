@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import TypeVar, cast
 
 from mpi_learn.errors import LONGEST_REASON, LONGEST_TEXT, MPILearnError, TrainingError, shortened
@@ -18,7 +19,7 @@ Found = TypeVar("Found")
 
 
 @contextmanager
-def agreed_errors(comm: Communicator, *, waits_long: bool = False) -> Iterator[None]:
+def agreed_errors(comm: Communicator, *, waits_long: bool = False, rank: int | None = None) -> Iterator[None]:
     """Raises an error of one rank on all ranks. Collective over `comm` at the end of the block.
 
     Inside the block, no rank may wait over `comm` for a rank that may already have raised. An `MPILearnError` is
@@ -28,6 +29,7 @@ def agreed_errors(comm: Communicator, *, waits_long: bool = False) -> Iterator[N
     Args:
         waits_long: Whether a rank may wait long for the others at the end of the block. It then sleeps meanwhile, and
             handlers of signals run; in a collective of MPI they do not.
+        rank: The number of this rank for a user, if it is another one in `comm`.
     """
     mine: MPILearnError | None = None
     try:
@@ -35,12 +37,28 @@ def agreed_errors(comm: Communicator, *, waits_long: bool = False) -> Iterator[N
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001 - every error must reach the other ranks
-        mine = _as_sendable(error, comm.rank)
+        mine = _as_sendable(error, comm.rank if rank is None else rank)
     if waits_long:
         await_all(comm)
     first = comm.allreduce(comm.rank if mine is not None else comm.size, op=MPI.MIN)
     if first < comm.size:
         raise comm.bcast(mine, root=first)
+
+
+def each_agreed(comm: Communicator, items: Iterator[Found], rank: int) -> Iterator[Found]:
+    """The same items; an error of one rank is raised on all ranks. Collective over `comm` for each item.
+
+    Args:
+        items: An iterator with as many items on each rank.
+        rank: See `agreed_errors`.
+    """
+    while True:
+        following: list[Found] = []
+        with agreed_errors(comm, rank=rank):
+            following = list(islice(items, 1))
+        if not following:
+            return
+        yield following[0]
 
 
 def _as_sendable(error: BaseException, rank: int) -> MPILearnError:

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpi_learn.data.samples.make_batches import validation_batches
 from mpi_learn.models.model import Model
-from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.agreement import agreed_errors, each_agreed
 from mpi_learn.mpi.collectives import sum_in_place
 from mpi_learn.training.context import TrainingContext
 
@@ -30,7 +30,7 @@ class Validator:
     def __init__(self, context: TrainingContext, model: Model, copy: Model | None) -> None:
         configuration = context.configuration
         self.comm, self.dataset, self.model, self.copy = context.comm, context.dataset, model, copy
-        self.peers = context.peers
+        self.peers, self.chain = context.peers, context.chain
         self.batch_size = configuration.validation.batch_size or BATCH_SIZE_FACTOR * configuration.samples_at_once(
             context.n_workers
         )
@@ -72,7 +72,10 @@ class Validator:
         if self.worker is not None:
             share = {"n_workers": self.n_workers, "worker": self.worker}
             with model.evaluation():
-                for batch in validation_batches(self.dataset, batch_size=self.batch_size, **share):
+                batches = validation_batches(self.dataset, batch_size=self.batch_size, **share)
+                if self.chain is not None:  # one rank may fail to read them, while those of other stages wait for it
+                    batches = each_agreed(self.chain, batches, self.comm.rank)
+                for batch in batches:
                     sums += model.evaluate(batch.x, batch.y, batch.weights)
         return sums
 

@@ -19,7 +19,7 @@ from mpi_learn.data.samples.shared_batches import ShardedBatches, Shards, Shared
 from mpi_learn.data.samples.streamed_batches import StreamedBatches
 from mpi_learn.errors import MPILearnError
 from mpi_learn.models.model import Model
-from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.agreement import agreed_errors, each_agreed
 from mpi_learn.mpi.collectives import sum_in_place
 from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.learning_rate import LearningRate
@@ -279,7 +279,11 @@ class Training:
         if self.context.worker is None:
             return
         if self.algorithm.dealing is None or isinstance(self.batches, ShardedBatches | SharedStream):
-            yield from self.batches.epoch(epoch)
+            batches: Iterator[Samples | Shards] = self.batches.epoch(epoch)
+            if self.context.chain is not None and isinstance(self.batches, StreamedBatches | SharedStream):
+                # one rank may fail to read them, while those of other stages wait for it in the step
+                batches = each_agreed(self.context.chain, batches, self.context.rank)
+            yield from batches
         else:
             yield from self.batches.dealt(epoch, self.algorithm.dealing.next_part)
 

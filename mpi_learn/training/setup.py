@@ -50,10 +50,11 @@ def build_model(context: TrainingContext) -> Model:
     """
     comm, dataset, first = context.comm, context.dataset, context.first_worker
     model, marks = None, list[Mark]()
-    with agreed_errors(comm, waits_long=True):
+    with agreed_errors(comm, waits_long=True):  # before the ranks of several stages build them together
         if dataset.n_training == 0:
             raise ConfigurationError("there is no sample to train on", where="data.train")
         example = _example(dataset)
+    with agreed_errors(comm, waits_long=True):
         if context.worker is not None:
             model = _one_model(context, example)
         if comm.rank == context.first_with_loss and model is not None:

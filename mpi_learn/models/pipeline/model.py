@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from mpi_learn.mpi.collectives import patient_sum_in_place, receive_into, send_f
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.component import Component
 from mpi_learn.update_rule import UpdateRule
+
+Found = TypeVar("Found")
 
 VALUES = 33
 """Tag of the arrays of a stage."""
@@ -98,9 +100,18 @@ class PipelineModel(Model):
             part = _part(batch, parts[operation.micro_batch], received)
             return stage.forward(operation.micro_batch, part.x, part.y, part.weights)
 
-        stage.begin(self.n_sums)
+        step = np.empty(0, np.float32)
+
+        def sums() -> np.ndarray:
+            nonlocal step
+            found = stage.sums()
+            step = stage.step(found)  # before the ranks end the step together: copying it from a GPU may fail
+            return found
+
         schedule = SCHEDULES[self._section.schedule](self._chain.rank, self._chain.size, len(parts))
-        return stage.step(self._run(schedule, parts, compute, stage.sums))
+        totals = self._run(schedule, parts, compute, sums, begin=lambda: stage.begin(self.n_sums))
+        step[self.layout.size :] = totals
+        return step
 
     def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
         sums, batch, last = np.zeros(self.n_sums), Example(x, y, weights), self._stage.last
@@ -187,33 +198,46 @@ class PipelineModel(Model):
             self._stage.last.close()
 
     def _run(
-        self, schedule: Sequence[Operation], parts: Sequence[slice], compute: Compute, sums: Callable[[], np.ndarray]
+        self,
+        schedule: Sequence[Operation],
+        parts: Sequence[slice],
+        compute: Compute,
+        sums: Callable[[], np.ndarray],
+        begin: Callable[[], None] = lambda: None,
     ) -> np.ndarray:
         """The operations of a step with the messages between them; returns the sums of the last stage.
 
         After an error, a rank computes nothing and sends its neighbours empty messages until the schedule ends.
         """
-        self._expect(schedule, parts)
         error: BaseException | None = None
         is_failed = False
+
+        def attempted(call: Callable[..., Found], *arguments: Any) -> Found | None:
+            nonlocal error, is_failed
+            if is_failed:
+                return None
+            try:
+                return call(*arguments)
+            except (KeyboardInterrupt, GeneratorExit):
+                raise
+            except BaseException as caught:  # noqa: BLE001 - the other stages wait for this one
+                error, is_failed = caught, True
+            return None
+
+        self._expect(schedule, parts)
+        attempted(begin)
         for operation in schedule:
             source, target = (self._before, self._after) if operation.is_forward else (self._after, self._before)
             received = source.receive() if source is not None else None
             is_failed = is_failed or (source is not None and received is None)
-            result = None
-            if not is_failed:
-                try:
-                    result = compute(operation, received)
-                except (KeyboardInterrupt, GeneratorExit):
-                    raise
-                except BaseException as caught:  # noqa: BLE001 - the other stages wait for this one
-                    error, is_failed = caught, True
+            result = attempted(compute, operation, received)
             if target is not None:
                 target.send(result)
         for link in (self._before, self._after):
             if link is not None:
                 link.finish()
-        totals = np.zeros(self.n_sums) if is_failed else np.array(sums(), np.float64)
+        found = attempted(sums)
+        totals = np.zeros(self.n_sums) if found is None else np.array(found, np.float64)
         totals[FAILED] = is_failed
         # the last stage has finished before the first one: nobody loses time by ending the step together
         patient_sum_in_place(self._chain, totals)

@@ -81,7 +81,7 @@ class StagedModel(Composition):
                 model = joined(built_by_user(settings.configuration))
             return of_framework.restored(model, values, settings, example)
 
-        with agreed_errors(chain):
+        with agreed_errors(chain, rank=settings.stream):
             mine = models.get(str(chain.rank))
             if mine is None:
                 layers = of_framework.layers(models[""], example.x)

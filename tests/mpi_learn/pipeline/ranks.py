@@ -5,14 +5,18 @@ Arguments: the framework; the folder of ``data.npz``; the names of cases.
 
 import json
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
+import pytest
 from mpi4py import MPI
 
 from mpi_learn import train
+from mpi_learn.data.samples import streamed_batches
 from mpi_learn.errors import MPILearnError
+from mpi_learn.training import evaluation
 
 FRAMEWORK, FOLDER = sys.argv[1], Path(sys.argv[2])
 MODELS = Path(__file__).with_name(f"{FRAMEWORK}_models.py")
@@ -138,6 +142,49 @@ def failing():
             wanted["parameters"] = {"stage": stage, "training": training}
             found[f"{stage} {training}"] = world.allgather(error_of(wanted, world))
     return found
+
+
+def failing_elsewhere():
+    """The error of every rank if one rank fails before or after the passes of a step, or cannot read a batch."""
+    kind = getattr(import_module(f"mpi_learn.models.{FRAMEWORK}_.stages"), f"{FRAMEWORK.title()}Stage")
+    places = {
+        "begin": (kind, "begin"),
+        "sums": (kind, "sums"),
+        "step": (kind, "step"),
+        "batch": (streamed_batches.StreamedBatches, "_batches"),
+        "validation": (evaluation, "validation_batches"),
+    }
+    found = {}
+    for name, place in places.items():
+        for rank in (0, world.size - 1):
+            wanted = configuration("build", 2, BATCH // REPLICAS, epochs=2)
+            wanted["data"] |= {"train": [str(FOLDER / "data.h5")], "memory": "stream"}
+            with pytest.MonkeyPatch.context() as patch:
+                if world.rank == rank:
+                    patch.setattr(*place, failing_at(2, getattr(*place)))
+                found[f"{name} {rank}"] = world.allgather(error_of(wanted, world))
+    return found
+
+
+def failing_at(n, function):
+    """The function, which raises in call number `n`, or at its item `n`."""
+    calls = iter(range(1, 10**6))
+
+    def items(made):
+        for number, item in enumerate(made, 1):
+            if number == n:
+                raise OSError("boom")
+            yield item
+
+    def call(*arguments, **options):
+        made = function(*arguments, **options)
+        if isinstance(made, Iterator):
+            return items(made)
+        if next(calls) == n:
+            raise OSError("boom")
+        return made
+
+    return call
 
 
 def refused():

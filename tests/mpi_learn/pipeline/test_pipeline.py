@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
+import h5py
 import numpy as np
 import pytest
 
@@ -30,6 +31,8 @@ def folder(n: int) -> Path:
     x = random.normal(size=(N_SAMPLES, 12)).astype(np.float32)
     y = (x[:, 0] > 0).astype(np.int64) + (x[:, 1] > 0)
     np.savez(made / "data.npz", x=x, y=y)
+    with h5py.File(made / "data.h5", "w") as file:
+        file["x"], file["y"] = x, y
     np.savez(made / "labels.npz", x=x, y=y + 3 * (np.arange(N_SAMPLES) == 50))  # none of those that build the model
     return made
 
@@ -115,6 +118,17 @@ def test_an_interrupted_training_of_stages_continues_exactly(framework, n):
 def test_an_error_in_one_stage_ends_the_training_on_all_ranks(framework, n):
     for case, errors in ran(n, framework, "failing")["failing"].items():
         assert all("RuntimeError: boom" in error for error in errors), (case, errors)
+
+
+@pytest.mark.parametrize("framework", SLOW)
+@pytest.mark.parametrize("n", RANKS)
+def test_an_error_between_the_passes_of_stages_ends_the_training_on_all_ranks(framework, n):
+    for case, errors in ran(n, framework, "failing_elsewhere")["failing_elsewhere"].items():
+        rank = case.split()[1]
+        assert all(error.startswith(f"rank {rank} on ") and "OSError: boom" in error for error in errors), (
+            case,
+            errors,
+        )
 
 
 REFUSED = {
