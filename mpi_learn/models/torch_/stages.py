@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, pairwise
@@ -179,7 +180,8 @@ class TorchStages(StagesOfFramework):
 
     def part(self, model: Any, bounds: Sequence[int], index: int) -> Any:
         _check_sequential(model)
-        parts = [model[first:stop] for first, stop in pairwise(bounds)]
+        layers = list(model._modules.items())  # a slice of `model` would call the constructor of the user's class
+        parts = [nn.Sequential(OrderedDict(layers[first:stop])) for first, stop in pairwise(bounds)]
         self.check_separate(parts)
         return parts[index]
 

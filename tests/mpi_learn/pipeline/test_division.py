@@ -73,3 +73,20 @@ def test_the_layers_of_a_pytorch_model_are_divided_by_their_operations(kind):
         x = np.ones((2, 3, 16, 16), np.float32)
     bounds = stage_bounds(TorchStages().layers(model, [x]), PipelineSection(stages=2))
     assert bounds == ([0, 2, 4] if kind == "dense" else [0, 3, 5])
+
+
+@needs("torch")
+def test_a_subclass_of_a_sequence_of_pytorch_with_arguments_of_its_own_is_divided():
+    import torch
+
+    from mpi_learn.models.torch_.stages import TorchStages
+
+    class Mlp(torch.nn.Sequential):
+        def __init__(self, units):
+            activation = torch.nn.Tanh()
+            super().__init__(torch.nn.Linear(8, units), activation, torch.nn.Linear(units, units), activation)
+
+    model, x = Mlp(16), torch.ones(2, 8)
+    first, second = (TorchStages().part(model, [0, 2, 4], index) for index in (0, 1))
+    assert list(second.state_dict()) == ["2.weight", "2.bias"]
+    torch.testing.assert_close(second(first(x)), model(x), rtol=0, atol=0)
