@@ -281,11 +281,13 @@ def steps_stay_on_device(configuration: TrainingConfiguration) -> bool:
     """Whether algorithm and optimizer can change the weights on a GPU, so that no step copies them to the host.
 
     The other algorithms exchange weights over MPI from the memory of the host, and compress or sum gradients there.
+    With `balance`, a step waits for its gradient: the host would measure only how long it takes to launch kernels.
     """
-    algorithm, parts = configuration.algorithm, configuration.parts
+    algorithm, parts, total = configuration.algorithm, configuration.parts, configuration.total_batch
+    is_balanced = total is not None and total.balance
     is_plain = isinstance(algorithm, AllReduce) and algorithm.compression == "none" and algorithm.accumulate == 1
     is_single = len(parts) == 1 and not isinstance(parts[0].optimizer, NotFused)
-    return is_plain and is_single and configuration.shards is None
+    return is_plain and is_single and configuration.shards is None and not is_balanced
 
 
 def make_training_optimizer(

@@ -185,6 +185,15 @@ def test_a_slow_rank_gets_a_smaller_share_of_the_next_epoch_and_the_result_is_th
         assert per_step[:, 4:].sum() == N
 
 
+@pytest.mark.parametrize("balance", [False, True])
+def test_steps_whose_time_is_measured_end_before_the_next_one_is_sent_to_a_gpu(trained, monkeypatch, balance):
+    """A step that stays on a GPU has only been launched when the host reads its clock."""
+    kept = []
+    monkeypatch.setattr(NoisyModel, "keep_on_device", lambda model: kept.append(model))
+    trained(2, batch_size={"total": TOTAL, "balance": balance})
+    assert len(kept) == (0 if balance else 2)
+
+
 @pytest.mark.parametrize(("batch", "parts"), [({"total": 10, "shards": 2}, "2 shards"), ({"total": 2}, "2 samples")])
 def test_more_ranks_than_parts_of_a_step_are_refused(trained, batch, parts):
     with pytest.raises(ConfigurationError, match=f"a step has {parts}, which 3 ranks cannot share"):
