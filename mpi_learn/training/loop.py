@@ -64,7 +64,7 @@ class Training:
             self.validator = opened.enter_context(closing(make_validator(context, model)))
             with agreed_errors(comm):
                 self.batches = opened.enter_context(closing(make_training_batches(context, model.copy_rows)))
-                check_settings(configuration, model, self.batches)
+                check_settings(context, model, self.batches)
                 self.state = state = State(Stopping(configuration.early_stopping, configuration.target))
                 self.rate = LearningRate(
                     configuration.optimizer,

@@ -170,13 +170,14 @@ def make_training_batches(context: TrainingContext, copy_rows: CopyRows | None =
     return make_sharded_batches(dataset, options, total.shards)
 
 
-def check_settings(configuration: TrainingConfiguration, model: Model, batches: AnyBatches) -> None:
+def check_settings(context: TrainingContext, model: Model, batches: AnyBatches) -> None:
     """Checks the settings that need the model and the batches of this rank.
 
     Raises:
         ConfigurationError: There is no step, a metric is missing, the optimizer would ignore the model's constraints,
             or a batch is too small.
     """
+    configuration = context.configuration
     if batches.n_steps == 0:
         raise ConfigurationError(
             "the training samples do not fill one batch of every worker, and data.drop_last leaves out smaller batches",
@@ -193,7 +194,7 @@ def check_settings(configuration: TrainingConfiguration, model: Model, batches: 
             where=key,
             cure=f"call the module once in your function, before you return it, or leave {key} out",
         )
-    _check_batch_sizes(configuration, model, batches)
+    _check_batch_sizes(context, model, batches)
 
 
 def _check_metrics(configuration: TrainingConfiguration, model: Model) -> None:
@@ -216,17 +217,26 @@ def _check_constraints(configuration: TrainingConfiguration) -> None:
         )
 
 
-def _check_batch_sizes(configuration: TrainingConfiguration, model: Model, batches: AnyBatches) -> None:
-    least_samples = batches.least_samples
+def _check_batch_sizes(context: TrainingContext, model: Model, batches: AnyBatches) -> None:
+    configuration, least_samples = context.configuration, batches.least_samples
     if configuration.is_dealt:
         size = configuration.samples_at_once(1)
         least_samples = batches.n_samples % size or size
-    if least_samples < model.least_samples:
+    if least_samples >= model.least_samples:
+        return
+    total = configuration.total_batch
+    if total is not None and total.balance and total.shards is None and context.n_workers > 1:
         raise ConfigurationError(
-            f"the smallest batch has {least_samples} sample, the model needs {model.least_samples} in training",
-            where="batch_size",
-            cure="write data.drop_last: true, or another batch_size",
+            f"the share of a slow rank may become {least_samples} sample, the model needs {model.least_samples} in "
+            "training",
+            where="batch_size.balance",
+            cure="divide each step into shards, batch_size: {total: …, shards: …, balance: true}, or leave balance out",
         )
+    raise ConfigurationError(
+        f"the smallest batch has {least_samples} sample, the model needs {model.least_samples} in training",
+        where="batch_size",
+        cure="write data.drop_last: true, or another batch_size",
+    )
 
 
 def make_validator(context: TrainingContext, model: Model) -> Validator:

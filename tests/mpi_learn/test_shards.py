@@ -194,6 +194,18 @@ def test_steps_whose_time_is_measured_end_before_the_next_one_is_sent_to_a_gpu(t
     assert len(kept) == (0 if balance else 2)
 
 
+def test_balance_may_leave_too_few_samples_only_on_several_ranks_without_shards(trained, monkeypatch):
+    monkeypatch.setattr(NoisyModel, "least_samples", 2)
+    batch = {"total": 4, "balance": True}
+    samples = dataset().training.take(slice(36))
+    monkeypatch.setattr(f"{__name__}.dataset", lambda: Dataset(samples, samples, None, np.arange(0)))
+    with pytest.raises(ConfigurationError, match="may become 1 sample, the model needs 2") as refused:
+        trained(2, batch_size=batch)
+    assert refused.value.where == "batch_size.balance" and "shards" in refused.value.cure
+    trained(2, batch_size=batch | {"shards": 2})
+    trained(1, batch_size=batch)
+
+
 @pytest.mark.parametrize(("batch", "parts"), [({"total": 10, "shards": 2}, "2 shards"), ({"total": 2}, "2 samples")])
 def test_more_ranks_than_parts_of_a_step_are_refused(trained, batch, parts):
     with pytest.raises(ConfigurationError, match=f"a step has {parts}, which 3 ranks cannot share"):

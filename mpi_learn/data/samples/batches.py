@@ -92,7 +92,7 @@ class Batches:
     @property
     def least_samples(self) -> int:
         """The size of the smallest batch in an epoch, of all workers. Empty batches do not count."""
-        if self.options.speeds:  # shares may become as small as this
+        if self.options.speeds and self.options.n_workers > 1:  # shares may become as small as this
             return 1
         n, width = self.dataset.n_training, self.options.step_samples
         rest = n - (self.options.n_batches(self.dataset) - 1) * width

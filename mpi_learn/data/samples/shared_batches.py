@@ -91,7 +91,9 @@ class SharedStream:
     @property
     def least_samples(self) -> int:
         """The size of the smallest batch in an epoch, of all workers. Empty batches do not count."""
-        return 1 if self._options.speeds else self._whole.least_samples // self._options.n_workers or 1
+        n_workers = self._options.n_workers
+        may_become_one = self._options.speeds and n_workers > 1
+        return 1 if may_become_one else self._whole.least_samples // n_workers or 1
 
     def epoch(self, epoch: int) -> Iterator[Samples]:
         """The `n_steps` batches of an epoch, counted from 0."""
