@@ -158,6 +158,8 @@ class State:
         history: The metrics of all finished epochs.
         epoch: Number of finished epochs.
         epochs_before: Number of epochs of the checkpoint with which this run began.
+        began: Number of epochs of another training's checkpoint with which this training began, in this run or an
+            earlier one.
         seconds: Wall time of the training loop so far, with that of earlier runs.
         steps_s: Wall time of all training steps so far, with those of earlier runs.
         n_samples: Samples of these steps, of all ranks.
@@ -168,7 +170,7 @@ class State:
 
     def __init__(self, stopping: Stopping) -> None:
         self.stopping, self.history = stopping, History()
-        self.epoch = self.epochs_before = self.n_samples = 0
+        self.epoch = self.epochs_before = self.began = self.n_samples = 0
         self.seconds = self.steps_s = 0.0
         self.callbacks: list[dict[str, float]] = []
         self.ended_by: str | None = None
@@ -199,7 +201,7 @@ class State:
 
     def snapshot(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """The values and the arrays that a checkpoint holds."""
-        names = ("epoch", "seconds", "steps_s", "n_samples", "callbacks", "ended_by")
+        names = ("epoch", "began", "seconds", "steps_s", "n_samples", "callbacks", "ended_by")
         values = {name: getattr(self, name) for name in names}
         best = self.stopping.best_weights, self.stopping.best_statistics
         return (
@@ -209,7 +211,7 @@ class State:
 
     def restore(self, values: Mapping[str, Any]) -> None:
         """Continues after the epochs of a `snapshot` of any training of the same model."""
-        self.epoch = self.epochs_before = int(values["epoch"])
+        self.epoch = self.epochs_before = self.began = int(values["epoch"])
         self.history.columns = {name: list(column) for name, column in values["history"].items()}
         self.seconds, self.steps_s = values.get("seconds", 0.0), values.get("steps_s", 0.0)
         self.n_samples = values.get("n_samples", 0)
@@ -227,6 +229,7 @@ class State:
             values, arrays: See `snapshot`.
             then, now: The configuration of the snapshot and the present one; a few keys may differ.
         """
+        self.began = int(values.get("began", 0))
         if then.get("callbacks") == now["callbacks"]:
             self.callbacks = values.get("callbacks", [])
         if self.stopping.is_continued(then.get("early_stopping")):

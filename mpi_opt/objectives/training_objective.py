@@ -224,8 +224,13 @@ class TrainingObjective(Objective):
         return self._kept.setdefault(trial.fold, KeptEpoch())
 
     def _report_kept(self, trial: Trial, kept: KeptEpoch | None) -> None:
-        """Reports the epochs that an earlier attempt has finished, as this attempt would if it began again."""
-        for epoch, value in enumerate(kept.history.get(self.figures[0], ()) if kept is not None else ()):
+        """Reports the epochs that an earlier attempt has finished, as this attempt would if it began again.
+
+        Those of the trial from which it resumes are reported there alone.
+        """
+        if kept is None:
+            return
+        for epoch, value in list(enumerate(kept.history.get(self.figures[0], ())))[kept.began :]:
             if not math.isnan(value):
                 trial.report(epoch, value)
 

@@ -105,3 +105,16 @@ def test_a_kept_epoch_is_newer_than_the_checkpoint_in_a_file(trained, tmp_path):
     trained(kept, until=3, checkpoint=checkpoint)
     assert trained(fresh(1), checkpoint=checkpoint)[2] == [2, 3]
     assert trained([kept[1]], checkpoint=checkpoint)[2] == [3]
+
+
+@pytest.mark.parametrize("is_own_checkpoint", [False, True])
+def test_a_kept_epoch_knows_the_epochs_of_the_training_with_which_its_own_began(trained, tmp_path, is_own_checkpoint):
+    """As a trial that resumes from another one, and whose ranks are lost once or twice."""
+    own = {"path": str(tmp_path / "own"), "start_from": str(tmp_path / "first"), "every": 1}
+    trained(fresh(1), until=2, checkpoint={"path": str(tmp_path / "first"), "every": 1})
+    kept = fresh(2)
+    assert trained(kept, until=3, checkpoint=own)[2] == [2, 3]
+    assert (kept[0].began, kept[0].n_epochs) == (2, 3)
+    later = fresh(1) if is_own_checkpoint else [kept[1]]
+    assert trained(later, checkpoint=own)[2] == [3]
+    assert (later[0].began, later[0].n_epochs) == (2, 4)

@@ -9,7 +9,7 @@ import pytest
 from mpi4py import MPI
 
 import mpi_learn
-from mpi_learn.training.checkpoints.checkpoint_file import DamagedCheckpoint
+from mpi_learn.training.checkpoints.checkpoint_file import DamagedCheckpoint, SavedTraining
 from mpi_learn.training.result import Result
 from mpi_opt.core.trial import Proposal, Trial
 from mpi_opt.errors import ConfigurationError
@@ -205,6 +205,23 @@ def test_a_trial_that_resumes_from_another_starts_from_its_checkpoint(training, 
     first, second = [configuration.checkpoint for configuration, _ in calls]
     assert first.start_from is None
     assert Path(second.start_from) == Path(first.path) != Path(second.path)
+
+
+def test_after_a_lost_rank_a_trial_does_not_report_the_epochs_of_its_parent(training, tmp_path, monkeypatch):
+    """Two of the three epochs that the other ranks keep are of the trial from which this one resumes."""
+    values = {"epoch": 3, "began": 2, "history": {"val_loss": [0.5, 0.4, 0.3]}}
+
+    def train(configuration, comm, *, data, on_begin, on_epoch, kept):
+        kept.saved = SavedTraining(values, {})
+        on_begin()
+        on_epoch(3, {"val_loss": 0.2})
+        return Result({"val_loss": [0.2]}, {}, 7.0, 100.0, 3, "epochs", None, None, None, None, None)
+
+    monkeypatch.setattr(mpi_learn, "train", train, raising=False)
+    monkeypatch.setenv("OMPI_MCA_mpi_ft_enable", "1")
+    child = trial(9, budget=4.0, resume_from=4)
+    TrainingObjective(training | {"batch_size": {"total": 10}}, "val_loss", tmp_path, tmp_path / "kept")(child)
+    assert child.reported == {2: 0.3, 3: 0.2}
 
 
 @pytest.mark.parametrize("resume_from", [None, 4])

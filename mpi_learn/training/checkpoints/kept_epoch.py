@@ -26,6 +26,11 @@ class KeptEpoch:
         return 0 if self.saved is None else int(self.saved.metadata["epoch"])
 
     @property
+    def began(self) -> int:
+        """Number of those epochs that are of another training, with whose checkpoint this one began."""
+        return 0 if self.saved is None else int(self.saved.metadata["began"])
+
+    @property
     def history(self) -> dict[str, list[float]]:
         """Metric name -> one value for each of these epochs; NaN for epochs without it."""
         return {} if self.saved is None else self.saved.metadata["history"]
