@@ -16,7 +16,6 @@ TRAINING = {
     "class_weight": "write `data: {class_weight: {0: 1.0, 1: 5.0}}`, or `class_weight: balanced`",
     "compression": "write `algorithm: {name: allreduce, compression: float16}`",
     "criterion": "write `loss: NAME`",
-    "device": "the GPU of the host is used, if there is one; with `export CUDA_VISIBLE_DEVICES=` the ranks use the CPU",
     "devices": _RANKS,
     "drop_last": "write `data: {drop_last: true}`",
     "features": "write `data: {features: NAME}`",

@@ -25,7 +25,7 @@ class Recorder:
         self.pool, self.strategy, self.store, self.study_id, self.settings = pool, strategy, store, study_id, settings
         Recorder.made.append(self)
 
-    def run(self) -> None:
+    def run(self, *, keeps_blocks: bool = False) -> None:
         settings = self.settings
         self.studies = [(study.name, study.id) for study in self.store.studies()]
         self.left_s = settings.stop_condition._limit_s

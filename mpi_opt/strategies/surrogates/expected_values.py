@@ -56,7 +56,9 @@ class ExpectedValues:
         values = without_extremes(np.array(costs, dtype=float)[:, None])[:, 0] if n else np.zeros(0)
         finite = np.flatnonzero(np.isfinite(values))
         kept: list[int] = sorted(thinned(finite[np.argsort(values[finite], kind="stable")].tolist(), N_READ))
-        if len(kept) < max(MIN_VALUES, MIN_VALUES_PER_DIMENSION * len(space)) or not np.ptp(values[kept]) > 0:
+        if len(kept) < max(MIN_VALUES, MIN_VALUES_PER_DIMENSION * len(space)):
+            return
+        if values[kept].min() == values[kept].max():
             return
         encoding = Encoding(space)
         self._rows = encoding.rows(points[index] for index in kept)
@@ -79,8 +81,9 @@ class ExpectedValues:
             self._model = posterior(modelled, is_category, settings)
         mean, std = self._model.predict(self._rows)
         ends = (unwarped(mean + shift * std, modelled.values, settings.offset) for shift in (0.0, -1.0, 1.0))
-        middle, low, high = (np.ldexp(end, exponent) for end in ends)
-        self.means[kept], self.stds[kept] = middle, 0.5 * (high - low)
+        with np.errstate(over="ignore"):  # values near the largest float
+            middle, low, high = (np.ldexp(end, exponent) for end in ends)
+            self.means[kept], self.stds[kept] = middle, 0.5 * high - 0.5 * low
 
 
 def _variance(cost: float, exponent: int) -> float:
