@@ -27,7 +27,7 @@ class _Running:
     """What an attempt has reported: steps and costs, and the smallest cost."""
 
     values: list[tuple[int, float]] = field(default_factory=list)
-    best: float = math.inf
+    lowest: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,14 @@ class MedianRule:
         cost = math.inf if math.isnan(cost) else cost
         running = self._running.setdefault(key, _Running())
         running.values.append((step, cost))
-        running.best = min(running.best, cost)
+        running.lowest = min(running.lowest, cost)
         if len(running.values) <= FIRST_STEPS or len(self._complete) < MIN_COMPLETE:
             return False
         means = self._means_at(step)
         if len(means) < MIN_COMPLETE:
             return False
         middle = len(means) // 2
-        return running.best > 0.5 * (means[middle] + means[-1 - middle])
+        return running.lowest > 0.5 * (means[middle] + means[-1 - middle])
 
     def end(self, key: tuple[int, int], *, is_complete: bool) -> None:
         """Forgets an attempt, or compares later trials with it if it is complete."""
