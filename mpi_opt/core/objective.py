@@ -99,7 +99,7 @@ class Objective(ABC):
 class WorkerPlan:
     """The settings of a search that ranks other than rank 0 need.
 
-    Without the configuration, which these ranks do not load: the import of its validation takes a third of their start.
+    Without the configuration: these ranks need not import its validation, which would make their start longer.
 
     Attributes:
         objective: What the blocks run.
