@@ -16,6 +16,7 @@ import typer
 
 from mpi_learn.cli.debug_option import DEBUG, without_debug
 from mpi_learn.cli.error_report import reported
+from mpi_learn.cli.launch_options import HostfileOption, RestartsOption
 from mpi_learn.cli.program_options import program_options
 from mpi_learn.cli.terminal import replace_missing_characters
 from mpi_learn.errors import ConfigurationError, MPILearnError, UserError
@@ -70,13 +71,8 @@ def train(
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Number of epochs; overrides the file.", min=1)] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the random numbers; overrides the file.", min=0)] = None,
-    restarts: Annotated[
-        int | None,
-        typer.Option(min=0, help="With -n: start the job again, at most R times, if a host or process was lost."),
-    ] = None,
-    hostfile: Annotated[
-        Path | None, typer.Option("--hostfile", help="With -n: a host in each line, such as: node1 slots=4.")
-    ] = None,
+    restarts: RestartsOption = None,
+    hostfile: HostfileOption = None,
     debug: Debug = False,
 ) -> None:
     """Train one model on all ranks that mpirun has started, otherwise in one process."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mpi_learn.cli.launch_options import HostfileOption, RestartsOption
 from mpi_learn.job.exit_status import FINISHED
 from mpi_learn.job.launch import Launch, check_launch_options, without_launch_options
 from mpi_learn.job.launchers import check_allocation, check_not_launched, is_launched
@@ -41,13 +42,8 @@ def search(
     n: Annotated[int | None, typer.Option("-n", help="Start mpirun with this number of ranks.", min=1)] = None,
     report: Annotated[bool, typer.Option("--report", help="Write the study's HTML report at the end.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for another search that runs the study.")] = False,
-    restarts: Annotated[
-        int | None,
-        typer.Option(min=0, help="With -n: start the job again, at most R times, if a host or process was lost."),
-    ] = None,
-    hostfile: Annotated[
-        Path | None, typer.Option("--hostfile", help="With -n: a host in each line, such as: node1 slots=4.")
-    ] = None,
+    restarts: RestartsOption = None,
+    hostfile: HostfileOption = None,
     log_json: Annotated[
         Path | None, typer.Option("--log-json", help="Also append each event as a JSON object to this file.")
     ] = None,
