@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
@@ -11,6 +10,7 @@ from mpi_learn.mpi.host_fault import FULL_DISK
 from mpi_learn.settings.source_code import SourceCode
 from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.host_faults import CURE
+from mpi_opt.coordinator.listening_clock import ListeningClock
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.block_layout import fold_groups
 from mpi_opt.errors import HostFailed
@@ -24,6 +24,7 @@ from mpi_opt.messages.messages import (
     LeftBlock,
     Lost,
     Ready,
+    Stop,
     ToCoordinator,
 )
 
@@ -38,35 +39,6 @@ PARTING_S = 2.0
 
 FORMING_ATTEMPTS = 3
 """A rank is retired after this number of consecutive blocks that could not be formed with it."""
-
-MAX_GAP_S = 1.0
-"""The pool's clock counts at most this much of a gap between two receptions, in seconds."""
-
-
-class ListeningClock:
-    """Counts the time in which messages can arrive.
-
-    The coordinator receives no messages while it waits for its store. The clock then pauses, so that blocks that answer
-    in this time are not considered late.
-    """
-
-    def __init__(self) -> None:
-        self._counted_s, self._since_s = 0.0, time.monotonic()
-
-    @property
-    def now_s(self) -> float:
-        """The time, in seconds since the creation of the clock."""
-        return self._counted_s + min(time.monotonic() - self._since_s, MAX_GAP_S)
-
-    def begin_listening(self) -> None:
-        """Counts all of the time from now to `end_listening`, in which messages are received."""
-        self._counted_s, self._since_s = self.now_s, time.monotonic()
-
-    def end_listening(self) -> None:
-        """Counts the time since `begin_listening`."""
-        now_s = time.monotonic()
-        self._counted_s += now_s - self._since_s
-        self._since_s = now_s
 
 
 class BlockPool:
@@ -124,6 +96,11 @@ class BlockPool:
         """The world rank of the first rank of each fold group of a block."""
         ranks = self.ranks(block)
         return [ranks[group[0]] for group in fold_groups(len(ranks), n_folds)]
+
+    def stop(self, running: Attempt, n_folds: int) -> None:
+        """Asks the first rank of each fold group, which decides whether its fold continues, to stop a trial."""
+        for rank in self.fold_leaders(running.block, n_folds):
+            self.link.send(rank, Stop(running.number))
 
     def describe(self, rank: int) -> str:
         """The role of a rank as text."""

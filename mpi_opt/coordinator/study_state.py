@@ -61,7 +61,7 @@ class StudyState:
         self._complete_trials, self._median_rule = settings.complete_trials, settings.median_rule
         self._budget = WaitingBudget()
         self._asked_s = math.inf  # the last call of `ask`; unknown before the first one
-        self._choice = ""
+        self._choice, self._progress = "", settings.progress
 
     def resume(self) -> PastTrials:
         """Reads the study from the store into `past`. Trials that ran when the last search was killed are queued again.
@@ -168,6 +168,12 @@ class StudyState:
     def event(self, kind: str, detail: str) -> None:
         """Records an event of the search."""
         self._store.event(kind, detail)
+
+    def announce(self, kind: str, detail: str) -> None:
+        """Shows the first line of an event to the user, and records it."""
+        first_line, _, _ = detail.partition("\n")
+        self._progress.note(f"{kind.replace('_', ' ')}: {first_line}")
+        self.event(kind, detail)
 
     def tell(self, proposal: Proposal, outcome: Outcome) -> None:
         """Passes the outcome of a trial to the strategy."""

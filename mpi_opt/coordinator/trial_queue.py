@@ -82,6 +82,11 @@ class TrialQueue:
         attempt.outcome = outcome
         self.ended.append(attempt)
 
+    def fail(self, attempt: Attempt, now_s: float, error: str) -> None:
+        """Takes a trial off its block that has failed at `now_s`, without a message of the block."""
+        duration_s = now_s - attempt.started_at_s
+        self.end(attempt, Outcome(attempt.number, "failed", duration_s=duration_s, error=error))
+
     def release(self, ended: Sequence[Attempt]) -> None:
         """Removes trials that have ended; to be called once the store has their outcomes."""
         self.ended = [attempt for attempt in self.ended if attempt not in ended]

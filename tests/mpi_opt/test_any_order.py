@@ -433,7 +433,7 @@ class AnyOrder(RuleBasedStateMachine):
 @pytest.fixture(autouse=True)
 def fast(monkeypatch):
     """Without waits for real processes, and with a coordinator that can be killed in a transaction."""
-    monkeypatch.setattr("mpi_opt.coordinator.coordinator.STOPPING_S", 0.0)
+    monkeypatch.setattr("mpi_opt.coordinator.search_ending.STOPPING_S", 0.0)
     monkeypatch.setattr("mpi_opt.coordinator.block_pool.PARTING_S", 0.0)
     monkeypatch.setattr("mpi_opt.coordinator.stop_condition.LOSS_S", 0.0)
     monkeypatch.setattr("mpi_opt.coordinator.stop_condition.COPY_S", 0.0)

@@ -1062,7 +1062,7 @@ def test_a_trial_that_raised_has_failed_also_if_nothing_frees_the_others_of_its_
 
 def test_blocks_are_not_late_if_the_coordinator_waited_for_the_store(monkeypatch):
     monkeypatch.setattr("mpi_opt.coordinator.block_pool.TIMEOUT_SLACK_S", 0.0)
-    monkeypatch.setattr("mpi_opt.coordinator.block_pool.MAX_GAP_S", 0.1)
+    monkeypatch.setattr("mpi_opt.coordinator.listening_clock.MAX_GAP_S", 0.1)
     monkeypatch.setattr("mpi_opt.coordinator.retrying_store.PAUSE_S", 0.6)
     store, refusals = ListedStore(), [StoreFullError("no room", where="x.db")]
 
@@ -1195,7 +1195,7 @@ class Ambiguous(StopCondition):
 def test_without_protection_a_running_trial_may_be_why_mpirun_ended_the_ranks(
     is_protected, timeout_s, outcome, condition, monkeypatch
 ):
-    monkeypatch.setattr("mpi_opt.coordinator.coordinator.STOPPING_S", 0.1)
+    monkeypatch.setattr("mpi_opt.coordinator.search_ending.STOPPING_S", 0.1)
     monkeypatch.setattr("mpi_opt.coordinator.stop_condition.all_ranks_live", lambda: True)
     monkeypatch.setattr("mpi_opt.coordinator.block_pool.PARTING_S", 0.1)
     link, store, requeued, request = Deaf(squares, 0), ListedStore(), [], StopRequest()
@@ -1216,7 +1216,7 @@ def test_a_cancellation_whose_second_signal_comes_late_counts_against_no_trial(c
     """
     monkeypatch.setattr("mpi_opt.coordinator.stop_condition.all_ranks_live", lambda: False)
     monkeypatch.setattr("mpi_opt.coordinator.block_pool.PARTING_S", 0.0)
-    monkeypatch.setattr("mpi_opt.coordinator.coordinator.STOPPING_S", 0.05)
+    monkeypatch.setattr("mpi_opt.coordinator.search_ending.STOPPING_S", 0.05)
     link, store, written, request = Deaf(squares, 0), ListedStore(), [], StopRequest()
     link.is_protected = False
 
