@@ -26,8 +26,8 @@ from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.training.balance import speeds
 from mpi_learn.training.callbacks import Callbacks
+from mpi_learn.training.checkpoints.checkpointing import Checkpointing
 from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
-from mpi_learn.training.checkpoints.resume import Checkpointing
 from mpi_learn.training.context import TrainingContext
 from mpi_learn.training.result import Result, validation_of
 from mpi_learn.training.same_model import agreed_statistics

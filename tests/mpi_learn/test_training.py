@@ -32,7 +32,7 @@ from mpi_learn.training.checkpoints.checkpoint_file import (
     load_checkpoint,
     save_checkpoint,
 )
-from mpi_learn.training.checkpoints.resume import check_same
+from mpi_learn.training.checkpoints.compatibility import check_same
 from mpi_learn.training.configuration import read_configuration
 from mpi_learn.training.loop import Training
 from mpi_learn.training.result import save_result
