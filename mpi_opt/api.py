@@ -172,6 +172,7 @@ def search(
     check_combinations(configuration)
     world = world_communicator()
     n_ranks = 1 if world is None else world.size
+    # everything that depends on arguments alone is checked above: on all ranks, before the first message
     run = FunctionObjective(objective)
     plan = Plan(
         configuration,
@@ -184,6 +185,7 @@ def search(
         command=typed_command(),
     )
     display = None if progress is False or (world is not None and world.rank > 0) else _display(configuration, progress)
+    # under mpirun, `run_study` makes one that listens on rank 0 alone
     request = StopRequest() if world is None else None
     with contextlib.ExitStack() as stack:
         if display is not None:

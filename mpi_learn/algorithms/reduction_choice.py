@@ -18,6 +18,7 @@ def choose_reduction(options: AllReduce, setup: AlgorithmSetup) -> Reduction:
     """
     backend = options.reduction
     if setup.comm.size > 1 and backend == "auto":
+        # NCCL refuses a communicator in which two ranks use the same GPU
         backend = "nccl" if has_gpu_of_its_own(setup.comm, setup.on_device) else "mpi"
     if setup.comm.size == 1 or backend == "auto" or backend == "mpi":
         return make_reduction(options, setup.weights_layout)

@@ -59,6 +59,7 @@ def read_hostfile(path: Path) -> list[Host]:
         found = re.search(r"\bslots=(\d+)", line)
         n = int(found[1]) if found else int(number) if number.isdigit() else None
         before = slots.get(name)
+        # only a host in several lines gets a number where none is written: one for each line
         slots[name] = (before or 1) + (n or 1) if name in slots else n
     if not slots:
         raise ConfigurationError("names no host", where=f"--hostfile {path}", cure="write lines such as node1 slots=4")

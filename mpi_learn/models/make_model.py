@@ -106,9 +106,8 @@ def _classes(
 
         choose_device(settings.configuration.device)
         as_model, as_network = TorchModel, TorchNetwork
-        if any(
-            list(map(has_own_steps, models.values()))
-        ):  # of all: it also refuses a module whose steps nobody would call
+        has_steps = list(map(has_own_steps, models.values()))  # each is checked: one may be refused
+        if any(has_steps):
             if composition is not None:
                 raise ModelError(
                     f"with `{composition.key}:`, the steps of a LightningModule are not called",

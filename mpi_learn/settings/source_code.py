@@ -85,8 +85,8 @@ def read_source_code(
     """Reads the Python files of functions and the local modules that they import.
 
     Args:
-        specifications: ``file.py:name`` or ``package.module:name``. Those that do not exist are left out: whoever
-            loads them raises the error.
+        specifications: ``file.py:name`` or ``package.module:name``. Those that do not exist are left out: an
+            attempt to load them raises the error.
         directory: The directory of relative paths.
         files: Further Python files, such as the script that runs.
         known: Code whose files are not read again.

@@ -158,6 +158,7 @@ def make_training_batches(context: TrainingContext, copy_rows: CopyRows | None =
     )
     if total is None:
         return make_batches(dataset, options)
+    # each rank needs at least one sample or shard of every step
     most, parts = (total.total, "samples") if total.shards is None else (total.shards, "shards")
     if n_workers > most:
         raise ConfigurationError(

@@ -71,6 +71,7 @@ def results(
                 _print_trial(opened, chosen, trial, form)
             else:
                 _print_trials(chosen, form, n_best, _chosen(opened, chosen, n_best, state, pareto))
+                # other formats are read by programs, which expect the rows alone
                 if form == "table" and state is None:
                     _print_confirmation(opened, chosen)
                 if form == "table" and chosen.n_codes > 1:

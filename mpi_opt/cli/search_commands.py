@@ -150,6 +150,7 @@ def run_search(plan: Plan, request: StopRequest) -> int:
         try:
             study = run_study(plan, world_communicator(), make_observer, share_study=False, request=request)
         except MPILearnError as error:
+            # a search that is started again at once has not failed for the user
             if notices is not None and not (error.is_temporary and restart_reason() is not None):
                 notices.send("failed", str(error))
             raise

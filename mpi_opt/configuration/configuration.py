@@ -247,6 +247,7 @@ def _dimension(name: str, entry: Mapping[str, Any]) -> Dimension:
     except SpaceError as error:
         raise SpaceError(error.problem, where=".".join(filter(None, (where, error.where))), cure=error.cure) from None
     except TypeError:
+        # the constructor of the dataclass names one missing argument, and without the words of the file
         missing = [key for key in known if key not in keys and key not in ("prior", "step", "when", "default")]
         cure = f"add {', '.join(f'{key}: …' for key in missing)}"
         raise SpaceError(f"{', '.join(missing)} missing", where=where, cure=cure) from None

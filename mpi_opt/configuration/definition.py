@@ -101,6 +101,7 @@ def _used_in_session(functions: list[FunctionType], module: ModuleType | None) -
     while waiting:
         function = waiting.pop()
         for code in _all_codes(function.__code__):
+            # a name that the function itself assigns is an output: its value changes with each call
             assigned = {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_GLOBAL"}
             for name in sorted(set(code.co_names) - assigned):
                 value = function.__globals__.get(name)

@@ -87,6 +87,7 @@ class SearchEnding:
         no_trials_left = self.queue.has_begun_all or self.state.is_exhausted or end.kind == "no trials left"
         if end.kind == "target":
             self.state.event(STUDY_FINISHED, end.why)
+        # the order matters: trials that were stopped, or that a workload system runs, keep a study unfinished
         elif self.queue.running or not no_trials_left:
             self.state.event(SEARCH_STOPPED, end.why)
         elif self.state.external:

@@ -200,6 +200,7 @@ class TrainingObjective(Objective):
         if own or is_needed or "checkpoint" not in training:
             base = self.directory / own["path"] if "path" in own else self.checkpoints
             path = _folder_of_trial(base, trial.study, trial.number, trial.fold)
+            # a trial that others continue needs its last epoch only, so `every` is larger than any training
             changes["checkpoint"] = {"every": 10**9} | own | {"path": str(path)}
             if "checkpoint" not in training:
                 changes["checkpoint"] |= {"interval_s": CHECKPOINT_S, "provisional": not is_needed}

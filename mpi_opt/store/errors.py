@@ -145,6 +145,7 @@ def explained(error: BaseException | None, where: str, *, read_only: bool = Fals
     """
     code = getattr(error, "sqlite_errorcode", None)
     state = getattr(error, "sqlstate", None) or ""
+    # PostgreSQL reports an SQLSTATE of five characters, SQLite an integer whose low byte is the class of the error
     if state == READ_ONLY_TRANSACTION or (read_only and code is not None and code & 0xFF == sqlite3.SQLITE_READONLY):
         problem = "the query would change the database, which is open for reading only"
         return StoreError(problem, where=where, cure="write a SELECT")

@@ -119,6 +119,7 @@ def _sql_type(dimension: Dimension) -> str:
     if isinstance(dimension, Integer):
         return "bigint"
     categories = dimension.categories if isinstance(dimension, Categorical) else ()
+    # bool is tested first, because True is an int; integers beyond 64 bits are exact as text only
     known = [category for category in categories if category is not None]
     kinds = {type(category) for category in known}
     if kinds == {bool}:

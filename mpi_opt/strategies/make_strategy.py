@@ -97,6 +97,7 @@ def make_strategy(
         )
     if transfer is not None:
         options = transfer.options(space, seed, options)
+    # a function and not a strategy: `Reproducible` makes several, and `Guarded` another one after an exception
     make: Callable[[], Strategy] = partial(_construct, name, space, seed, options, n_figures)
     if guarded:
         is_own = name not in STRATEGIES

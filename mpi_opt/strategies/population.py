@@ -188,6 +188,7 @@ class Population(Strategy):
         peers = self._peers(parent.budget or 0.0)
         ranked = [peers[index] for index in order([self._costs[peer] for peer in peers])]
         n_best = self._n_best(len(ranked), parent.budget or 0.0)
+        # in a population of one or two, the best are also the worst: then no network is replaced
         is_failed, is_bad = number not in self._costs, number in ranked[-n_best:] and len(ranked) > n_best
         if is_failed or is_bad:
             parents = [peer for peer in ranked[:n_best] if peer not in self._given_up] or sorted(self._recent)

@@ -19,6 +19,7 @@ def training_length_notes(study: StudyRecord, best_figure: TrialRecord | None) -
     if best is None or study.strategy in IN_STAGES:
         return []
     found, full = [], _full_epochs(study)
+    # there is no second sentence for several figures of merit: each of them may have another best trial
     if study.figures_of_merit.are_several:
         is_short = full is not None and epochs(best.budget) < full
         return [f"trial {best.number} was trained for {_shown(best.budget)} of {full:g}"] if is_short else []

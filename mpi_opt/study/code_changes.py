@@ -17,6 +17,7 @@ def differences(before: CodeRecord, now: CodeRecord) -> list[str]:
             found.append(f"{path} is new")
         elif before.files[path] != now.files[path]:
             found.append(f"{path} has changed")
+    # an objective of a notebook is in no file: only the digest of its code shows that it has changed
     if not found and before.objective != now.objective and before.digest != now.digest:
         found += [f"{one['name']} has changed" for one in (now.objective,) if one is not None]
     for name in dict.fromkeys((*before.packages, *now.packages)):

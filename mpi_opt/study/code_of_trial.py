@@ -30,16 +30,11 @@ def changed_since(store: Store, study: StudyRecord, trial: TrialRecord, *, files
     if code is None:
         return ""
     folder = _code_folder(code, study, store.address)
+    # what cannot be read now keeps its recorded value, so that it counts as unchanged
     now = replace(code, files={path: _digest(folder / path) or known for path, known in code.files.items()})
-    now = (
-        now
-        if files_only
-        else replace(
-            now,
-            data={place: _described(place, folder) or known for place, known in code.data.items()},
-            packages={name: version_of(name) or known for name, known in code.packages.items()},
-        )
-    )
+    if not files_only:
+        data = {place: _described(place, folder) or known for place, known in code.data.items()}
+        now = replace(now, data=data, packages={name: version_of(name) or old for name, old in code.packages.items()})
     found = differences(code, now)
     return f"since trial {trial.number} ran: {'; '.join(found)}" if found else ""
 

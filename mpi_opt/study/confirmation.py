@@ -171,6 +171,7 @@ def confirmation(
             found.append((float(cost), indices[0], ConfirmedPoint(point, trial, point == options["default"], figures)))
     if not found:
         return None
+    # the default configuration may be no trial of the search: it is compared, but cannot win
     ranked = sorted(found, key=lambda each: (each[2].trial is None, each[0], each[1]))
     points = tuple(point for _, _, point in ranked)
     return Confirmation(again.name, points, _probability(points, study.figures_of_merit.sign))
@@ -193,6 +194,7 @@ def _probability(points: Sequence[ConfirmedPoint], sign: float) -> float | None:
     of_search = [sign * float(point.mean) for point in points if not point.is_default]
     centre, of_mean = statistics.fmean(of_search), variance / len(winner.figures)
     spread = statistics.variance(of_search) - of_mean if len(of_search) > 1 else math.inf
+    # the part of the differences between the means that is not noise; without it, the luckiest of equal points wins
     kept = spread / (spread + of_mean) if 0 < spread < math.inf and of_mean > 0 else float(spread > 0 or of_mean == 0)
     mean = centre + kept * (sign * float(winner.mean) - centre)
     total = of_mean * (kept + (1.0 - kept) / len(of_search)) + variance / len(default.figures)

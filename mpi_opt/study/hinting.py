@@ -48,6 +48,7 @@ def record_hint(
         _check_name(study, name)
     given = dict(_assignment(study, value) for value in values if "=" in value)
     limits = dict(_range(study, text) for text in narrow)
+    # `--widen` without names takes back every range that earlier hints have narrowed
     widened = (tuple(names) or tuple(points_and_limits(known)[1])) if widen else ()
     hint = Hint(_completed(study, given) if given else {}, limits, widened)
     if hint == Hint():

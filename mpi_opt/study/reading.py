@@ -56,6 +56,7 @@ def read_record(store: Store, name: str | None) -> StudyRecord:
     if name is not None and (study := store.study(name)) is not None:
         return study
     studies = store.studies()
+    # the new runs of `search.confirm` are a study of their own, which users did not ask for by name
     searches = [study for study in studies if study.strategy != CONFIRMATION]
     if name is None and len(searches) == 1:
         return searches[0]

@@ -33,11 +33,11 @@ class ResultReader:
         """
         number = self.whole_number("number", number)
         given = {key: value for key, value in result.items() if value is not None}
-        told = [key for key in ("value", "failed", "lost") if key in given]
-        if len(told) != 1:
+        stated = [key for key in ("value", "failed", "lost") if key in given]
+        if len(stated) != 1:
             ways = f'study.tell({number}, {self._example}), study.tell({number}, failed="why")'
             self._refuse(
-                f"expected exactly one of value, failed and lost; found {' and '.join(told) or 'none of them'}",
+                f"expected exactly one of value, failed and lost; found {' and '.join(stated) or 'none of them'}",
                 f'call {ways} or study.tell({number}, lost="why")' if self._tells else "give the value",
             )
         if "value" not in given and "uncertainty" in given:

@@ -104,6 +104,7 @@ class SearchStatus:
         study = read_record(store, name)
         owner, events = store.leases.read(study.id), store.events(study.id)
         latest = store.latest_ended(study.id, N_RECENT)
+        # the block of a trial is in its attempt: those of running and of recently ended trials show every active block
         running = [trial.number for trial in store.trials(study.id, ("running",))]
         numbers = sorted({*running, *(trial.number for trial in latest)})
         attempts = store.attempts(study.id, numbers) if owner is not None else []

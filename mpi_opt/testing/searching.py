@@ -42,8 +42,8 @@ def run(
     rng = random.Random(order)
     pending: list[Proposal] = []
     asked: list[Proposal] = []
-    told: list[tuple[Proposal, Cost | Failed]] = []
-    while len(told) < n_trials:
+    observed: list[tuple[Proposal, Cost | Failed]] = []
+    while len(observed) < n_trials:
         if len(pending) < in_flight and len(asked) < n_trials:
             new = strategy.ask(min(in_flight - len(pending), n_trials - len(asked)))
             asked, pending = asked + new, pending + new
@@ -51,6 +51,6 @@ def run(
                 break
         if pending:
             proposal = pending.pop(rng.randrange(len(pending)))
-            told.append((proposal, outcome(proposal)))
-            strategy.tell(*told[-1])
-    return asked, told
+            observed.append((proposal, outcome(proposal)))
+            strategy.tell(*observed[-1])
+    return asked, observed

@@ -65,8 +65,8 @@ class StrategyTests:
 
     @every_space
     def test_every_proposal_is_a_point_of_the_space_and_numbers_are_dense(self, kind: str) -> None:
-        asked, told = self.searched(kind)
-        assert len(told) == len(asked) >= min(N_POINTS.get(kind, 17), 17)  # a grid of `branching` has 17
+        asked, observed = self.searched(kind)
+        assert len(observed) == len(asked) >= min(N_POINTS.get(kind, 17), 17)  # a grid of `branching` has 17
         assert [proposal.number for proposal in asked] == list(range(len(asked)))
         for proposal in asked:
             SPACES[kind].check(proposal.parameters)
@@ -83,13 +83,15 @@ class StrategyTests:
     @every_space
     def test_resumed_strategy_proposes_the_same_points(self, kind: str) -> None:
         """The search is interrupted with trials in flight; the second half is the same."""
-        asked, told = self.searched(kind)
-        n_told = 2 * len(told) // 3
-        n_asked = n_told + 3
+        asked, observed = self.searched(kind)
+        n_observed = 2 * len(observed) // 3
+        n_asked = n_observed + 3
         resumed = self.make(SPACES[kind])
-        pending = [proposal for proposal in asked[:n_asked] if proposal not in [one for one, _ in told[:n_told]]]
-        resumed.resume(told[:n_told], pending)
-        for proposal, outcome in told[n_told:]:
+        pending = [
+            proposal for proposal in asked[:n_asked] if proposal not in [one for one, _ in observed[:n_observed]]
+        ]
+        resumed.resume(observed[:n_observed], pending)
+        for proposal, outcome in observed[n_observed:]:
             new = resumed.ask(min(1, N_TRIALS - n_asked))
             assert new == asked[n_asked : n_asked + 1]
             n_asked += len(new)
@@ -110,8 +112,8 @@ class StrategyTests:
     def test_asking_for_more_than_the_space_holds_does_not_hang(self, kind: str) -> None:
         space = SPACES[kind]
         strategy = self.make(space, 1)
-        asked, told = run(strategy, space, 16, in_flight=12)
-        assert len(asked) == len(told)
+        asked, observed = run(strategy, space, 16, in_flight=12)
+        assert len(asked) == len(observed)
         if not self.repeats_points and all(proposal.resume_from is None for proposal in asked):
             assert len({_key(proposal) for proposal in asked}) == N_POINTS[kind]
         if len(asked) < 16:
@@ -137,8 +139,8 @@ class StrategyTests:
         def outcome(proposal: Proposal) -> Measured:
             return Measured(cost(space, proposal.parameters), uncertainty if proposal.number % 3 else 1e-3)
 
-        asked, told = run(self.make(space), space, 14, outcome=outcome)
-        assert len(asked) == len(told) == 14
+        asked, observed = run(self.make(space), space, 14, outcome=outcome)
+        assert len(asked) == len(observed) == 14
 
     def test_numbers_of_numpy_are_numbers(self) -> None:
         strategy, twin = self.make(SPACES["real"]), self.make(SPACES["real"])
@@ -161,8 +163,8 @@ class StrategyTests:
         if self.n_trials_to_improve is None:
             pytest.skip("the strategy does not learn from outcomes")
         space = SPACES["real"]
-        _, told = run(self.make(space, 0), space, self.n_trials_to_improve)
-        assert min(cost(space, proposal.parameters) for proposal, _ in told) < 0.02
+        _, observed = run(self.make(space, 0), space, self.n_trials_to_improve)
+        assert min(cost(space, proposal.parameters) for proposal, _ in observed) < 0.02
 
 
 def _key(proposal: Proposal) -> tuple[str, float | None, int | None]:

@@ -239,7 +239,7 @@ class PipelineModel(Model):
         found = attempted(sums)
         totals = np.zeros(self.n_sums) if found is None else np.array(found, np.float64)
         totals[FAILED] = is_failed
-        # the last stage has finished before the first one: nobody loses time by ending the step together
+        # the last stage has finished before the first one: ending the step together costs no time
         patient_sum_in_place(self._chain, totals)
         if totals[FAILED]:
             with agreed_errors(self._chain):

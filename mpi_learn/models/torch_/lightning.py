@@ -55,7 +55,7 @@ def has_own_steps(module: torch.nn.Module) -> bool:
     """Whether a module of Lightning has a `training_step`.
 
     Raises:
-        ModelError: Another module has one, which nobody would call.
+        ModelError: Another module has one, which would never be called.
     """
     base = lightning_base(module)
     if base is not None:

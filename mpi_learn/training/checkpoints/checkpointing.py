@@ -286,7 +286,7 @@ def _load(section: Checkpoint) -> tuple[SavedTraining | None, bool]:
 
 @contextmanager
 def _damaged_if_provisional(section: Checkpoint, *, is_same: bool) -> Iterator[None]:
-    """Raises DamagedCheckpoint if the training's own checkpoint does not fit and nobody has asked for it.
+    """Raises DamagedCheckpoint if the training's own checkpoint does not fit and no user has asked for it.
 
     A search then trains without it, as it does without a file that cannot be read.
 

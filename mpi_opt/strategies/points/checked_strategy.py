@@ -81,6 +81,7 @@ class CheckedStrategy(Strategy):
         return self._strategy.waits
 
     def _checked(self, proposal: Proposal) -> Proposal:
+        # neither the store nor JSON accepts scalars of NumPy, which strategies of users often propose
         plain = replace(
             proposal,
             number=python_value(proposal.number),

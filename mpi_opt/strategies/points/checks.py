@@ -50,6 +50,7 @@ def observed_cost(proposal: Proposal, outcome: object, n_figures: int) -> Cost |
     Raises:
         ConfigurationError: `outcome` is neither `Failed` nor `n_figures` real numbers.
     """
+    # the usual case first: this runs for every trial of every strategy
     if isinstance(outcome, float) and type(outcome) in USUAL and n_figures == 1 and math.isfinite(outcome):
         return outcome
     if isinstance(outcome, Failed):

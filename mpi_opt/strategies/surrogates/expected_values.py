@@ -26,7 +26,7 @@ from mpi_opt.strategies.surrogates.observations import Observations
 from mpi_opt.strategies.surrogates.warp import unwarped
 
 MIN_VALUES, MIN_VALUES_PER_DIMENSION = 10, 2
-"""Fewest values, and fewest per hyperparameter, from which noise is told apart from the shape of the function."""
+"""Fewest values, and fewest per hyperparameter, from which noise is distinguished from the shape of the function."""
 MIN_EVIDENCE = 2.0
 """The least logarithm of the ratio of the densities with and without noise with which values count as noisy."""
 NOT_NOISY = 1e-6

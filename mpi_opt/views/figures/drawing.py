@@ -86,6 +86,7 @@ def set_axis(axes: Axes, which: Literal["x", "y"], shown: Axis, *, pad: float = 
     axis.set_label_text(label(shown.title, 26 if is_small else 40))
     if shown.kind == "log":
         getattr(axes, f"set_{which}scale")("log")
+    # about 70 characters fit below a panel: long names of categories are slanted, other ticks are left out
     longest = max((len(text) for _, text in shown.ticks), default=0) if which == "x" else 1
     most = max(2, (26 if is_small else 70) // (longest + 2))
     ticks = shown.ticks if shown.kind == "category" else every_other(shown.ticks, most)
@@ -128,6 +129,7 @@ def scatter(axes: Axes, points: Sequence[tuple[float, float]], shown: Axis, **st
         if not here.any() and not (side == 0 and text):
             continue
         style |= {} if colours is None else {"c": colours[here]}
+        # triangles at the end of the axis are not cut there, and must be large enough to show their direction
         size = style["s"] if side == 0 else max(20, style["s"])
         axes.scatter(
             x[here],

@@ -102,6 +102,7 @@ def make_timeline(attempts: Sequence[AttemptRecord], events: Sequence[EventRecor
         )
         for attempt, start, end, n in zip(ordered, starts, ends, n_ranks, strict=True)
     ]
+    # a workload system runs any number of trials side by side, all on one row of the chart
     external = _in_strips([bar for bar in bars if bar.block == EXTERNAL_BLOCK])
     bars = [external.get(id(bar), bar) for bar in bars]
     on_blocks = [bar for bar in bars if bar.block != EXTERNAL_BLOCK]

@@ -108,6 +108,7 @@ def _trials(study: Study) -> dict[str, Any]:
         "uncertainty": _shortened(trial.uncertainty for trial in trials),
         "duration": _shortened(trial.duration_s for trial in trials),
         "attempts": [trial.attempts for trial in trials],
+        # sparse columns are mappings: most studies of 100,000 trials have neither budgets, notes nor errors
         "budget": {i: text for i, trial in enumerate(trials) if (text := budget_text(study.record, trial))},
         "note": {i: trial.note for i, trial in enumerate(trials) if trial.note},
         "error": {i: (error_line(trial.error) or "")[:200] for i, trial in enumerate(trials) if trial.error},

@@ -64,6 +64,7 @@ def curves_of(
     known = set(ranked)
     ordered = [*ranked, *(number for number in sorted(means) if number not in known)]
     numbers = ordered if most is None else thinned(ordered, most)
+    # epochs are counted from 0, and short curves must keep their place in a study with one long one
     longest = 1 + max(max(curve, default=0) for curve in means.values())
     stride = 1 if max_points is None else math.ceil(longest / max_points)
     values = {number: last_known(means[number], stride) for number in numbers}

@@ -96,6 +96,7 @@ def _with_absolute_paths(content: dict[str, Any], directory: Path) -> dict[str, 
             return [each(item, locate) for item in value]
         return locate(value, directory) if isinstance(value, str) else value
 
+    # the printed file is used in another directory: it must find what the search has read, and write where it is
     named = ("model", "loss", "metrics", "weighted_metrics", "callbacks", "optimizer", "gan")
     found = {k: each(v, absolute_specification) if k in named else v for k, v in content.items()}
     if isinstance(checkpoint := found.get("checkpoint"), dict) and checkpoint.get("start_from"):

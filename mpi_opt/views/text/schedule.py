@@ -31,6 +31,7 @@ def schedule(trials: Sequence[TrialRecord]) -> list[dict[str, Any]]:
         changed in the training. A hyperparameter called ``epochs`` or ``trials`` has the prefix ``parameter_``.
     """
     names = dict.fromkeys(name for trial in trials for name in trial.parameters)
+    # by their text, because values may be lists, which are not hashable, and 1 and True are different categories
     changing = [name for name in names if len({repr(trial.parameters.get(name)) for trial in trials}) > 1]
     if not changing:
         return []

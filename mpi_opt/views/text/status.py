@@ -25,6 +25,7 @@ def status_text(status: SearchStatus) -> str:
     rows = [("study", f"{printable(status.study)}: {_activity(status)}")]
     states = ", ".join(f"{status.trials[state]} {state}" for state in STATES if state in status.trials)
     rows.append(("trials", f"{status.n_ended} of {status.wanted} ended{f'; {states}' if states else ''}"))
+    # rows appear as soon as they are known: a search without results has neither best trial nor speed
     if status.best is not None:
         rows.append(("best", f"{status.best:.6g} (trial {status.best_number})"))
     if status.trials_per_hour is not None:

@@ -58,6 +58,7 @@ def aligned(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, colour: bo
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     signs = [_alignment(column) for column in zip(*values, strict=True)] or ["<"] * len(headings)
     in_line = "  ".join(f"{{:{sign}{width}}}" for sign, width in zip(signs, widths, strict=True)).format
+    # colours after the widths were found: their codes are characters that a terminal does not show
     if colour:
         for index in (index for index, name in enumerate(columns) if name in STATE_COLUMNS):
             for row in cells:
@@ -165,6 +166,7 @@ def trial_page(
         parts.append(_section("curves", curves_table(curves, colour=colour)))
     if attempts:
         parts.append(_section("attempts", _attempts_table(attempts, colour)))
+    # the error of the last attempt is that of the trial, which follows
     given_up = [(attempt, attempt.error) for attempt in attempts if attempt.is_given_up and attempt.error]
     parts += [f"attempt {attempt.attempt} was {attempt.outcome}: {printable(error)}" for attempt, error in given_up]
     if trial.error:
