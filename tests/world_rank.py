@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -35,6 +36,8 @@ def main(address: str) -> None:
         job = json.loads(line)
         with _process(job, rank):
             status = run(job["arguments"])
+        gc.collect()
+        gc.freeze()  # what a program has imported, which each later training would visit
         connection.sendall(str(status).encode())
     MPI.Finalize()
     os._exit(0)  # programs may have left threads and exit handlers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -272,3 +274,16 @@ def test_interrupting_a_cell_of_a_notebook_ends_the_cell_alone_and_the_study_con
     )
     assert done.stdout.splitlines() == ["prompt True", "False True", "True"], done.stderr
     assert done.returncode == 0 and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("has_framework", "calls"), [(False, ["freeze", "unfreeze"]), (True, [])])
+def test_a_search_leaves_garbage_collection_as_a_framework_has_set_it(has_framework, calls, monkeypatch):
+    for name in ("tensorflow", "torch"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    if has_framework:
+        monkeypatch.setitem(sys.modules, "tensorflow", ModuleType("tensorflow"))
+    called = []
+    for name in ("freeze", "unfreeze"):
+        monkeypatch.setattr(gc, name, lambda name=name: called.append(name))
+    mpi_opt.search(lambda trial: 1.0, trials=1, **SETTINGS)
+    assert called == calls
