@@ -12,12 +12,12 @@ ROOT = Path(__file__).parents[1]
 
 OWNERS = {
     "mpi_learn/training/state.py": "epochs_before steps_s n_samples ended_by best_weights best_statistics waited",
-    "mpi_opt/coordinator/trial_queue.py": "waiting running held ended n_begun is_requeued is_held",
-    "mpi_opt/coordinator/block_pool.py": "idle started_at_s",
-    "mpi_opt/coordinator/block_membership.py": "blocks spare leaving lost given_up retired",
+    "mpi_opt/coordinator/trials/trial_queue.py": "waiting running held ended n_begun is_requeued is_held",
+    "mpi_opt/coordinator/blocks/block_pool.py": "idle started_at_s",
+    "mpi_opt/coordinator/blocks/block_membership.py": "blocks spare leaving lost given_up retired",
     "mpi_opt/coordinator/study_state.py": "n_usable has_repeated_step past",
-    "mpi_opt/coordinator/external_trials.py": "running",
-    "mpi_opt/coordinator/host_faults.py": "kind since_s",
+    "mpi_opt/coordinator/trials/external_trials.py": "running",
+    "mpi_opt/coordinator/blocks/host_faults.py": "kind since_s",
     "mpi_opt/strategies/points/bookkeeping.py": "pending observed n_asked",
     "mpi_opt/views/text/progress_counts.py": "blocks busy ended best n_ended_here began",
 }

@@ -35,7 +35,7 @@ def ask(
     from mpi_learn.job.typed_command import typed_command
     from mpi_opt.configuration.configuration import read_study
     from mpi_opt.configuration.plan import Plan
-    from mpi_opt.study import ask_tell
+    from mpi_opt.study.asking import ask_tell
 
     plan = Plan(read_study(space, changes), space.resolve().parent, command=typed_command())
     proposals = [json.dumps(proposal, ensure_ascii=False) for proposal in ask_tell.ask(plan, k, _note)]
@@ -81,8 +81,8 @@ def tell(
     {"number": 3, "lost": "why"}; a list of these, or one per line. With several figures of merit "value" is a list, or
     an object by name.
     """
-    from mpi_opt.study import ask_tell
-    from mpi_opt.study.external_results import read_results
+    from mpi_opt.study.asking import ask_tell
+    from mpi_opt.study.asking.external_results import read_results
 
     url, name = _store_and_study(space, study, store)
     if number is None:

@@ -27,7 +27,7 @@ def hint(
     Hyperparameters that are not given have their values in the best trial.
     """
     from mpi_opt.store import Store
-    from mpi_opt.study.ask_tell import retried
+    from mpi_opt.study.asking.ask_tell import retried
     from mpi_opt.study.hinting import record_hint
     from mpi_opt.study.reading import read_record
 

@@ -97,9 +97,9 @@ def best(
     If the figures of merit are noisy, it is the trial with the best expected value.
     """
     from mpi_opt.store import Store
-    from mpi_opt.study.code_of_trial import changed_since
     from mpi_opt.study.kept_model import model_folders
     from mpi_opt.study.reading import read_record
+    from mpi_opt.study.user_code.code_of_trial import changed_since
     from mpi_opt.views.text.best_trial import trial_yaml
 
     with Store.open(store_url(store), read_only=True) as opened:

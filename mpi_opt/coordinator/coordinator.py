@@ -9,14 +9,14 @@ minimise.
 from __future__ import annotations
 
 from mpi_learn.job.exit_status import FAILED, UNFINISHED
-from mpi_opt.coordinator.block_pool import TICK_S, BlockPool
+from mpi_opt.coordinator.blocks.block_pool import TICK_S, BlockPool
 from mpi_opt.coordinator.code_watch import CodeWatch
 from mpi_opt.coordinator.recovery import Recovery
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_ending import NO_TRIALS_LEFT, SearchEnd, SearchEnding
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.study_state import StudyState
-from mpi_opt.coordinator.trial_queue import TrialQueue
+from mpi_opt.coordinator.trials.trial_queue import TrialQueue
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.counted import counted
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord

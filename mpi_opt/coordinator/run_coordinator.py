@@ -15,13 +15,13 @@ from mpi_learn.settings.fixed_code import fixed
 from mpi_learn.settings.source_code import SourceCode
 from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.coordinator.block_membership import BlockMembership
-from mpi_opt.coordinator.block_pool import BlockPool
+from mpi_opt.coordinator.blocks.block_membership import BlockMembership
+from mpi_opt.coordinator.blocks.block_pool import BlockPool
 from mpi_opt.coordinator.coordinator import Coordinator
-from mpi_opt.coordinator.kept_models import KeptModels
-from mpi_opt.coordinator.median_rule import MedianRule
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stop_condition import StopCondition
+from mpi_opt.coordinator.trials.kept_models import KeptModels
+from mpi_opt.coordinator.trials.median_rule import MedianRule
 from mpi_opt.core.counted import counted
 from mpi_opt.core.trial import REPORTED
 from mpi_opt.errors import RanksLost, SearchFailed
@@ -29,13 +29,13 @@ from mpi_opt.messages.link import CoordinatorLink
 from mpi_opt.store import Store
 from mpi_opt.strategies.points.exhaustion import note_on_points
 from mpi_opt.study.announcement import announcement, n_to_run
-from mpi_opt.study.code import changes, code_record, use_code
 from mpi_opt.study.confirmation import confirmation, confirmation_plan, has_ended, is_confirmed
 from mpi_opt.study.lease import Lease, leased
 from mpi_opt.study.open_study import OpenStudy, open_study
 from mpi_opt.study.progress import NotesOnly, Progress
 from mpi_opt.study.reading import CODE_CHANGED, SEARCH_RESTARTED, is_finished
 from mpi_opt.study.study import Study
+from mpi_opt.study.user_code.code import changes, code_record, use_code
 
 UNPROTECTED = (
     "a lost rank would end this search (the same command would continue it); "

@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from mpi_opt.coordinator.block_pool import BlockPool
+from mpi_opt.coordinator.blocks.block_pool import BlockPool
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.study_state import StudyState
-from mpi_opt.coordinator.trial_queue import TrialQueue
+from mpi_opt.coordinator.trials.trial_queue import TrialQueue
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.errors import RanksLost, SearchFailed
 from mpi_opt.store.errors import StoreNotReadyError

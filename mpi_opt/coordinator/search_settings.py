@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mpi_learn.settings.source_code import SourceCode
-from mpi_opt.coordinator.kept_models import KeptModels
-from mpi_opt.coordinator.median_rule import MedianRule
 from mpi_opt.coordinator.stop_condition import StopCondition
+from mpi_opt.coordinator.trials.kept_models import KeptModels
+from mpi_opt.coordinator.trials.median_rule import MedianRule
 from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.space import Space

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Set
 from contextlib import suppress
 
-from mpi_opt.coordinator.external_trials import ExternalTrials
-from mpi_opt.coordinator.first_failures import FirstFailures
-from mpi_opt.coordinator.hint_reader import HintReader
-from mpi_opt.coordinator.intermediate_values import IntermediateValues
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
-from mpi_opt.coordinator.trial_queue import TrialQueue
-from mpi_opt.coordinator.waiting_budget import WaitingBudget
+from mpi_opt.coordinator.trials.external_trials import ExternalTrials
+from mpi_opt.coordinator.trials.first_failures import FirstFailures
+from mpi_opt.coordinator.trials.hint_reader import HintReader
+from mpi_opt.coordinator.trials.intermediate_values import IntermediateValues
+from mpi_opt.coordinator.trials.trial_queue import TrialQueue
+from mpi_opt.coordinator.trials.waiting_budget import WaitingBudget
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.counted import counted
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial

@@ -21,8 +21,8 @@ from mpi_opt.strategies import REFITTING, Transfer, make_strategy
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.earlier_study import read_earlier
 from mpi_opt.study.reading import SPACE_EXTENDED
-from mpi_opt.study.same_objective import remember_objective
 from mpi_opt.study.unchanged import Extension, check_unchanged
+from mpi_opt.study.user_code.same_objective import remember_objective
 
 AWAIT_EVERY_REFIT = {"await_refit_up_to": 10**9}
 """Option of a strategy that may propose without a model of all results: every proposal waits for one."""

@@ -15,7 +15,7 @@ from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.records import AttemptRecord, CodeRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
-from mpi_opt.study.asked_trial import AskedTrial
+from mpi_opt.study.asking.asked_trial import AskedTrial
 from mpi_opt.study.budgets import training_length_notes
 from mpi_opt.study.confirmation import Confirmation, read_confirmation
 from mpi_opt.study.ranking import STATES, ranked
@@ -112,7 +112,7 @@ class Study:
             SpaceError: The space is invalid, such as a hyperparameter whose default is outside of its range.
             StoreError: The store cannot be opened or written.
         """
-        from mpi_opt.study.by_hand import create_study
+        from mpi_opt.study.asking.by_hand import create_study
 
         search = {"trials": trials, "strategy": strategy, "seed": seed, "options": options or {}, "target": target}
         named = {} if figure_of_merit is None else {"figure_of_merit": figure_of_merit}
@@ -197,8 +197,8 @@ class Study:
         Warns:
             UserWarning: The best trial is not a full training, or a Python file has changed since the trial ran.
         """
-        from mpi_opt.study.code_of_trial import changed_since
         from mpi_opt.study.kept_model import load_models, model_folders
+        from mpi_opt.study.user_code.code_of_trial import changed_since
 
         wanted = self.record.best.number if number is None and self.record.best is not None else number
         trial = next((one for one in self.trials if one.number == wanted), None)
@@ -253,8 +253,8 @@ class Study:
         Warns:
             UserWarning: There are no more trials, but some that another program has asked for are still running.
         """
-        from mpi_opt.study import ask_tell, by_hand
-        from mpi_opt.study.result_in_python import ResultReader
+        from mpi_opt.study.asking import ask_tell, by_hand
+        from mpi_opt.study.asking.result_in_python import ResultReader
 
         count = ResultReader("Study.ask()", self.figures_of_merit).whole_number("count", count)
         if count == 0:
@@ -291,8 +291,8 @@ class Study:
                 number for each figure of merit; `uncertainty` is negative or without a value.
             StoreError: The trial does not exist, is not running or is run by a search, or the store cannot be written.
         """
-        from mpi_opt.study import ask_tell
-        from mpi_opt.study.result_in_python import ResultReader
+        from mpi_opt.study.asking import ask_tell
+        from mpi_opt.study.asking.result_in_python import ResultReader
 
         result = {"value": value, "uncertainty": uncertainty, "failed": failed, "lost": lost}
         ask_tell.tell(self.store, self.name, [ResultReader("Study.tell()", self.figures_of_merit).read(number, result)])
@@ -319,7 +319,7 @@ class Study:
                 trials only (``halving``, ``population`` and ``reproducible: true``).
             StoreError: The store or the study has been removed, or the store cannot be written.
         """
-        from mpi_opt.study import by_hand
+        from mpi_opt.study.asking import by_hand
 
         number = by_hand.add_trial(self.record, self.store, parameters, value, uncertainty)
         self._read_again()
@@ -332,7 +332,7 @@ class Study:
             ConfigurationError: `number` is not a whole number, or `text` is not a text.
             StoreError: There is no such trial.
         """
-        from mpi_opt.study.result_in_python import ResultReader
+        from mpi_opt.study.asking.result_in_python import ResultReader
 
         number = ResultReader("Study.note()", self.figures_of_merit).whole_number("number", number)
         if not isinstance(text, str):

@@ -42,7 +42,7 @@ def test_a_search_runs_under_mpich(space_file, query, tmp_path):
 SCRIPT = """
 import os
 import mpi_opt
-from mpi_opt.coordinator import trial_queue
+from mpi_opt.coordinator.trials import trial_queue
 from mpi_opt.errors import MPILearnError
 
 trial_queue.STRANDED_S = 3.0  # the rank that hangs takes a core meanwhile

@@ -26,8 +26,8 @@ from mpi_opt.messages.messages import Abandoned, Broken, Lost
 from mpi_opt.objectives.function_objective import FunctionObjective
 from mpi_opt.store import schema
 from mpi_opt.store.errors import StudyOwnedError
-from mpi_opt.study.ask_tell import ask, tell
-from mpi_opt.study.external_results import ExternalResult
+from mpi_opt.study.asking.ask_tell import ask, tell
+from mpi_opt.study.asking.external_results import ExternalResult
 from mpi_opt.study.lease import machine as this_machine
 from tests.mpi_opt import stepped_search
 from tests.mpi_opt.outcomes import an_outcome
@@ -434,7 +434,7 @@ class AnyOrder(RuleBasedStateMachine):
 def fast(monkeypatch):
     """Without waits for real processes, and with a coordinator that can be killed in a transaction."""
     monkeypatch.setattr("mpi_opt.coordinator.search_ending.STOPPING_S", 0.0)
-    monkeypatch.setattr("mpi_opt.coordinator.block_pool.PARTING_S", 0.0)
+    monkeypatch.setattr("mpi_opt.coordinator.blocks.block_pool.PARTING_S", 0.0)
     monkeypatch.setattr("mpi_opt.coordinator.stop_condition.LOSS_S", 0.0)
     monkeypatch.setattr("mpi_opt.coordinator.stop_condition.COPY_S", 0.0)
     monkeypatch.setattr("mpi_opt.store.database.Database.writing", stepped_search.writing)

@@ -19,7 +19,7 @@ from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreLockedError
 from mpi_opt.store.records import GivenBack, LeaseRecord
 from mpi_opt.strategies import make_strategy
-from mpi_opt.study import ask_tell
+from mpi_opt.study.asking import ask_tell
 from mpi_opt.study.study import Study
 from tests.docs.pages import examples
 from tests.mpi_opt.store.made_up import finish, start
@@ -469,7 +469,7 @@ import json, sys
 from pathlib import Path
 from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.study.ask_tell import ExternalResult, ask, tell
+from mpi_opt.study.asking.ask_tell import ExternalResult, ask, tell
 from mpi_opt.study.study import Study
 configuration = read_study(Path("space.yaml"))
 for _ in range(5):

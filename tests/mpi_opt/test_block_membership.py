@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpi_opt.coordinator.block_membership import BlockMembership
+from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.core.block_layout import BlockLayout
 
 

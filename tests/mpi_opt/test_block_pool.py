@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mpi_opt.coordinator.block_membership import BlockMembership
-from mpi_opt.coordinator.block_pool import BlockPool
+from mpi_opt.coordinator.blocks.block_membership import BlockMembership
+from mpi_opt.coordinator.blocks.block_pool import BlockPool
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.trial import Proposal
@@ -132,7 +132,7 @@ def test_the_processes_of_busy_ranks_end_with_the_search_and_the_others_are_dism
 
 
 def test_the_processes_of_ranks_that_are_still_preparing_end_with_the_search(pool, monkeypatch):
-    monkeypatch.setattr("mpi_opt.coordinator.block_pool.PARTING_S", 0.0)
+    monkeypatch.setattr("mpi_opt.coordinator.blocks.block_pool.PARTING_S", 0.0)
     pool.assemble()
     pool.mark_ready(Ready(0, "host"))
     pool.dismiss()
@@ -141,7 +141,7 @@ def test_the_processes_of_ranks_that_are_still_preparing_end_with_the_search(poo
 
 
 def test_a_program_that_continues_after_the_search_keeps_the_ranks_that_are_still_preparing(pool, monkeypatch):
-    monkeypatch.setattr("mpi_opt.coordinator.block_pool.PARTING_S", 0.0)
+    monkeypatch.setattr("mpi_opt.coordinator.blocks.block_pool.PARTING_S", 0.0)
     pool.link.processes_continue = True
     pool.assemble()
     pool.dismiss()
@@ -157,7 +157,7 @@ def test_ranks_that_have_prepared_while_the_search_ends_are_dismissed(pool):
 
 
 def test_the_processes_of_ranks_that_are_leaving_end_with_the_search(pool, monkeypatch):
-    monkeypatch.setattr("mpi_opt.coordinator.block_pool.PARTING_S", 0.0)
+    monkeypatch.setattr("mpi_opt.coordinator.blocks.block_pool.PARTING_S", 0.0)
     pool.disband(0)
     pool.dismiss()
     assert pool.link.called[2:] == [(1, "EndProcess"), (2, "EndProcess")]

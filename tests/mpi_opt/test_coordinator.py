@@ -8,8 +8,8 @@ import pytest
 
 from mpi_learn.errors import TrainingError
 from mpi_learn.job.stop_request import StopRequest
-from mpi_opt.coordinator.block_membership import BlockMembership
-from mpi_opt.coordinator.block_pool import BlockPool
+from mpi_opt.coordinator.blocks.block_membership import BlockMembership
+from mpi_opt.coordinator.blocks.block_pool import BlockPool
 from mpi_opt.coordinator.coordinator import Coordinator
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stop_condition import StopCondition
@@ -410,7 +410,7 @@ def test_a_trial_that_a_workload_system_runs_is_not_run_by_the_search():
 
 
 def test_a_trial_that_a_workload_system_gives_back_runs_as_the_attempt_after_its_last_one(monkeypatch):
-    monkeypatch.setattr("mpi_opt.coordinator.external_trials.POLL_S", 0.0)
+    monkeypatch.setattr("mpi_opt.coordinator.trials.external_trials.POLL_S", 0.0)
     store = ListedStore([TrialRecord(0, "running", {"x": 0}, attempts=3)])
     store.attempted = [AttemptRecord(0, 3, 0, EXTERNAL_RANKS, "", "", "", "running", "")]
 
@@ -1015,15 +1015,15 @@ class Deaf(ScriptedLink):
 
 
 def test_the_last_trial_is_recorded_also_if_its_block_does_not_answer(monkeypatch):
-    monkeypatch.setattr("mpi_opt.coordinator.block_pool.TIMEOUT_SLACK_S", 0.0)
+    monkeypatch.setattr("mpi_opt.coordinator.blocks.block_pool.TIMEOUT_SLACK_S", 0.0)
     strategy, store = search(Deaf(squares, 5), blocks=2, trials=6, timeout_s=0.05)
     assert "longer than trial.timeout" in dict(strategy.told)[5].reason
     assert sorted(finish.outcome.number for finish in store.finished) == list(range(6))
 
 
 def test_a_trial_that_failed_with_its_block_is_recorded_with_the_time_since_its_start(monkeypatch):
-    monkeypatch.setattr("mpi_opt.coordinator.block_pool.TIMEOUT_SLACK_S", 0.0)
-    monkeypatch.setattr("mpi_opt.coordinator.block_pool.PARTING_S", 0.0)
+    monkeypatch.setattr("mpi_opt.coordinator.blocks.block_pool.TIMEOUT_SLACK_S", 0.0)
+    monkeypatch.setattr("mpi_opt.coordinator.blocks.block_pool.PARTING_S", 0.0)
     marks, store = [], ListedStore()
 
     def run(assignment):
@@ -1042,7 +1042,7 @@ def test_a_trial_that_failed_with_its_block_is_recorded_with_the_time_since_its_
 
 
 def test_a_trial_that_raised_has_failed_also_if_nothing_frees_the_others_of_its_block(monkeypatch):
-    monkeypatch.setattr("mpi_opt.coordinator.trial_queue.STRANDED_S", 0.05)
+    monkeypatch.setattr("mpi_opt.coordinator.trials.trial_queue.STRANDED_S", 0.05)
     link = Deaf(squares, 2)
 
     def send(rank, message, send=link.send):
@@ -1061,8 +1061,8 @@ def test_a_trial_that_raised_has_failed_also_if_nothing_frees_the_others_of_its_
 
 
 def test_blocks_are_not_late_if_the_coordinator_waited_for_the_store(monkeypatch):
-    monkeypatch.setattr("mpi_opt.coordinator.block_pool.TIMEOUT_SLACK_S", 0.0)
-    monkeypatch.setattr("mpi_opt.coordinator.listening_clock.MAX_GAP_S", 0.1)
+    monkeypatch.setattr("mpi_opt.coordinator.blocks.block_pool.TIMEOUT_SLACK_S", 0.0)
+    monkeypatch.setattr("mpi_opt.coordinator.blocks.listening_clock.MAX_GAP_S", 0.1)
     monkeypatch.setattr("mpi_opt.coordinator.retrying_store.PAUSE_S", 0.6)
     store, refusals = ListedStore(), [StoreFullError("no room", where="x.db")]
 
@@ -1197,7 +1197,7 @@ def test_without_protection_a_running_trial_may_be_why_mpirun_ended_the_ranks(
 ):
     monkeypatch.setattr("mpi_opt.coordinator.search_ending.STOPPING_S", 0.1)
     monkeypatch.setattr("mpi_opt.coordinator.stop_condition.all_ranks_live", lambda: True)
-    monkeypatch.setattr("mpi_opt.coordinator.block_pool.PARTING_S", 0.1)
+    monkeypatch.setattr("mpi_opt.coordinator.blocks.block_pool.PARTING_S", 0.1)
     link, store, requeued, request = Deaf(squares, 0), ListedStore(), [], StopRequest()
     link.is_protected = is_protected
     store.requeue = lambda study, *arguments: requeued.append(arguments)
@@ -1215,7 +1215,7 @@ def test_a_cancellation_whose_second_signal_comes_late_counts_against_no_trial(c
     The second one comes when the trial is recorded, when the search is over, or never.
     """
     monkeypatch.setattr("mpi_opt.coordinator.stop_condition.all_ranks_live", lambda: False)
-    monkeypatch.setattr("mpi_opt.coordinator.block_pool.PARTING_S", 0.0)
+    monkeypatch.setattr("mpi_opt.coordinator.blocks.block_pool.PARTING_S", 0.0)
     monkeypatch.setattr("mpi_opt.coordinator.search_ending.STOPPING_S", 0.05)
     link, store, written, request = Deaf(squares, 0), ListedStore(), [], StopRequest()
     link.is_protected = False

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpi_opt.coordinator import external_trials
-from mpi_opt.coordinator.external_trials import POLL_S, ExternalTrials
+from mpi_opt.coordinator.trials import external_trials
+from mpi_opt.coordinator.trials.external_trials import POLL_S, ExternalTrials
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.trial import State, TrialRecord
 from mpi_opt.store.errors import StoreLockedError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpi_opt.coordinator.first_failures import FirstFailures, reason_of
+from mpi_opt.coordinator.trials.first_failures import FirstFailures, reason_of
 from tests.mpi_opt.outcomes import an_outcome
 
 

@@ -13,7 +13,7 @@ from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping
 from mpi_opt.strategies.points.options import Options
 from mpi_opt.strategies.points.sampling import Sampler
-from mpi_opt.study.ask_tell import ask
+from mpi_opt.study.asking.ask_tell import ask
 from mpi_opt.study.hinting import FOLLOWING
 from tests.mpi_opt.views.test_commands import program
 

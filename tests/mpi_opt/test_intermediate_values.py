@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from mpi_opt.coordinator.intermediate_values import IntermediateValues
+from mpi_opt.coordinator.trials.intermediate_values import IntermediateValues
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 
 

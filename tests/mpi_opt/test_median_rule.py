@@ -9,7 +9,7 @@ import pytest
 
 from mpi_opt import Integer, Real, Study, search
 from mpi_opt.configuration.configuration import read_study
-from mpi_opt.coordinator.median_rule import MedianRule
+from mpi_opt.coordinator.trials.median_rule import MedianRule
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store.records import CurveRecord
 
@@ -64,7 +64,7 @@ def is_stopped(values, complete, step):
 @pytest.mark.parametrize("max_steps", [1000, 3], ids=["all-steps-kept", "few-steps-kept"])
 def test_the_rule_follows_its_definition_on_random_curves(monkeypatch, max_steps):
     """Trials run at the same time, and report at different steps, in any order."""
-    monkeypatch.setattr("mpi_opt.coordinator.median_rule.MAX_STEPS", max_steps)
+    monkeypatch.setattr("mpi_opt.coordinator.trials.median_rule.MAX_STEPS", max_steps)
     rng, rule, complete, running, n_stopped = random.Random(1), MedianRule("report", 1.0), [], {}, 0
     for number in range(3000):
         trial = running.setdefault(rng.randrange(7), (number, [], rng.randint(0, 64)))

@@ -17,8 +17,8 @@ from mpi_opt import Real, search
 from mpi_opt.configuration.definition import Definition
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
-from mpi_opt.study import same_objective
 from mpi_opt.study.study import Study
+from mpi_opt.study.user_code import same_objective
 
 SPACE = {"x": Real(-5, 10)}
 

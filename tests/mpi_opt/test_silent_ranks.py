@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from mpi_opt.coordinator.block_membership import BlockMembership
-from mpi_opt.coordinator.block_pool import BlockPool
+from mpi_opt.coordinator.blocks.block_membership import BlockMembership
+from mpi_opt.coordinator.blocks.block_pool import BlockPool
+from mpi_opt.coordinator.blocks.silent_ranks import SilentRanks
 from mpi_opt.coordinator.coordinator import Coordinator
 from mpi_opt.coordinator.search_settings import SearchSettings
-from mpi_opt.coordinator.silent_ranks import SilentRanks
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.objective import TrialSettings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpi_opt.coordinator.trial_queue import TrialQueue
+from mpi_opt.coordinator.trials.trial_queue import TrialQueue
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.trial import Outcome, Proposal
 from tests.mpi_opt.fakes import ListedStrategy

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpi_opt.coordinator.waiting_budget import MAX_FREE_BLOCKS, SHARE, WaitingBudget
+from mpi_opt.coordinator.trials.waiting_budget import MAX_FREE_BLOCKS, SHARE, WaitingBudget
 
 
 def lost_part(n_blocks, trial_s, model_s, quick_s=0.0005, n_rounds=400):

@@ -15,8 +15,8 @@ import pytest
 from mpi_opt import Categorical, Real, Study, search
 from mpi_opt.store import Store, schema
 from mpi_opt.store.errors import StoreOutdatedError
-from mpi_opt.study.ask_tell import tell
-from mpi_opt.study.external_results import ExternalResult
+from mpi_opt.study.asking.ask_tell import tell
+from mpi_opt.study.asking.external_results import ExternalResult
 from tests.optional_packages import needs
 
 EARLIER = Path(__file__).parent / "earlier"

@@ -19,8 +19,8 @@ from mpi_opt.strategies.strategy import Decision, Strategy
 from mpi_opt.strategies.surrogates.fitting import Surrogate
 from mpi_opt.strategies.surrogates.prepared_proposals import PreparedProposals
 from mpi_opt.strategies.surrogates.rung_model import RungModel
-from mpi_opt.study import ask_tell
-from mpi_opt.study.external_results import read_results
+from mpi_opt.study.asking import ask_tell
+from mpi_opt.study.asking.external_results import read_results
 from mpi_opt.testing.searching import cost, run
 
 SPACE = Space({"x": Real(0, 1), "n": Integer(1, 9)})

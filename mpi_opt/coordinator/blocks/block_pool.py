@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable
 
 from mpi_learn.mpi.host_fault import FULL_DISK
 from mpi_learn.settings.source_code import SourceCode
-from mpi_opt.coordinator.block_membership import BlockMembership
-from mpi_opt.coordinator.host_faults import CURE
-from mpi_opt.coordinator.listening_clock import ListeningClock
+from mpi_opt.coordinator.blocks.block_membership import BlockMembership
+from mpi_opt.coordinator.blocks.host_faults import CURE
+from mpi_opt.coordinator.blocks.listening_clock import ListeningClock
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.block_layout import fold_groups
 from mpi_opt.errors import HostFailed

@@ -16,7 +16,7 @@ from typing import Any
 from mpi_opt.configuration.definition import Definition
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store.records import CodeRecord
-from mpi_opt.study.code import beside
+from mpi_opt.study.user_code.code import beside
 
 _BOUND: dict[tuple[str, str], Mapping[str, str]] = {}
 """Store and name of each study of this process -> the plain values that its objective was bound to.

@@ -22,7 +22,7 @@ from mpi_opt.configuration.plan import Plan
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import file_path, parsed
 from mpi_opt.store.records import CodeRecord, time_of
-from mpi_opt.study.code_changes import differences
+from mpi_opt.study.user_code.code_changes import differences
 
 PACKAGES = ("mpi-opt", "numpy", "scikit-optimize", "mpi4py")
 """Packages that every search uses, if they are installed."""

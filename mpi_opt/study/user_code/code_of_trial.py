@@ -15,8 +15,8 @@ from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import file_path, parsed
 from mpi_opt.store.records import CodeRecord, StudyRecord
-from mpi_opt.study.code import described, version_of
-from mpi_opt.study.code_changes import differences
+from mpi_opt.study.user_code.code import described, version_of
+from mpi_opt.study.user_code.code_changes import differences
 
 
 def changed_since(store: Store, study: StudyRecord, trial: TrialRecord, *, files_only: bool = False) -> str:

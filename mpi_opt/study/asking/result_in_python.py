@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.real_number import real_number
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.study.external_results import ExternalResult
+from mpi_opt.study.asking.external_results import ExternalResult
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,7 @@ from mpi_opt.store.errors import (
     no_such_trial,
 )
 from mpi_opt.store.records import AttemptRecord, GivenBack, StudyRecord
-from mpi_opt.study.code import changes, code_record, use_code
-from mpi_opt.study.external_results import ExternalResult
+from mpi_opt.study.asking.external_results import ExternalResult
 from mpi_opt.study.lease import owner_as_text
 from mpi_opt.study.open_study import OpenStudy, open_study
 from mpi_opt.study.past_trials import EXTERNAL_BLOCK, EXTERNAL_RANKS, PastTrials
@@ -45,6 +44,7 @@ from mpi_opt.study.reading import (
     read_record,
     sorted_front,
 )
+from mpi_opt.study.user_code.code import changes, code_record, use_code
 
 RETRY_LIMIT_S = 60.0
 """The time limit for retries while other processes write to the store, in seconds."""

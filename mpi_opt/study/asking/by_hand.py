@@ -18,12 +18,12 @@ from mpi_opt.core.trial import Proposal, TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
 from mpi_opt.store.records import StudyRecord
-from mpi_opt.study import ask_tell
-from mpi_opt.study.external_results import ExternalResult
+from mpi_opt.study.asking import ask_tell
+from mpi_opt.study.asking.external_results import ExternalResult
+from mpi_opt.study.asking.result_in_python import ResultReader
 from mpi_opt.study.open_study import open_study
 from mpi_opt.study.past_trials import EXTERNAL_RANKS
 from mpi_opt.study.reading import read_record
-from mpi_opt.study.result_in_python import ResultReader
 
 
 def create_study(content: Mapping[str, Any], space: Mapping[str, Dimension]) -> None:
