@@ -666,7 +666,7 @@ def test_report_of_a_file_with_a_store_in_memory_is_refused_before_the_search(fo
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("n_ranks", [1, 4])
+@pytest.mark.parametrize("n_ranks", [pytest.param(1, marks=pytest.mark.thorough), 4])
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
@@ -686,7 +686,7 @@ def test_a_mistake_is_reported_once_and_blocks_no_rank(n_ranks, path, value, wor
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("n_ranks", [1, 3])
+@pytest.mark.parametrize("n_ranks", [pytest.param(1, marks=pytest.mark.thorough), 3])
 @pytest.mark.parametrize(
     ("code", "words"),
     [

@@ -34,7 +34,7 @@ STATUS = {"SIGINT": 130, "SIGTERM": 75, "SIGUSR1": 75}
 ENDLESS = {"strategy": "random", "trials": 10_000, "seed": 1}
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("name", [pytest.param("SIGINT", marks=pytest.mark.thorough), "SIGTERM"])
 def test_a_signal_to_rank_0_ends_the_search_in_order(name, space_file, query, tmp_path):
     process = start(3, space_file("nap", search=ENDLESS), tmp_path)
     await_trials(process, query)
@@ -142,7 +142,7 @@ def test_ranks_do_not_outlive_the_mpi_opt_that_started_them(space_file, query, t
     assert n_complete(query) == before
 
 
-@pytest.mark.parametrize("how", ["SIGINT", "SIGTERM", "the time limit"])
+@pytest.mark.parametrize("how", ["SIGINT", pytest.param("SIGTERM", marks=pytest.mark.thorough), "the time limit"])
 def test_a_search_of_one_process_ends_in_the_middle_of_a_trial(how, space_file, query, tmp_path):
     search = {"strategy": "random", "trials": 12, "seed": 1}
     limit = {"time_limit": "4s"} if how == "the time limit" else {}
@@ -214,7 +214,11 @@ def still_alive(processes: list[int]) -> list[int]:
     return left
 
 
-@pytest.mark.parametrize("flags", [PROTECTED, ["--oversubscribe"]], ids=["protected", "unprotected"])
+@pytest.mark.parametrize(
+    "flags",
+    [PROTECTED, pytest.param(["--oversubscribe"], marks=pytest.mark.thorough)],
+    ids=["protected", "unprotected"],
+)
 def test_threads_handlers_and_children_of_user_code_end_before_their_rank(flags, space_file, query, tmp_path):
     done = mpirun(4, "-c", LINGERING, "search", str(space_file("lingering")), cwd=tmp_path, mpirun_flags=flags)
     children = [int(path.name.partition("-")[2]) for path in tmp_path.glob("child-*")]

@@ -185,7 +185,7 @@ def test_a_rank_with_an_internal_error_is_lost_and_blocks_no_other_rank(space_fi
     assert "ZeroDivisionError" in (tmp_path / "test.logs" / "rank-0003.log").read_text()
 
 
-@pytest.mark.parametrize("n_ranks", [2, 3])
+@pytest.mark.parametrize("n_ranks", [pytest.param(2, marks=pytest.mark.thorough), 3])
 def test_a_rank_that_dies_before_mpi_is_initialised_blocks_no_other_rank(n_ranks, space_file, tmp_path):
     who = f"os.environ['OMPI_COMM_WORLD_RANK'] == '{n_ranks - 1}'"
     dying = f"import os, signal; {who} and os.kill(os.getpid(), signal.SIGKILL);"
@@ -196,7 +196,7 @@ def test_a_rank_that_dies_before_mpi_is_initialised_blocks_no_other_rank(n_ranks
     assert "in starting" in done.stderr or "_search_everywhere" in done.stderr
 
 
-@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.thorough), 2])
 def test_hanging_trials_are_ended_and_their_block_continues(size, space_file, query, tmp_path):
     path = space_file("hanging", blocks={"size": size}, trial={"timeout": "2s"})
     done = mpirun(5, "-c", LESS_GRACE, "search", str(path), cwd=tmp_path)

@@ -226,7 +226,9 @@ def test_invalid_values_are_refused_with_a_message(tmp_path):
 
 @needs("keras")
 @pytest.mark.parametrize(
-    "file", by_framework(["models_for_tests.py", "torch_models_for_tests.py"]), ids=["keras", "torch"]
+    "file",
+    [pytest.param("models_for_tests.py", marks=pytest.mark.thorough), *by_framework(["torch_models_for_tests.py"])],
+    ids=["keras", "torch"],
 )
 def test_two_models_train_each_other_in_mixed_precision_and_checkpointed(file):
     loss = "binary_crossentropy" if file[0] == "m" else "binary_cross_entropy_with_logits"

@@ -131,8 +131,8 @@ def test_resumed_training_has_the_state_of_the_optimizer(framework, optimizer, t
     np.testing.assert_array_equal(weights(resumed), weights(whole))
 
 
+AVERAGES = {"name": f"{FILE}:with_averages"}
 ENDS = {
-    "averages": {"name": f"{FILE}:with_averages"},
     "averages as weights in every third step": {"name": f"{FILE}:with_averages", "frequency": 3},
     "averages of one of two optimizers": {"name": f"{FILE}:with_averages", "is_one_of_two": True},
     "code of the user": {"name": f"{FILE}:with_own_end"},
@@ -141,7 +141,7 @@ WHOLE = KERAS | {"batch_size": 200}
 
 
 def fitted(optimizer, epochs):
-    """Weights and validation losses of `keras.Model.fit`."""
+    """Weights and validation losses of `keras.Model.fit`, whose steps take long because they are not compiled."""
     keras.utils.set_random_seed(0)
     model, data = build_regression(), line()
     arguments = {name: value for name, value in optimizer.items() if name != "name"}
@@ -156,19 +156,20 @@ def fitted(optimizer, epochs):
 def test_training_ends_with_the_weights_of_fit_and_can_continue(optimizer, tmp_path):
     """A checkpoint has the weights before, so that a longer training makes the steps of one without an interruption."""
     keeps = {"checkpoint": {"path": str(tmp_path / "c")}}
+    of_fit = {epochs: fitted(optimizer, epochs) for epochs in (2, 4)}
     last = None
-    for epochs in (5, 5, 8):
+    for epochs in (2, 2, 4):
         last = trained(WHOLE | {"epochs": epochs}, optimizer, **keeps)
-        expected, losses = fitted(optimizer, epochs)
+        expected, losses = of_fit[epochs]
         np.testing.assert_allclose(weights(last), expected, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(last.history["val_loss"], losses, rtol=1e-4)
-    at_once = trained(WHOLE | {"epochs": 8}, optimizer)
+    at_once = trained(WHOLE | {"epochs": 4}, optimizer)
     np.testing.assert_array_equal(weights(last), weights(at_once))
 
 
 def test_best_weights_replace_moving_averages_as_in_fit(tmp_path):
     stopping = {"metric": "val_loss", "patience": 9, "restore_best": True}
-    found = trained(WHOLE, ENDS["averages"], early_stopping=stopping)
+    found = trained(WHOLE, AVERAGES, early_stopping=stopping)
     assert found.best_epoch == 4
     plain = trained(WHOLE, {"name": "keras.optimizers:SGD", "learning_rate": 0.1})
     np.testing.assert_allclose(weights(found), weights(plain), rtol=1e-6)
@@ -178,16 +179,16 @@ def test_moving_averages_begin_with_the_weights_of_another_training(tmp_path):
     began = {"path": str(tmp_path / "averages"), "start_from": str(tmp_path / "sgd")}
     sgd = {"name": "keras.optimizers:SGD", "learning_rate": 0.1}
     first = trained(WHOLE | {"epochs": 2}, sgd, checkpoint={"path": began["start_from"]})
-    unchanged = trained(WHOLE | {"epochs": 2}, ENDS["averages"], checkpoint=began)
+    unchanged = trained(WHOLE | {"epochs": 2}, AVERAGES, checkpoint=began)
     np.testing.assert_array_equal(weights(unchanged), weights(first))
-    one_step = weights(trained(WHOLE | {"epochs": 3}, ENDS["averages"], checkpoint=began))
+    one_step = weights(trained(WHOLE | {"epochs": 3}, AVERAGES, checkpoint=began))
     later = weights(trained(WHOLE | {"epochs": 3}, sgd))
     np.testing.assert_allclose(one_step, 0.8 * weights(first) + 0.2 * later, rtol=1e-4, atol=1e-6)
 
 
 def test_moving_averages_are_refused_where_ranks_have_different_weights():
     with pytest.raises(ConfigurationError, match=r"(?s)different weights with easgd.*write algorithm: allreduce"):
-        trained(KERAS, ENDS["averages"], algorithm="easgd")
+        trained(KERAS, AVERAGES, algorithm="easgd")
 
 
 @pytest.mark.parametrize("framework", by_framework(BY_FRAMEWORK))
