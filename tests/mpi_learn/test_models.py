@@ -208,10 +208,10 @@ def test_buffer_that_forward_replaces_is_read_and_restored():
 
 
 @needs("keras")
-def test_same_seed_same_weights_and_other_seed_others(shared):
-    row, model = shared
-    again, other = made(*row, stream=3), made(*row, seed=2)
-    np.testing.assert_array_equal(again.weights, model.weights)
+@pytest.mark.parametrize("name", by_framework(["keras classes", "torch classes"]))
+def test_same_seed_same_weights_and_other_seed_others(name):
+    one, again, other = (made(*MODELS[name], seed=seed, stream=stream) for seed, stream in ((1, 0), (1, 3), (2, 0)))
+    np.testing.assert_array_equal(again.weights, one.weights)
     assert np.abs(other.weights - again.weights).max() > 1e-3
 
 

@@ -13,6 +13,7 @@ import resource
 import time
 import weakref
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -293,14 +294,30 @@ UNFIT = {
 """What is said of a checkpoint -> a change by which it does not fit."""
 
 
-@pytest.fixture(scope="module")
-def written(comm, tmp_path_factory):
-    """A function that writes a checkpoint of one epoch, changed by a function, into a folder."""
-    first = tmp_path_factory.mktemp("first")
-    train(NUMBERS | {"epochs": 1, "checkpoint": {"path": str(first)}}, comm, data=line())
+LARGEST = {"algorithm": {"name": "allreduce", "compression": "top-k"}}
+"""A training whose checkpoint has an array of each rank."""
 
-    def write(folder: Path, change) -> str:
-        saved = load_checkpoint(first)
+
+@pytest.fixture(scope="module")
+def checkpoint_of(comm, tmp_path_factory):
+    """A function that returns the folder of a checkpoint of one epoch of `NUMBERS`, or of `LARGEST`."""
+
+    @cache
+    def folder(has_array_of_rank: bool = False) -> Path:
+        made = tmp_path_factory.mktemp("first")
+        changes = LARGEST if has_array_of_rank else {}
+        train(NUMBERS | changes | {"epochs": 1, "checkpoint": {"path": str(made)}}, comm, data=line())
+        return made
+
+    return folder
+
+
+@pytest.fixture
+def written(checkpoint_of):
+    """A function that writes a checkpoint of one epoch, changed by a function, into a folder."""
+
+    def write(folder: Path, change=lambda saved: None) -> str:
+        saved = load_checkpoint(checkpoint_of())
         change(saved)
         save_checkpoint(folder, saved, [])
         return str(folder)
@@ -768,12 +785,9 @@ def test_seconds_and_speed_include_the_runs_before(comm, tmp_path):
     assert longer.seconds > again.seconds
 
 
-def test_checkpoint_without_an_array_of_a_rank_is_refused(comm, tmp_path):
-    path = str(tmp_path / "c")
-    algorithm = {"name": "allreduce", "compression": "top-k"}
-    configuration = NUMBERS | {"algorithm": algorithm, "epochs": 1, "checkpoint": {"path": path}}
-    train(configuration, comm, data=line())
-    save_checkpoint(Path(path), load_checkpoint(Path(path)), [(0, {"older": np.zeros(1)})])
+def test_checkpoint_without_an_array_of_a_rank_is_refused(comm, checkpoint_of, tmp_path):
+    configuration = NUMBERS | LARGEST | {"checkpoint": {"path": str(tmp_path)}}
+    save_checkpoint(tmp_path, load_checkpoint(checkpoint_of(has_array_of_rank=True)), [(0, {"older": np.zeros(1)})])
     with pytest.raises(ConfigurationError, match="another version of MPI Learn has written it: it has no held_back"):
         train(configuration, comm, data=line())
 
@@ -792,13 +806,11 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("damaged", DAMAGED.values(), ids=DAMAGED)
-def test_damaged_checkpoint_is_refused(comm, tmp_path, damaged):
+def test_damaged_checkpoint_is_refused(comm, checkpoint_of, tmp_path, damaged):
     """Not with NumPy's advice to load a file unsafely that it does not know."""
-    algorithm = {"name": "allreduce", "compression": "top-k"}
-    configuration = NUMBERS | {"algorithm": algorithm, "epochs": 1, "checkpoint": {"path": str(tmp_path)}}
-    train(configuration, comm, data=line())
-    file = tmp_path / "checkpoint.npz"
-    file.write_bytes(damaged(file.read_bytes()))
+    configuration = NUMBERS | LARGEST | {"checkpoint": {"path": str(tmp_path)}}
+    (file,) = checkpoint_of(has_array_of_rank=True).iterdir()
+    (tmp_path / file.name).write_bytes(damaged(file.read_bytes()))
     with pytest.raises(
         DamagedCheckpoint, match=r"checkpoint\.npz: this is not a checkpoint, or it is damaged"
     ) as caught:
@@ -809,15 +821,13 @@ def test_damaged_checkpoint_is_refused(comm, tmp_path, damaged):
 
 @pytest.mark.parametrize("name", ["batch_statistics", "counters"])
 @pytest.mark.parametrize("key", ["path", "start_from"])
-def test_checkpoint_of_an_earlier_format_is_refused(comm, tmp_path, key, name):
-    first, configuration = tmp_path / "first", NUMBERS | {"epochs": 1}
-    train(configuration | {"checkpoint": {"path": str(first)}}, comm, data=line())
-    saved = load_checkpoint(first)
-    saved.arrays["moving"] = saved.arrays.pop(name)
-    save_checkpoint(first, saved, [])
-    section = {"path": str(tmp_path / "second")} | {key: str(first)}
+def test_checkpoint_of_an_earlier_format_is_refused(comm, written, tmp_path, key, name):
+    def rename(saved: SavedTraining) -> None:
+        saved.arrays["moving"] = saved.arrays.pop(name)
+
+    section = {"path": str(tmp_path / "second")} | {key: written(tmp_path / "first", rename)}
     with pytest.raises(ConfigurationError, match="another version of MPI Learn has written this checkpoint"):
-        train(configuration | {"checkpoint": section}, comm, data=line())
+        train(NUMBERS | {"epochs": 1, "checkpoint": section}, comm, data=line())
 
 
 def test_checkpoint_from_before_an_option_and_a_counter_existed_is_continued(comm, tmp_path):
@@ -844,19 +854,16 @@ def test_checkpoint_with_an_earlier_default_of_a_schedule_is_continued(name):
         check_same(then, now, "checkpoint")
 
 
-def test_checkpoint_with_state_of_another_shape_is_refused(comm, tmp_path):
+def test_checkpoint_with_state_of_another_shape_is_refused(comm, written, tmp_path):
     configuration = NUMBERS | {"checkpoint": {"path": str(tmp_path)}}
-    train(configuration | {"epochs": 1}, comm, data=line())
-    checkpoint = load_checkpoint(tmp_path)
-    checkpoint.arrays["algorithm.AdaptiveMoments.mean"] = np.ones(1, np.float32)
-    save_checkpoint(tmp_path, checkpoint, [])
+    other = {"algorithm.AdaptiveMoments.mean": np.ones(1, np.float32)}
+    written(tmp_path, lambda saved: saved.arrays.update(other))
     with pytest.raises(ConfigurationError, match=r"it has no algorithm\.AdaptiveMoments\.mean of shape"):
         train(configuration | {"epochs": 2}, comm, data=line())
 
 
-def test_checkpoint_that_cannot_be_written_leaves_the_last_one(comm, tmp_path):
-    configuration = NUMBERS | {"checkpoint": {"path": str(tmp_path)}}
-    train(configuration | {"epochs": 1}, comm, data=line())
+def test_checkpoint_that_cannot_be_written_leaves_the_last_one(written, tmp_path):
+    written(tmp_path)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))
     try:
@@ -868,27 +875,32 @@ def test_checkpoint_that_cannot_be_written_leaves_the_last_one(comm, tmp_path):
     assert load_checkpoint(tmp_path).metadata["epoch"] == 1
 
 
+ONE_EPOCH = read_configuration(NUMBERS | {"epochs": 1})
+
+
+@pytest.fixture(scope="module")
+def result(comm):
+    return train(ONE_EPOCH, comm, data=line())
+
+
 @pytest.mark.parametrize("blocked", ["training.yaml", "history.json"])
-def test_a_result_is_saved_although_one_of_its_files_cannot_be_written(comm, tmp_path, blocked):
-    configuration = read_configuration(NUMBERS | {"epochs": 1})
-    result = train(configuration, comm, data=line())
+def test_a_result_is_saved_although_one_of_its_files_cannot_be_written(result, tmp_path, blocked):
     (tmp_path / blocked).mkdir()
     with pytest.raises(SavingError, match=f"{blocked} could not be saved: IsADirectoryError") as caught:
-        save_result(tmp_path, configuration, result)
+        save_result(tmp_path, ONE_EPOCH, result)
     assert f"saved {tmp_path / 'model.keras'}" in str(caught.value)
     files = {path.name for path in tmp_path.iterdir() if path.is_file()}
     assert files == {"training.yaml", "history.json", "model.keras"} - {blocked}
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
-def test_history_is_saved_although_a_full_disk_cannot_take_the_model(comm, tmp_path, is_whole):
+def test_history_is_saved_although_a_full_disk_cannot_take_the_model(result, tmp_path, is_whole):
     def fail(path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    configuration = read_configuration(NUMBERS | {"epochs": 1})
-    result = replace(train(configuration, comm, data=line()), save_model=fail, save_weights=fail)
+    unsaved = replace(result, save_model=fail, save_weights=fail)
     with pytest.raises(SavingError, match=r"the weights could not be saved: OSError: .*No space left") as caught:
-        save_result(tmp_path, configuration, result, is_whole=is_whole)
+        save_result(tmp_path, ONE_EPOCH, unsaved, is_whole=is_whole)
     assert ("the model could not be saved" in str(caught.value)) == is_whole
     assert {path.name for path in tmp_path.iterdir()} == {"training.yaml", "history.json"}
 
@@ -903,13 +915,13 @@ def test_what_a_killed_job_has_begun_to_write_is_removed_but_not_what_another_on
     assert set(tmp_path.iterdir()) == {tmp_path / "checkpoint.npz", recent}
 
 
-def test_checkpoint_without_an_array_of_the_optimizer_is_refused(comm, tmp_path):
+def test_checkpoint_without_an_array_of_the_optimizer_is_refused(comm, written, tmp_path):
     """Earlier versions had other names. The optimizer's state would be reset, and the losses would differ."""
-    configuration = NUMBERS | {"checkpoint": {"path": str(tmp_path / "a")}}
-    train(configuration | {"epochs": 1}, comm, data=line())
-    checkpoint = load_checkpoint(tmp_path / "a")
-    checkpoint.arrays["algorithm.mean"] = checkpoint.arrays.pop("algorithm.AdaptiveMoments.mean")
-    save_checkpoint(tmp_path / "a", checkpoint, [])
+
+    def rename(saved: SavedTraining) -> None:
+        saved.arrays["algorithm.mean"] = saved.arrays.pop("algorithm.AdaptiveMoments.mean")
+
+    configuration = NUMBERS | {"checkpoint": {"path": written(tmp_path / "a", rename)}}
     with pytest.raises(ConfigurationError, match=r"it has no algorithm\.AdaptiveMoments\.mean") as caught:
         train(configuration | {"epochs": 2}, comm, data=line())
     assert "checkpoint.start_from" in str(caught.value)
@@ -917,18 +929,12 @@ def test_checkpoint_without_an_array_of_the_optimizer_is_refused(comm, tmp_path)
     assert train(configuration | {"epochs": 2, "checkpoint": start}, comm, data=line()).epochs == 2
 
 
-def test_start_from_leaves_out_state_of_another_shape(comm, tmp_path):
-    configuration = NUMBERS | {"checkpoint": {"path": str(tmp_path / "a")}}
-    train(configuration | {"epochs": 1}, comm, data=line())
-    losses = []
-    for number, changed in enumerate([None, np.ones(1, np.float32)]):
-        checkpoint = load_checkpoint(tmp_path / "a")
-        del checkpoint.arrays["algorithm.AdaptiveMoments.mean"]
-        if changed is not None:
-            checkpoint.arrays["algorithm.AdaptiveMoments.mean"] = changed
-        save_checkpoint(tmp_path / "changed", checkpoint, [])
-        start = {"path": str(tmp_path / str(number)), "start_from": str(tmp_path / "changed")}
-        losses.append(train(configuration | {"epochs": 2, "checkpoint": start}, comm, data=line()).history["loss"])
+def test_start_from_leaves_out_state_of_another_shape(comm, written, tmp_path):
+    name, losses = "algorithm.AdaptiveMoments.mean", []
+    changes = lambda saved: saved.arrays.pop(name), lambda saved: saved.arrays.update({name: np.ones(1, np.float32)})
+    for number, change in enumerate(changes):
+        start = {"path": str(tmp_path / str(number)), "start_from": written(tmp_path / "changed", change)}
+        losses.append(train(NUMBERS | {"epochs": 2, "checkpoint": start}, comm, data=line()).history["loss"])
     assert losses[0] == losses[1]
 
 
@@ -960,14 +966,10 @@ def test_exact_steps_are_counted_from_the_start_of_a_training_also_on_another_nu
     assert losses(exact_first, 4, "a") == expected
 
 
-def test_speed_after_a_start_from_other_data_is_that_of_the_samples_that_were_trained(comm, tmp_path):
-    common = NUMBERS | {"epochs": 2}
-    train(common | {"checkpoint": {"path": str(tmp_path / "a")}}, comm, data=line())
-    checkpoint = load_checkpoint(tmp_path / "a")
-    checkpoint.metadata |= {"steps_s": 1000.0, "n_samples": 5000}
-    save_checkpoint(tmp_path / "a", checkpoint, [])
-    start = {"path": str(tmp_path / "b"), "start_from": str(tmp_path / "a")}
-    continued = train(common | {"epochs": 3, "checkpoint": start}, comm, data=line())
+def test_speed_after_a_start_from_other_data_is_that_of_the_samples_that_were_trained(comm, written, tmp_path):
+    before = written(tmp_path / "a", lambda saved: saved.metadata.update(steps_s=1000.0, n_samples=5000))
+    start = {"path": str(tmp_path / "b"), "start_from": before}
+    continued = train(NUMBERS | {"epochs": 2, "checkpoint": start}, comm, data=line())
     assert continued.samples_per_second == pytest.approx((5000 + line().n_training) / 1000, rel=0.01)
     assert load_checkpoint(tmp_path / "b").metadata["n_samples"] == 5000 + line().n_training
 
