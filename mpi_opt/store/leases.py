@@ -35,10 +35,16 @@ class Leases:
         """Calls `verify` in each writing transaction of this database during the block, with a function that reads the
         lease of the study. If `verify` raises, the transaction writes nothing.
 
-        SQLite is locked at that time, so that no other search can take the study over before the transaction ends.
+        No other search can take the study over before the transaction ends: SQLite is locked, and on a server the row
+        of the study is, in a way that only `acquire` waits for.
         """
+
+        def verify_locked(connection: Connection) -> None:
+            _lock(connection, study_id, shared=True)
+            verify(lambda: _found(connection, study_id))
+
         before = self._database.verify
-        self._database.verify = lambda connection: verify(lambda: _found(connection, study_id))
+        self._database.verify = verify_locked
         try:
             yield
         finally:
@@ -62,7 +68,7 @@ class Leases:
             The search that owns the study after the call.
         """
         with self._database.writing() as connection:
-            connection.execute(select(studies.c.id).where(studies.c.id == study_id).with_for_update())
+            _lock(connection, study_id)
             holder = _found(connection, study_id)
             if holder is not None and not is_gone(holder):
                 return holder
@@ -84,6 +90,17 @@ class Leases:
         """Deletes the lease of the search `token`; does nothing if this search no longer owns the study."""
         with self._database.writing() as connection:
             connection.execute(delete(leases).where(leases.c.study_id == study_id, leases.c.token == token))
+
+
+def _lock(connection: Connection, study_id: int, *, shared: bool = False) -> None:
+    """Locks the row of a study until the transaction ends. SQLite has no such locks; its write lock is taken already.
+
+    Args:
+        shared: ``FOR KEY SHARE`` of PostgreSQL, which several transactions may hold, also those that change the row.
+    """
+    if connection.dialect.name != "sqlite":
+        row = select(studies.c.id).where(studies.c.id == study_id)
+        connection.execute(row.with_for_update(read=shared, key_share=shared))
 
 
 def _found(connection: Connection, study_id: int) -> LeaseRecord | None:

@@ -100,6 +100,32 @@ def test_only_one_of_many_searches_gets_the_study(url: str) -> None:
     assert len(set(owners)) == 1
 
 
+@SEVERAL_SESSIONS
+def test_no_search_takes_a_study_over_while_its_owner_writes(url: str) -> None:
+    taken = threading.Event()
+
+    def take_over() -> None:
+        with Store.open(url) as other:
+            other.leases.acquire(study, OTHER, always)
+        taken.set()
+
+    def verify(read: Callable[[], LeaseRecord | None]) -> None:
+        assert read() == ONE
+        if not thread.is_alive():
+            thread.start()
+            assert not taken.wait(0.5)
+
+    thread = threading.Thread(target=take_over)
+    with Store.open(url) as store:
+        study = make_study(store, n_trials=1).id
+        store.leases.acquire(study, ONE, never)
+        with store.leases.verified(study, verify):
+            store.event(study, "still mine", "")
+        assert taken.wait(patient_s(10.0))
+        assert store.leases.read(study) == OTHER
+    thread.join()
+
+
 @needs("psycopg")
 def test_lease_is_renewed_after_the_server_has_closed_the_connections(
     postgresql: str, monkeypatch: pytest.MonkeyPatch
