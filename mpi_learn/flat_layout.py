@@ -107,6 +107,25 @@ class FlatLayout:
             first += n
         return found or [(slice(0, self.without_counts.size), self.without_counts)]
 
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """The positions of the counts in a gradient, int64: those of its arrays, or one for each of several models."""
+        if self.has_counts:
+            return np.arange(self.bounds[-2], self.bounds[-1])
+        return self.bounds[np.cumsum(self.models, dtype=np.int64)] - 1
+
+    def resting(self, gradient: np.ndarray) -> np.ndarray:
+        """The positions of the elements whose array, or whose model, has a count of 0 in `gradient`, int64.
+
+        No optimizer updates these.
+        """
+        if self.has_counts:
+            unused = np.flatnonzero(~self.without_counts.used(gradient[: self.size]))
+            places = [slice(self.bounds[index], self.bounds[index + 1]) for index in unused]
+        else:
+            places = [place for place, _ in self.by_model() if self.models and gradient[place.stop] == 0]
+        return np.concatenate([np.arange(place.start, place.stop) for place in places] or [np.zeros(0, np.int64)])
+
     def views(self, vector: np.ndarray) -> list[np.ndarray]:
         """The arrays as views of `vector`, which may be longer."""
         spans = zip(self.bounds[:-1], self.bounds[1:], self.shapes, strict=True)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
+from mpi_learn.algorithms.compression.encodings import Encoding
+from mpi_learn.algorithms.compression.error_feedback import KnownWeights
 from mpi_learn.mpi.collectives import Request, gathered, receive_into, wait
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.mpi.lost_ranks import FAILURES
@@ -40,15 +44,28 @@ class Exchange:
         leaders: Communicator of the clusters' leaders. The partners must eventually begin the same round.
         weights: (n,) float32, copied.
         partners: Ranks of the partners in `leaders`.
+        known: Rank, this one or a partner's -> its weights as all partners know them, if messages are encoded.
+
+    Attributes:
+        partners: The argument.
+        snapshot: The weights as the partners receive them, (n,) float32.
     """
 
-    def __init__(self, leaders: Communicator, weights: np.ndarray, partners: tuple[int, ...]) -> None:
-        self.snapshot = weights.copy()
-        self._by_rank = {rank: np.empty_like(self.snapshot) for rank in partners} | {leaders.rank: self.snapshot}
+    def __init__(
+        self,
+        leaders: Communicator,
+        weights: np.ndarray,
+        partners: tuple[int, ...],
+        known: Mapping[int, KnownWeights] | None = None,
+    ) -> None:
+        self.partners, self._known, self._own, own = partners, known, leaders.rank, leaders.rank
+        message = weights.copy() if known is None else known[own].encode(weights)
+        self.snapshot: np.ndarray = message if known is None else known[own].values.copy()
+        self._messages = {rank: np.empty_like(message) for rank in partners} | {own: message}
         self._requests: list[Request] = []
         for partner in partners:
-            self._requests.append(leaders.Irecv(self._by_rank[partner], source=partner, tag=WEIGHTS))
-            self._requests.append(leaders.Isend(self.snapshot, dest=partner, tag=WEIGHTS))
+            self._requests.append(leaders.Irecv(self._messages[partner], source=partner, tag=WEIGHTS))
+            self._requests.append(leaders.Isend(message, dest=partner, tag=WEIGHTS))
         _UNDER_WAY.difference_update([one for one in tuple(_UNDER_WAY) if one._has_ended()])
         _UNDER_WAY.add(self)
 
@@ -67,15 +84,22 @@ class Exchange:
         self._forget()
 
     def mean(self) -> np.ndarray:
-        """The mean of this cluster's and its partners' weights, (n,) float32. The exchange must be complete.
+        """The mean of this cluster's and its partners' weights, (n,) float32. Call it once, when all have arrived.
 
         The terms are summed in the order of ranks, so that clusters with the same snapshots compute the same bits.
         """
         total = np.zeros_like(self.snapshot)
-        for rank in sorted(self._by_rank):
-            total += self._by_rank[rank]
-        total /= len(self._by_rank)
+        for rank in sorted(self._messages):
+            total += self.snapshot if rank == self._own else self._received(rank)
+        total /= len(self._messages)
         return total
+
+    def _received(self, partner: int) -> np.ndarray:
+        """The weights of a partner."""
+        if self._known is None:
+            return self._messages[partner]
+        self._known[partner].follow(self._messages[partner])
+        return self._known[partner].values
 
     def _forget(self) -> None:
         """Lets the memory of this exchange be freed: MPI no longer uses it."""
@@ -92,6 +116,34 @@ def _is_over(request: Request) -> bool:
         return request.Test()
     except FAILURES:
         return True
+
+
+class Acquaintance:
+    """The weights of each cluster as its partners know them, if messages are encoded: at first those of the epoch.
+
+    Clusters with other partners in each round know different weights of one another.
+
+    Args:
+        encoding: The form of the messages.
+        rank: This cluster.
+        weights: Those with which all clusters begin the epoch, (n,) float32.
+    """
+
+    def __init__(self, encoding: Encoding, rank: int, weights: np.ndarray) -> None:
+        self._encoding, self._rank, self._start = encoding, rank, weights.copy()
+        self._by_partners: dict[tuple[int, ...], dict[int, KnownWeights]] = {}
+
+    def among(self, partners: tuple[int, ...]) -> dict[int, KnownWeights]:
+        """Rank -> weights as these partners know them, of this cluster and of the partners."""
+        if partners not in self._by_partners:
+            known = {rank: KnownWeights(self._encoding, self._start) for rank in (self._rank, *partners)}
+            self._by_partners[partners] = known
+        return self._by_partners[partners]
+
+    def settle(self, partners: tuple[int, ...], weights: np.ndarray) -> None:
+        """This cluster and all `partners` have computed the same `weights`, (n,) float32, and continue from these."""
+        for known in self.among(partners).values():
+            known.values[:] = weights
 
 
 class Alarm:

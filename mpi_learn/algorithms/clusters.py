@@ -12,6 +12,10 @@ the steps. After each epoch all clusters continue from the mean of their weights
 Averaging in random pairs is gossip (Blot et al. 2016). With ``neighbours: all`` and a large H, the algorithm is local
 SGD (Stich 2019). With ``outer`` it is DiLoCo (Douillard et al. 2023): an outer optimizer computes new common weights
 from the mean, and these replace the mean in the delta rule.
+
+With ``compression``, a snapshot is sent as an encoded difference, and the own snapshot in the delta rule is the one
+that the partners know. The error of a message therefore stays in the weights of its cluster, and is part of the next
+message.
 """
 
 from __future__ import annotations
@@ -21,7 +25,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup
-from mpi_learn.algorithms.cluster_exchange import Alarm, Exchange, partners_of
+from mpi_learn.algorithms.cluster_exchange import Acquaintance, Alarm, Exchange, partners_of
+from mpi_learn.algorithms.compression.encodings import ENCODINGS
 from mpi_learn.algorithms.configuration import Clusters
 from mpi_learn.algorithms.outer_optimizer import OuterOptimizer
 from mpi_learn.flat_layout import FAILED, FLAG, WEIGHT, failed_step
@@ -60,6 +65,7 @@ class DecentralizedClusters(Algorithm):
             self.alarm = Alarm(self._several_leaders)
         self._counts = np.zeros(2, np.int64)  # steps and exchanges; an array, so that a checkpoint can fill it
         self._exchange: Exchange | None = None
+        self._acquaintance: Acquaintance | None = None
         self._n_left = 0
 
     @classmethod
@@ -77,6 +83,9 @@ class DecentralizedClusters(Algorithm):
     def run(self, steps: Iterable[np.ndarray]) -> None:
         if self.outer is not None and self._counts[0] == 0:
             self.outer.start(self.weights)
+        if self._several_leaders is not None and self.options.compression != "none":
+            encoding = ENCODINGS[self.options.compression]
+            self._acquaintance = Acquaintance(encoding, self._several_leaders.rank, self.weights)
         self._n_left = self.n_steps  # the cluster's other ranks wait in a step only while some are left
         try:
             for step in steps:
@@ -153,6 +162,8 @@ class DecentralizedClusters(Algorithm):
         mean = exchange.mean()
         target = mean if self.outer is None else self.outer.apply(mean)
         delta: np.ndarray = target - exchange.snapshot
+        if self._acquaintance is not None and self.options.chosen_neighbours != "ring":
+            self._acquaintance.settle(exchange.partners, target)
         return delta
 
     def _shared(self, delta: np.ndarray | None) -> np.ndarray:
@@ -168,7 +179,8 @@ class DecentralizedClusters(Algorithm):
         partners = partners_of(self.options.chosen_neighbours, leaders.rank, leaders.size, self._n_rounds)
         self._counts[1] += 1
         if partners:
-            self._exchange = Exchange(leaders, self.weights, partners)
+            known = self._acquaintance.among(partners) if self._acquaintance is not None else None
+            self._exchange = Exchange(leaders, self.weights, partners, known)
 
     def _complete_exchanges(self, leaders: Communicator) -> None:
         """Makes all clusters take part in the same number of rounds and applies them. Collective over `leaders`."""

@@ -17,10 +17,10 @@ class AllReduce(Section):
 
     name: Literal["allreduce"] = "allreduce"
     accumulate: int = Field(1, ge=1, description="Steps whose gradients a rank sums before they are exchanged.")
-    compression: Literal["none", "float16", "top-k", "power-sgd"] = Field(
+    compression: Literal["none", "bfloat16", "float16", "int8", "2-bit", "top-k", "power-sgd"] = Field(
         "none",
-        description="How a gradient is sent: unchanged, in 16 bits, only its largest elements, or as matrices of low "
-        "rank.",
+        description="How a gradient is sent: unchanged, in 16, 8 or 2 bits per element, only its largest elements, or "
+        "as matrices of low rank.",
     )
     fraction: float = Field(0.01, gt=0, le=1, description="top-k: the fraction of the elements that is sent.")
     matrix_rank: int = Field(
@@ -34,7 +34,7 @@ class AllReduce(Section):
     exact_steps: int = Field(
         0,
         ge=0,
-        description="float16, top-k, power-sgd: number of exchanges, each of `accumulate` steps, at the start of a "
+        description="With compression: number of exchanges, each of `accumulate` steps, at the start of a "
         "training in which gradients are sent unchanged, because the first steps change the weights most.",
     )
 
@@ -46,6 +46,10 @@ class AllReduce(Section):
                 "write `reduction: mpi`, or leave compression out",
             )
         return self
+
+
+Encoded = Literal["none", "bfloat16", "float16", "int8", "2-bit"]
+"""Forms of the messages between two ranks."""
 
 
 class ParameterServer(Section):
@@ -64,6 +68,11 @@ class ParameterServer(Section):
         "multiple, some groups are larger.",
     )
     sync_every: int = Field(1, ge=1, description="Steps of a worker between two exchanges with its master.")
+    compression: Encoded = Field(
+        "none",
+        description="How vectors are sent between masters and workers: unchanged, or in 16, 8 or 2 bits per element. "
+        "With compression, ranks of one host send messages too, instead of sharing memory.",
+    )
 
 
 class Downpour(ParameterServer):
@@ -133,6 +142,11 @@ class Clusters(Section):
         None,
         description="Partners of an exchange: both neighbours in a ring, another cluster drawn at random each time, or "
         "all clusters. null: random; with outer: all.",
+    )
+    compression: Encoded = Field(
+        "none",
+        description="How weights are sent between clusters: unchanged, or as differences in 16, 8 or 2 bits per "
+        "element.",
     )
     outer: Nesterov | None = Field(
         None,

@@ -8,19 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.devices.device_vector import DeviceVector, Vector
 from mpi_learn.devices.host_staging import HostStaging
 from mpi_learn.flat_layout import WEIGHT, FlatLayout
-from mpi_learn.mpi.collectives import all_to_all, gathered, sum_in_place
+from mpi_learn.mpi.collectives import gathered, sum_in_place
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.rules.rule import fused
-
-LARGEST_HALF = 6e4
-"""Slightly less than the largest value of float16, 65504."""
-
-SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
-"""The smallest normal number of float32. Gradients whose elements are smaller lose digits."""
 
 
 class Reduction(ABC):
@@ -56,36 +49,6 @@ class ExactSum(Reduction):
             self._staging.sum(comm, step)
         else:
             sum_in_place(comm, step)
-
-
-class HalfPrecision(Reduction):
-    """16 bits per element on the network, sums in 32 bits.
-
-    Each rank sums its part of the vector, then all ranks gather the parts. Every message is scaled by its largest
-    element, so that nothing overflows.
-
-    Args:
-        n: Length of the gradient, without counts.
-    """
-
-    def __init__(self, n: int) -> None:
-        self.n = n
-
-    def sum(self, comm: Communicator, step: np.ndarray) -> None:
-        if comm.size == 1:
-            return
-        n, width = self.n, math.ceil(self.n / comm.size)
-        halves = np.zeros(width * comm.size, np.float16)
-        scale = _scale(step[:n])
-        halves[:n] = step[:n] / scale
-        sums_and_scales = gathered(comm, np.append(step[n:], scale))
-        step[n:] = sums_and_scales[:, :-1].sum(0)
-        theirs = all_to_all(comm, halves.view(np.uint16)).view(np.float16).reshape(comm.size, width)
-        part = (theirs.astype(np.float32) * sums_and_scales[:, -1:]).sum(0)
-        scale = _scale(part)
-        scales = gathered(comm, np.array([scale], np.float32))
-        parts = gathered(comm, (part / scale).astype(np.float16).view(np.uint16)).view(np.float16)
-        step[:n] = (parts.astype(np.float32) * scales).ravel()[:n]
 
 
 class TopFraction(Reduction):
@@ -132,9 +95,7 @@ class TopFraction(Reduction):
     def _magnitudes(self, mean: np.ndarray, step: np.ndarray) -> np.ndarray:
         """The magnitude of each element, (n,); 0 in the arrays that the batch of this rank has not used."""
         magnitudes: np.ndarray = np.abs(mean)
-        bounds = self._layout.bounds
-        for index in np.flatnonzero(~self._layout.without_counts.used(step[: self._layout.size])):
-            magnitudes[bounds[index] : bounds[index + 1]] = 0
+        magnitudes[self._layout.resting(step)] = 0
         return magnitudes
 
 
@@ -294,25 +255,3 @@ def _summed(comm: Communicator, arrays: list[np.ndarray]) -> list[np.ndarray]:
     message = np.concatenate([np.ravel(array) for array in arrays]) if arrays else np.zeros(0, np.float32)
     sum_in_place(comm, message)
     return FlatLayout.of(arrays).views(message)
-
-
-def _scale(vector: np.ndarray) -> np.float32:
-    """The divisor with which float16 holds the largest element. It is a normal number of float32, never zero."""
-    largest = float(np.abs(vector).max(initial=0.0))
-    return np.float32(max(largest / LARGEST_HALF, SMALLEST_SCALE))
-
-
-def make_reduction(options: AllReduce, layout: FlatLayout) -> Reduction:
-    """The reduction that ``compression:`` names, for gradients of this layout, with or without counts."""
-    if options.compression == "none":
-        return ExactSum()
-    compressed = _compressed(options, layout)
-    return ExactFirstSteps(options.exact_steps, compressed) if options.exact_steps else compressed
-
-
-def _compressed(options: AllReduce, layout: FlatLayout) -> Reduction:
-    if options.compression == "float16":
-        return HalfPrecision(layout.without_counts.size)
-    if options.compression == "top-k":
-        return TopFraction(options.fraction, layout)
-    return LowRank(options.matrix_rank, layout)

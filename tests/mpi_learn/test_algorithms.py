@@ -17,7 +17,7 @@ from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration, AllReduce
 from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.algorithms.rank_layout import make_rank_layout, rank_layout_of
-from mpi_learn.algorithms.reduction import make_reduction
+from mpi_learn.algorithms.reduction_choice import make_reduction
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.optimizers.configuration import Adam, Sgd
@@ -163,7 +163,7 @@ def test_the_remainders_of_full_batches_do_not_dominate_a_small_one():
     def run(comm):
         """The second rank has no samples."""
         options, total = AllReduce(compression="top-k", fraction=0.1), np.zeros(N)
-        reduction = make_reduction(options, FlatLayout(((N,),)))
+        reduction = make_reduction(options, FlatLayout(((N,),)), comm.size)
         for n_samples in [64] * 11 + [-0.1]:
             step = np.append(n_samples * gradient, [n_samples, 0, 0, 0, 0]).astype(np.float32)
             step = step if comm.rank == 0 else np.zeros_like(step)

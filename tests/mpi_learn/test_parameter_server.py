@@ -10,6 +10,7 @@ import pytest
 from mpi_learn.algorithms.parameter_server.downpour import FirstCentre
 from mpi_learn.algorithms.parameter_server.link import RemoteLink
 from mpi_learn.algorithms.parameter_server.server import Server
+from mpi_learn.algorithms.parameter_server.transfer import Transfers
 from mpi_learn.data.samples.batches import Dealer
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers.configuration import Sgd
@@ -105,6 +106,14 @@ STATES = {
     "allreduce": ({"name": "allreduce"}, 3),
     "largest elements": ({"name": "allreduce", "compression": "top-k", "fraction": 0.2}, 3),
     "low rank": (LOW_RANK, 3),
+    "in 2 bits": ({"name": "allreduce", "compression": "2-bit"}, 3),
+    "downpour in 2 bits": ({"name": "downpour", "compression": "2-bit"}, 3),
+    "easgd tree in 2 bits": ({"name": "easgd", "masters": 2, "compression": "2-bit"}, 5),
+    "gem in 8 bits": ({"name": "gem", "compression": "int8"}, 3),
+    "outer optimizer in 2 bits": (
+        {"name": "clusters", "size": 1, "exchange_every": 4, "outer": {"name": "nesterov"}, "compression": "2-bit"},
+        3,
+    ),
     "during exact steps": (LOW_RANK | {"exact_steps": 14}, 3),
     "after exact steps": (LOW_RANK | {"exact_steps": 6}, 3),
     "exact steps of accumulated gradients": (LOW_RANK | {"exact_steps": 5, "accumulate": 3}, 3),
@@ -208,12 +217,21 @@ def test_rounding_makes_no_quorum_larger():
     workers, all_have_answers = tuple(range(1, 26)), threading.Barrier(25, timeout=10)
 
     def run(comm):
+        transfers = Transfers.make("none", FlatLayout(((N,),)), sends_weights=False)
         if comm.rank == 0:
             centre = FirstCentre(np.zeros(N, np.float32), with_momentum(None, 1), in_rounds=True)
-            server = Server(comm, workers, centre, workers=workers, mailboxes={}, quorum=0.28)
-            server.begin_epoch()
+            server = Server(
+                comm,
+                workers,
+                centre,
+                workers=workers,
+                mailboxes={},
+                transfers=dict.fromkeys(workers, transfers),
+                quorum=0.28,
+            )
+            server.begin_epoch(centre.weights)
             return server.serve()
-        link = RemoteLink(comm, 0, mailbox=None)
+        link = RemoteLink(comm, 0, None, transfers)
         if comm.rank <= 7:
             link.swap(np.zeros(N, np.float32), 1.0)
         all_have_answers.wait()

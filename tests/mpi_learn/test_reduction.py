@@ -7,7 +7,8 @@ import pytest
 from mpi4py import MPI
 
 from mpi_learn.algorithms.configuration import AllReduce
-from mpi_learn.algorithms.reduction import make_reduction, orthonormalize
+from mpi_learn.algorithms.reduction import orthonormalize
+from mpi_learn.algorithms.reduction_choice import make_reduction
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.testing.thread_ranks import run_ranks
 
@@ -28,7 +29,7 @@ def reduced(n_steps, **options):
     """What each rank has after each step, and what it holds back at the end."""
 
     def run(comm):
-        reduction, found = make_reduction(AllReduce(**options), FlatLayout(SHAPES)), []
+        reduction, found = make_reduction(AllReduce(**options), FlatLayout(SHAPES), comm.size), []
         for number in range(n_steps):
             step = step_vector(comm.rank, number).astype(np.float32)
             reduction.sum(comm, step)
@@ -38,7 +39,7 @@ def reduced(n_steps, **options):
     return run_ranks(N_RANKS, run)
 
 
-@pytest.mark.parametrize(("compression", "accuracy"), [("none", 1e-6), ("float16", 1e-3)])
+@pytest.mark.parametrize(("compression", "accuracy"), [("none", 1e-6), ("float16", 1e-3), ("int8", 1e-2)])
 def test_sums_are_those_of_float64(compression, accuracy):
     """The gradients of the ranks have different magnitudes; the sums behind the gradient are always exact."""
     expected = sum(step_vector(rank, 0) for rank in range(N_RANKS))
@@ -53,13 +54,13 @@ def test_tiny_gradients_stay_finite_in_16_bits(largest):
 
     def run(comm):
         step = np.zeros(N + 5, np.float32)
-        step[:2] = largest, -largest / 2
-        make_reduction(AllReduce(compression="float16"), FlatLayout(SHAPES)).sum(comm, step)
+        step[:2], step[N] = (largest, -largest / 2), 1
+        make_reduction(AllReduce(compression="float16"), FlatLayout(SHAPES), comm.size).sum(comm, step)
         return step
 
     for found in run_ranks(2, run):
         np.testing.assert_allclose(found[:2], [2 * largest, -largest], rtol=1e-2, atol=1e-38)
-        assert not found[2:].any()
+        assert not found[2:N].any()
 
 
 @pytest.mark.parametrize("exact_steps", [0, 2])
@@ -112,7 +113,7 @@ def test_power_sgd_sends_matrices_of_low_rank_and_adds_the_rest_to_the_next_mean
         np.testing.assert_array_equal(arrays["held_back"][36:], 0)
 
 
-@pytest.mark.parametrize("compression", ["float16", "top-k", "power-sgd"])
+@pytest.mark.parametrize("compression", ["float16", "2-bit", "top-k", "power-sgd"])
 def test_exact_steps_are_those_of_whole_gradients_to_the_last_bit(compression):
     options = {"compression": compression, "fraction": 0.1, "matrix_rank": 2}
     for (whole, _), (found, _) in zip(reduced(3), reduced(3, **options, exact_steps=2), strict=True):
@@ -125,7 +126,7 @@ def test_a_rank_without_samples_is_compressed_from_the_same_step():
 
     def run(comm):
         options = AllReduce(compression="power-sgd", matrix_rank=2, exact_steps=2)
-        reduction, found = make_reduction(options, FlatLayout(SHAPES)), []
+        reduction, found = make_reduction(options, FlatLayout(SHAPES), comm.size), []
         for number in range(3):
             step = step_vector(comm.rank, number).astype(np.float32)
             if number == 0 and comm.rank == 1:
@@ -140,7 +141,7 @@ def test_a_rank_without_samples_is_compressed_from_the_same_step():
         assert np.linalg.matrix_rank(third[:36].reshape(6, 6), tol=1e-3) == 2
 
 
-@pytest.mark.parametrize("compression", ["top-k", "power-sgd"])
+@pytest.mark.parametrize("compression", ["int8", "top-k", "power-sgd"])
 @pytest.mark.parametrize("empty", ["array", "step", "sum of the weights", "none"])
 def test_what_is_held_back_arrives_later_also_after_steps_without_a_gradient(empty, compression):
     """A matrix of rank 2 is sent as one of rank 1, or in thirds of its elements. A gradient of zero precedes it."""
@@ -149,7 +150,7 @@ def test_what_is_held_back_arrives_later_also_after_steps_without_a_gradient(emp
 
     def run(comm):
         options = AllReduce(compression=compression, matrix_rank=1, fraction=1 / 3)
-        reduction, total = make_reduction(options, layout), np.zeros(36)
+        reduction, total = make_reduction(options, layout, comm.size), np.zeros(36)
         for number in range(7):
             is_used, weight = number != 2 or empty != "array", 2
             if number == 2 and empty in ("step", "sum of the weights"):
@@ -191,7 +192,7 @@ def test_power_sgd_sends_gradients_of_a_lower_rank_exactly():
     layout = FlatLayout(((64, 64),))
 
     def run(comm):
-        reduction, errors = make_reduction(AllReduce(compression="power-sgd", matrix_rank=16), layout), []
+        reduction, errors = make_reduction(AllReduce(compression="power-sgd", matrix_rank=16), layout, comm.size), []
         for number in range(5):
             rng = np.random.default_rng(number)
             gradient = (rng.normal(size=(64, 4)) @ rng.normal(size=(4, 64))).ravel()
@@ -203,11 +204,11 @@ def test_power_sgd_sends_gradients_of_a_lower_rank_exactly():
     assert max(run_ranks(2, run)[0]) < 1e-5
 
 
-@pytest.mark.parametrize("compression", ["float16", "top-k", "power-sgd"])
+@pytest.mark.parametrize("compression", ["2-bit", "top-k", "power-sgd"])
 def test_the_gradient_of_one_rank_is_not_compressed(compression):
     step = step_vector(0, 0).astype(np.float32)
     found = step.copy()
-    make_reduction(AllReduce(compression=compression, matrix_rank=2), FlatLayout(SHAPES)).sum(MPI.COMM_SELF, found)
+    make_reduction(AllReduce(compression=compression, matrix_rank=2), FlatLayout(SHAPES), 1).sum(MPI.COMM_SELF, found)
     np.testing.assert_array_equal(found, step)
 
 
@@ -217,7 +218,7 @@ def test_power_sgd_sends_a_gradient_after_one_of_zeros():
     gradient[2] = np.arange(12).reshape(2, 6)
 
     def run(comm):
-        reduction = make_reduction(AllReduce(compression="power-sgd", matrix_rank=2), FlatLayout(SHAPES))
+        reduction = make_reduction(AllReduce(compression="power-sgd", matrix_rank=2), FlatLayout(SHAPES), comm.size)
         for factor in (0, 1):
             step = np.concatenate([factor * gradient.ravel(), np.zeros(5), [1, 0, 1, 0, 0]]).astype(np.float32)
             reduction.sum(comm, step)
@@ -227,9 +228,11 @@ def test_power_sgd_sends_a_gradient_after_one_of_zeros():
         np.testing.assert_allclose(found, gradient.ravel(), atol=1e-4)
 
 
-def test_a_rank_without_samples_keeps_what_power_sgd_holds_back():
+@pytest.mark.parametrize("compression", ["2-bit", "power-sgd"])
+def test_a_rank_without_samples_keeps_what_it_holds_back(compression):
     def run(comm):
-        reduction, held_back = make_reduction(AllReduce(compression="power-sgd", matrix_rank=2), FlatLayout(SHAPES)), []
+        options = AllReduce(compression=compression, matrix_rank=2)
+        reduction, held_back = make_reduction(options, FlatLayout(SHAPES), comm.size), []
         for number in range(2):
             step = step_vector(comm.rank, number).astype(np.float32)
             if number == 1 and comm.rank == 1:

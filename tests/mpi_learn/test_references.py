@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from mpi_learn.algorithms import cluster_exchange
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration
-from mpi_learn.algorithms.parameter_server.link import VECTOR
+from mpi_learn.algorithms.parameter_server.transfer import VECTOR
 from mpi_learn.algorithms.rank_layout import rank_layout_of
 from mpi_learn.testing.quadratic_ranks import MOMENTUM, RATE, SAMPLES, N, Rank, start, summed_gradient
 from mpi_learn.testing.thread_ranks import Turns, run_ranks
@@ -529,9 +529,9 @@ def test_a_round_without_a_partner_exchanges_nothing(monkeypatch):
     of_exchanges = []
 
     class Recorded(cluster_exchange.Exchange):
-        def __init__(self, leaders, weights, partners):
+        def __init__(self, leaders, weights, partners, known):
             of_exchanges.append(partners)
-            super().__init__(leaders, weights, partners)
+            super().__init__(leaders, weights, partners, known)
 
     monkeypatch.setattr("mpi_learn.algorithms.clusters.Exchange", Recorded)
     ours({"name": "clusters", "size": 2, "exchange_every": 1, "neighbours": "random"}, 6, [9])

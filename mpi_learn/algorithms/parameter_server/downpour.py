@@ -43,7 +43,8 @@ def build(options: Downpour, setup: AlgorithmSetup) -> Algorithm:
         own = options.worker_optimizer or Sgd(learning_rate=setup.learning_rate)
         return LocalStepsWorker(link, setup.n, options.sync_every, setup.make_optimizer(own, setup.n_steps))
 
-    return make_role(Method(make_centre, make_worker, options.quorum if options.synchronous else None), setup)
+    quorum = options.quorum if options.synchronous else None
+    return make_role(Method(make_centre, make_worker, options.compression, quorum), setup)
 
 
 class GradientSum:

@@ -36,7 +36,7 @@ def build(options: Easgd, setup: AlgorithmSetup) -> Algorithm:
     def make_worker(link: Link) -> Worker:
         return ElasticWorker(link, setup.n, options.sync_every, setup.make_optimizer(None, setup.n_steps))
 
-    return make_role(Method(make_centre, make_worker), setup)
+    return make_role(Method(make_centre, make_worker, options.compression, sends_weights=True), setup)
 
 
 class ElasticCentre(Centre):

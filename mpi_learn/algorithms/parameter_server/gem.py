@@ -44,7 +44,7 @@ def build(options: Gem, setup: AlgorithmSetup) -> Algorithm:
         optimizer = setup.make_optimizer(None, setup.n_steps)
         return EnergyWorker(link, setup.n, options.sync_every, optimizer, options.momentum, options.kappa)
 
-    return make_role(Method(make_centre, make_worker), setup)
+    return make_role(Method(make_centre, make_worker, options.compression), setup)
 
 
 class EnergyCentre(Centre):

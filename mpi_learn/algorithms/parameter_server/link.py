@@ -11,20 +11,21 @@ import numpy as np
 
 from mpi_learn.algorithms.algorithm import Deal
 from mpi_learn.algorithms.parameter_server.centre import Centre
+from mpi_learn.algorithms.parameter_server.transfer import Transfers
 from mpi_learn.mpi.collectives import receive_into, send_from
 from mpi_learn.mpi.communicators import Communicator
 
-PULL, PUSH, SWAP, NEXT, DONE, FAILED_EPOCH, VECTOR, ANSWER = range(11, 19)
+PULL, PUSH, SWAP, NEXT, DONE, FAILED_EPOCH, ANSWER = range(10, 17)
 """Tags. A worker requests the weights (PULL) or its next samples (NEXT), sends a vector (PUSH, or SWAP to receive an
-answer), and reports the end of its epoch (DONE, FAILED_EPOCH). VECTOR follows a header. ANSWER is a master's header."""
+answer), and reports the end of its epoch (DONE, FAILED_EPOCH). ANSWER is a master's header."""
 
 
 def make_header(first: float = 0, second: float = 0) -> np.ndarray:
     """A header, (2,) float64, which holds every whole number below 2^53.
 
-    With a worker's vector: the version of the weights that it was computed from, and the weight of its batches. In an
-    answer: the version of the weights. In the answer to NEXT: the first position in the epoch's order, and the one
-    after the last.
+    With a worker's vector: the version of the weights that it was computed from, and the weight of its batches (1 if
+    the vector is not a gradient). In an answer: the version of the weights. In the answer to NEXT: the first position
+    in the epoch's order, and the one after the last.
     """
     return np.array([first, second], np.float64)
 
@@ -43,13 +44,20 @@ class Link(ABC):
 
     version: int = 0
 
+    def begin_epoch(self, weights: np.ndarray) -> None:  # noqa: B027 - only messages depend on earlier ones
+        """Begins an epoch, with the weights of the last `Algorithm.synchronize`, (n,) float32."""
+
+    def rank_state(self) -> dict[str, np.ndarray]:
+        """As `Algorithm.rank_state`."""
+        return {}
+
     @abstractmethod
-    def swap(self, vector: np.ndarray, batch_weight: float = 0) -> np.ndarray | None:
+    def swap(self, vector: np.ndarray, batch_weight: float = 1) -> np.ndarray | None:
         """Sends `vector`, whose content is lost.
 
         Args:
             vector: (n,) float32.
-            batch_weight: The weight of its batches (see `mpi_learn.flat_layout`).
+            batch_weight: The weight of its batches, if it is a gradient (see `mpi_learn.flat_layout`).
 
         Returns:
             The answer, (n,) float32, valid until the next call; None if a rank failed.
@@ -68,7 +76,7 @@ class Link(ABC):
 
     @abstractmethod
     def push(self, vector: np.ndarray) -> None:
-        """Sends `vector`, (n,) float32, without an answer, and may overwrite it.
+        """Sends `vector`, (n,) float32, a change of the weights, without an answer, and may overwrite it.
 
         Called at most once after a `pull`, and no `swap` or further `push` before the next `pull`: the master may still
         read the vector, and only the answer to a `pull` says that it has finished.
@@ -94,7 +102,7 @@ class LocalLink(Link):
         self.centre = centre
         self.deal: Deal | None = None
 
-    def swap(self, vector: np.ndarray, batch_weight: float = 0) -> np.ndarray | None:
+    def swap(self, vector: np.ndarray, batch_weight: float = 1) -> np.ndarray | None:
         self.centre.absorb(vector, batch_weight)
         self.centre.flush()  # a round of one worker
         self.centre.answer(vector)
@@ -105,7 +113,7 @@ class LocalLink(Link):
         return vector
 
     def push(self, vector: np.ndarray) -> None:
-        self.centre.absorb(vector, 0)
+        self.centre.absorb(vector, 1)
 
     def next_part(self) -> slice | None:
         return self.deal() if self.deal is not None else None
@@ -123,12 +131,19 @@ class RemoteLink(Link):
         mailbox: (n,) float32 in memory shared with the master if it is on the same host, else None. With a mailbox both
             ranks read and write vectors there and only headers are sent. The worker writes there only when the master
             has finished with it.
+        transfers: The form of the vectors that are sent.
     """
 
-    def __init__(self, comm: Communicator, master: int, mailbox: np.ndarray | None) -> None:
-        self.comm, self.master, self.mailbox = comm, master, mailbox
+    def __init__(self, comm: Communicator, master: int, mailbox: np.ndarray | None, transfers: Transfers) -> None:
+        self.comm, self.master, self.mailbox, self.transfers = comm, master, mailbox, transfers
 
-    def swap(self, vector: np.ndarray, batch_weight: float = 0) -> np.ndarray | None:
+    def begin_epoch(self, weights: np.ndarray) -> None:
+        self.transfers.begin_epoch(weights)
+
+    def rank_state(self) -> dict[str, np.ndarray]:
+        return self.transfers.rank_state("to_master")
+
+    def swap(self, vector: np.ndarray, batch_weight: float = 1) -> np.ndarray | None:
         self._send(vector, SWAP, batch_weight)
         return self._answer(vector)
 
@@ -137,7 +152,7 @@ class RemoteLink(Link):
         return self._answer(vector)  # the master answers in order: it has finished with the vector pushed before
 
     def push(self, vector: np.ndarray) -> None:
-        self._send(vector, PUSH, 0)
+        self._send(vector, PUSH, 1)
 
     def next_part(self) -> slice | None:
         header = make_header()
@@ -154,7 +169,7 @@ class RemoteLink(Link):
             self.mailbox[:] = vector
         send_from(self.comm, make_header(self.version, batch_weight), self.master, tag)
         if self.mailbox is None:
-            send_from(self.comm, vector, self.master, VECTOR)
+            self.transfers.up.send(self.comm, vector, self.master, batch_weight)
 
     def _answer(self, vector: np.ndarray) -> np.ndarray | None:
         header = make_header()
@@ -164,5 +179,5 @@ class RemoteLink(Link):
         self.version = int(header[0])
         if self.mailbox is not None:
             return self.mailbox
-        receive_into(self.comm, vector, self.master)
+        self.transfers.down.receive(self.comm, vector, self.master, 1)
         return vector

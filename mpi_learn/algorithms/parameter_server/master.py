@@ -32,7 +32,9 @@ class MasterRank(Algorithm):
     def run(self, steps: Iterable[np.ndarray]) -> None:
         """Serves this master's workers until all have finished; see `Algorithm.run`."""
         has_finished = False
-        self.server.begin_epoch()
+        self.server.begin_epoch(self.weights)
+        if self.link is not None:
+            self.link.begin_epoch(self.weights)
         try:
             self.centre.begin_epoch()
             self._serve()
@@ -56,7 +58,8 @@ class MasterRank(Algorithm):
         return self.centre.state()
 
     def rank_state(self) -> dict[str, np.ndarray]:
-        return self.centre.rank_state()
+        link = self.link.rank_state() if self.link is not None else {}
+        return self.centre.rank_state() | self.server.rank_state() | link
 
     def _serve(self) -> None:
         deal = self.make_deal() if self.make_deal is not None else None

@@ -12,6 +12,7 @@ from mpi_learn.algorithms.parameter_server.centre import Centre
 from mpi_learn.algorithms.parameter_server.link import Link, LocalLink, RemoteLink
 from mpi_learn.algorithms.parameter_server.master import MasterRank
 from mpi_learn.algorithms.parameter_server.server import Server
+from mpi_learn.algorithms.parameter_server.transfer import Transfers
 from mpi_learn.algorithms.parameter_server.worker import Worker, WorkerRank
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.communicators import Communicator, subset
@@ -40,12 +41,16 @@ class Method:
     Attributes:
         make_centre: Builds the weights that a master holds.
         make_worker: Builds a worker that exchanges over a link.
+        compression: The form of the messages, as in the configuration.
         quorum: Fraction of the workers whose messages make a synchronous round; None: asynchronous.
+        sends_weights: Whether workers send weights and receive changes; else they send changes and receive weights.
     """
 
     make_centre: Callable[[CentreSetup], Centre]
     make_worker: Callable[[Link], Worker]
+    compression: str
     quorum: float | None = None
+    sends_weights: bool = False
 
 
 def make_role(method: Method, setup: AlgorithmSetup) -> Algorithm:
@@ -54,8 +59,12 @@ def make_role(method: Method, setup: AlgorithmSetup) -> Algorithm:
     if comm.size == 1:
         own = method.make_centre(CentreSetup(setup.weights.copy(), 1))
         return WorkerRank(setup, method.make_worker(LocalLink(own)), None, own)
-    mailboxes = rows_of_host(comm, setup.n)
-    link, children = _link(setup, mailboxes), layout.children(comm.rank)
+    mailboxes = rows_of_host(comm, setup.n) if method.compression == "none" else {}
+
+    def transfers() -> Transfers:
+        return Transfers.make(method.compression, setup.weights_layout, sends_weights=method.sends_weights)
+
+    link, children = _link(setup, mailboxes, transfers), layout.children(comm.rank)
     centre: Centre | None = None
     worker: Worker | None = None
     with agreed_errors(comm):  # before the group's communicator: to free it after an error would need all its ranks
@@ -68,17 +77,20 @@ def make_role(method: Method, setup: AlgorithmSetup) -> Algorithm:
         return WorkerRank(setup, worker, group)
     workers = tuple(child for child in children if child not in layout.masters)
     shared = {child: mailboxes[child] for child in children if child in mailboxes}
-    server = Server(comm, children, centre, workers=workers, quorum=method.quorum, mailboxes=shared)
+    server = Server(
+        comm, children, centre,
+        workers=workers, quorum=method.quorum, mailboxes=shared, transfers={child: transfers() for child in children},
+    )  # fmt: skip
     return MasterRank(setup, centre, server, link)
 
 
-def _link(setup: AlgorithmSetup, mailboxes: dict[int, np.ndarray]) -> Link | None:
+def _link(setup: AlgorithmSetup, mailboxes: dict[int, np.ndarray], transfers: Callable[[], Transfers]) -> Link | None:
     """The link to this rank's master; None on the first master, and on ranks of a group that do not lead it."""
     comm = setup.comm
     master = setup.rank_layout.parent(comm.rank)
     if master is None:
         return None
-    return RemoteLink(comm, master, mailboxes.get(comm.rank) if master in mailboxes else None)
+    return RemoteLink(comm, master, mailboxes.get(comm.rank) if master in mailboxes else None, transfers())
 
 
 def _group(setup: AlgorithmSetup) -> Communicator | None:

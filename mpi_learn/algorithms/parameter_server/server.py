@@ -19,9 +19,9 @@ from mpi_learn.algorithms.parameter_server.link import (
     PULL,
     PUSH,
     SWAP,
-    VECTOR,
     make_header,
 )
+from mpi_learn.algorithms.parameter_server.transfer import Transfers
 from mpi_learn.flat_layout import aligned_empty
 from mpi_learn.mpi.collectives import receive_into, send_from
 from mpi_learn.mpi.communicators import Communicator
@@ -38,6 +38,7 @@ class Server:
         quorum: Fraction of the active children whose messages make a round; None: every message is applied when it
             arrives.
         mailboxes: Child -> the memory that it shares with this rank, (n,) float32; only children on this host.
+        transfers: Child -> the form of the vectors that are sent.
 
     Attributes:
         staleness: Staleness -> number of messages of `workers`, if they are not applied in rounds.
@@ -53,9 +54,10 @@ class Server:
         workers: tuple[int, ...],
         quorum: float | None,
         mailboxes: Mapping[int, np.ndarray],
+        transfers: Mapping[int, Transfers],
     ) -> None:
         self.comm, self.children, self.centre, self.workers, self.quorum = comm, children, centre, workers, quorum
-        self.mailboxes = mailboxes
+        self.mailboxes, self.transfers = mailboxes, transfers
         self.staleness: Counter[int] = Counter()
         self.has_failure = False
         self._vector = aligned_empty(centre.weights.size)
@@ -63,8 +65,14 @@ class Server:
         self._active: set[int] = set()
         self._unanswered: int | None = None
 
-    def begin_epoch(self) -> None:
-        """Begins an epoch: every child is active until it reports the end of its epoch."""
+    def begin_epoch(self, weights: np.ndarray) -> None:
+        """Begins an epoch: every child is active until it reports the end of its epoch.
+
+        Args:
+            weights: Those of the last `Algorithm.synchronize`, (n,) float32.
+        """
+        for transfers in self.transfers.values():
+            transfers.begin_epoch(weights)
         self._active, self._waiting, self.has_failure = set(self.children), [], False
 
     def serve(self, deal: Deal | None = None) -> None:
@@ -95,6 +103,13 @@ class Server:
         self._end_round()
         self.serve()
 
+    def rank_state(self) -> dict[str, np.ndarray]:
+        """As `Algorithm.rank_state`."""
+        found: dict[str, np.ndarray] = {}
+        for child, transfers in self.transfers.items():
+            found |= transfers.rank_state(f"to_{child}")
+        return found
+
     def _send_part(self, source: int, deal: Deal | None) -> None:
         part = deal() if deal is not None and not self.has_failure else None
         header = NO_ANSWER if part is None else make_header(part.start, part.stop)
@@ -104,7 +119,7 @@ class Server:
         """Handles PULL, PUSH and SWAP."""
         vector = self.mailboxes.get(source, self._vector)
         if tag != PULL and source not in self.mailboxes:
-            receive_into(self.comm, vector, source)
+            self.transfers[source].up.receive(self.comm, vector, source, batch_weight)
         if self.has_failure:
             if tag != PUSH:
                 self._answer(source, vector)
@@ -135,7 +150,7 @@ class Server:
         header = NO_ANSWER if self.has_failure else make_header(self.centre.version)
         send_from(self.comm, header, source, ANSWER)
         if not self.has_failure and source not in self.mailboxes:
-            send_from(self.comm, vector, source, VECTOR)
+            self.transfers[source].down.send(self.comm, vector, source, 1)
 
     def _end_round(self) -> None:
         """Ends a synchronous round when enough children have sent; those that have ended their epoch do not count."""

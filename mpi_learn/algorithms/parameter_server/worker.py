@@ -99,7 +99,7 @@ class WorkerRank(Algorithm, SampleDealing):
         return self.centre.state() if self.centre is not None else {}
 
     def rank_state(self) -> dict[str, np.ndarray]:
-        return self.worker.rank_state() if self.worker is not None else {}
+        return self.worker.rank_state() | self.worker.link.rank_state() if self.worker is not None else {}
 
     def close(self) -> None:
         if self.group is not None:
@@ -111,6 +111,7 @@ class WorkerRank(Algorithm, SampleDealing):
             self.centre.weights[:] = self.weights  # a checkpoint may have filled them
             self.centre.begin_epoch()
         if self.worker is not None:
+            self.worker.link.begin_epoch(self.weights)
             self.worker.begin_epoch(self.weights)
             if isinstance(self.worker.link, LocalLink) and self.make_deal is not None:
                 self.worker.link.deal = self.make_deal()

@@ -40,8 +40,8 @@ class AdversarialPair(Composition):
             "with gan, each of metrics is a file.py:function of (real, generated) samples": (
                 isinstance(metrics, list) and all(component(metric).is_custom for metric in metrics)
             ),
-            "gan supports only compression: float16; the others would send gradients of a model that rests": (
-                compression in ("none", "float16")
+            f"gan does not support compression: {compression}, which would send gradients of a model that rests": (
+                compression not in ("top-k", "power-sgd")
             ),
             "gan with accumulate needs `exchange: batch`: with `model` the two models take turns": (
                 accumulate == 1 or self.section.exchange == "batch"

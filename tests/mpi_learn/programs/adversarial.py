@@ -36,7 +36,7 @@ OTHERS = {
     "easgd": {"algorithm": {"name": "easgd", "sync_every": 3}},
     "gem": {"algorithm": "gem", "optimizer": {"name": "sgd", "learning_rate": 0.05}},  # its energies are of plain steps
     "clusters": {"algorithm": {"name": "clusters", "size": 1, "exchange_every": 4}},
-    "float16": {"algorithm": {"name": "allreduce", "compression": "float16"}},
+    "2-bit": {"algorithm": {"name": "allreduce", "compression": "2-bit"}},
     "dynamic": {"algorithm": "downpour", "data": {"train": ["none.h5"], "features": "X", "labels": None}},
 }
 OTHERS["dynamic"]["data"]["share"] = "dynamic"

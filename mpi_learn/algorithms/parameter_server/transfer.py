@@ -1,0 +1,139 @@
+"""The form of the vectors that follow a header from one rank to another: unchanged, or encoded.
+
+Both ranks hold a transfer of the same kind for each direction: one sends with it, the other receives.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpi_learn.algorithms.compression.encodings import ENCODINGS, Encoding
+from mpi_learn.algorithms.compression.error_feedback import ErrorFeedback, KnownWeights
+from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.mpi.collectives import receive_into, send_from
+from mpi_learn.mpi.communicators import Communicator
+
+VECTOR = 17
+"""The tag of a vector."""
+
+
+class Transfer(ABC):
+    """One direction between two ranks."""
+
+    def begin_epoch(self, weights: np.ndarray) -> None:  # noqa: B027 - most transfers do not depend on weights
+        """Begins an epoch, with the weights of the last `Algorithm.synchronize`, (n,) float32."""
+
+    @abstractmethod
+    def send(self, comm: Communicator, vector: np.ndarray, to: int, weight: float) -> None:
+        """Sends `vector`, (n,) float32, which contains the factor `weight`. Its content is lost."""
+
+    @abstractmethod
+    def receive(self, comm: Communicator, vector: np.ndarray, source: int, weight: float) -> None:
+        """Waits for a vector of the rank `source` and writes it into `vector`; `weight` is that of its header."""
+
+    def rank_state(self) -> dict[str, np.ndarray]:
+        """As `Algorithm.rank_state`."""
+        return {}
+
+
+class Whole(Transfer):
+    """Float32, unchanged."""
+
+    def send(self, comm: Communicator, vector: np.ndarray, to: int, weight: float) -> None:
+        send_from(comm, vector, to, VECTOR)
+
+    def receive(self, comm: Communicator, vector: np.ndarray, source: int, weight: float) -> None:
+        receive_into(comm, vector, source)
+
+
+class EncodedChanges(Transfer):
+    """Gradients, or changes of weights, encoded with error feedback; the counts of a gradient are sent unchanged.
+
+    What is held back is a mean over samples, as in `EncodedSum`.
+
+    Args:
+        encoding: The form of the messages.
+        layout: The layout of the vector.
+    """
+
+    def __init__(self, encoding: Encoding, layout: FlatLayout) -> None:
+        self._layout, self._feedback = layout, ErrorFeedback(encoding, layout.size)
+
+    def send(self, comm: Communicator, vector: np.ndarray, to: int, weight: float) -> None:
+        counts, resting = vector[self._layout.counts], self._layout.resting(vector)
+        if weight != 0:
+            vector /= weight
+        else:  # the receiver would not use it
+            resting = np.arange(vector.size)
+        vector[self._layout.counts] = 0
+        message = self._feedback.encode(vector, resting)
+        send_from(comm, np.append(counts.view(np.uint8), message), to, VECTOR)
+
+    def receive(self, comm: Communicator, vector: np.ndarray, source: int, weight: float) -> None:
+        encoding, counts = self._feedback.encoding, self._layout.counts
+        message = np.empty(4 * counts.size + encoding.n_bytes(vector.size), np.uint8)
+        receive_into(comm, message, source)
+        np.multiply(encoding.decode(message[4 * counts.size :], vector.size), np.float32(weight), out=vector)
+        vector[counts] = message[: 4 * counts.size].view(np.float32)
+
+    def rank_state(self) -> dict[str, np.ndarray]:
+        return {"held_back": self._feedback.held_back}
+
+
+class EncodedWeights(Transfer):
+    """Weights, as encoded differences from those that the receiver knows: at first those of the epoch's begin."""
+
+    def __init__(self, encoding: Encoding) -> None:
+        self._encoding = encoding
+
+    def begin_epoch(self, weights: np.ndarray) -> None:
+        self._known = KnownWeights(self._encoding, weights)
+
+    def send(self, comm: Communicator, vector: np.ndarray, to: int, weight: float) -> None:
+        send_from(comm, self._known.encode(vector), to, VECTOR)
+
+    def receive(self, comm: Communicator, vector: np.ndarray, source: int, weight: float) -> None:
+        message = np.empty(self._encoding.n_bytes(vector.size), np.uint8)
+        receive_into(comm, message, source)
+        self._known.follow(message)
+        vector[:] = self._known.values
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """Both directions between a worker and its master, or a master and the first one.
+
+    Attributes:
+        up: Towards the first master.
+        down: The answers.
+    """
+
+    up: Transfer
+    down: Transfer
+
+    @classmethod
+    def make(cls, compression: str, layout: FlatLayout, *, sends_weights: bool) -> Transfers:
+        """The transfers of one rank, which it uses with one other.
+
+        Args:
+            compression: The value of the key.
+            layout: The layout of the vectors.
+            sends_weights: Whether weights are sent up, and changes down; else changes up, and weights down.
+        """
+        if compression == "none":
+            return cls(Whole(), Whole())
+        encoding = ENCODINGS[compression]
+        changes, weights = EncodedChanges(encoding, layout), EncodedWeights(encoding)
+        return cls(weights, changes) if sends_weights else cls(changes, weights)
+
+    def begin_epoch(self, weights: np.ndarray) -> None:
+        """See `Transfer.begin_epoch`."""
+        self.up.begin_epoch(weights)
+        self.down.begin_epoch(weights)
+
+    def rank_state(self, name: str) -> dict[str, np.ndarray]:
+        """As `Algorithm.rank_state`; every name begins with `name`."""
+        return {f"{name}.{key}": array for one in (self.up, self.down) for key, array in one.rank_state().items()}
