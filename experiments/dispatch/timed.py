@@ -8,7 +8,7 @@ from mpi_opt.coordinator.coordinator import Coordinator
 run = Coordinator.run
 
 
-def timed(self):
+def timed(self, **options):
     began = None
     handle = self._handle
 
@@ -18,7 +18,7 @@ def timed(self):
         handle(rank, message)
 
     self._handle = first
-    run(self)
+    run(self, **options)
     print(f"trials/s {self.queue.n_begun / (time.perf_counter() - began):.0f}", flush=True)
 
 
