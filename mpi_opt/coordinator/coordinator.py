@@ -212,7 +212,7 @@ class Coordinator:
             return
         for attempt in ended:
             block = EXTERNAL_BLOCK if attempt.is_held else attempt.block
-            self.progress.finished(block, attempt.result, attempt.proposal.parameters)
+            self.progress.finished(block, attempt.result, attempt.proposal)
         if self.settings.kept_models is not None:
             self.settings.kept_models.take((attempt.proposal, attempt.result) for attempt in ended)
         if obsolete := self.state.obsolete(ended):
@@ -267,7 +267,7 @@ class Coordinator:
             self.pool.rest(attempt.block)
         for record in self.state.past.ended:
             if record.number not in known:  # a workload system has ended it since the store was last asked
-                self.progress.finished(EXTERNAL_BLOCK, record.outcome, record.parameters)
+                self.progress.finished(EXTERNAL_BLOCK, record.outcome, record.proposal)
         self.ending.stop_if_reached(self.state.past, "a trial of a workload system reached the target")
 
     def _handle_external(self, record: TrialRecord) -> None:
@@ -276,7 +276,7 @@ class Coordinator:
             self.queue.put_back(Attempt(record.proposal, record.attempts))
             return
         self._tell(record.proposal, record.outcome)
-        self.progress.finished(EXTERNAL_BLOCK, record.outcome, record.parameters)
+        self.progress.finished(EXTERNAL_BLOCK, record.outcome, record.proposal)
 
     def _note_edits(self) -> None:
         """Records, once per file, that a file of the user has been edited since the start of the search."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mpi_opt.core.space import Parameters
-from mpi_opt.core.trial import Outcome
+from mpi_opt.core.trial import Outcome, Proposal
 from mpi_opt.study.study import Study
 
 
@@ -22,8 +21,8 @@ class Progress:
     def started(self, block: int, number: int) -> None:
         """The block has started the trial `number`."""
 
-    def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
-        """A trial with the hyperparameters `parameters` has ended on the block, or externally (`EXTERNAL_BLOCK`)."""
+    def finished(self, block: int, outcome: Outcome, proposal: Proposal) -> None:
+        """The trial of `proposal` has ended on the block, or externally (`EXTERNAL_BLOCK`)."""
 
     def requeued(self, block: int) -> None:
         """The trial of the block is queued again; the block still exists."""

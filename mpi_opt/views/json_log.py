@@ -7,8 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mpi_opt.core.space import Parameters
-from mpi_opt.core.trial import Outcome
+from mpi_opt.core.trial import Outcome, Proposal
 from mpi_opt.errors import without_passwords
 from mpi_opt.store.records import now
 from mpi_opt.study.progress import Progress
@@ -40,7 +39,7 @@ class JsonLog(Progress):
         self._write("trial_started", block=block, trial=number)
         self._observer.started(block, number)
 
-    def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
+    def finished(self, block: int, outcome: Outcome, proposal: Proposal) -> None:
         self._write(
             "trial_ended",
             block=block,
@@ -48,10 +47,10 @@ class JsonLog(Progress):
             state=outcome.state,
             figure_of_merit=outcome.figure_of_merit,
             duration_s=outcome.duration_s,
-            parameters=dict(parameters),
+            parameters=dict(proposal.parameters),
             error=outcome.error,
         )
-        self._observer.finished(block, outcome, parameters)
+        self._observer.finished(block, outcome, proposal)
 
     def requeued(self, block: int) -> None:
         self._write("trial_requeued", block=block)

@@ -477,7 +477,7 @@ def test_trials_that_a_workload_system_ends_between_two_starts_are_shown():
     shown = []
 
     class Shown(Progress):
-        def finished(self, block, outcome, parameters):
+        def finished(self, block, outcome, proposal):
             shown.append((block, outcome.number))
 
     store = ShareStore(TrialRecord(2, "complete", {"x": 2}, one_figure(1.0)))

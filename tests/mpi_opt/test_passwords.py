@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from mpi_opt.cli.main import main
+from mpi_opt.core.trial import Proposal
 from mpi_opt.errors import ConfigurationError, without_passwords
 from mpi_opt.store import Store
 from mpi_opt.store.records import GivenBack
@@ -142,7 +143,7 @@ def test_trackers_and_progress_show_no_password(capsys):
     FailSafeTracker(Broken()).record(an_outcome(0, "complete", 1.0, None, 0.1), {})
     progress = PlainProgress(ProgressCounts(2, maximize=False))
     progress.note(URL)
-    progress.finished(0, an_outcome(0, "failed", None, None, 0.1, error=URL), {})
+    progress.finished(0, an_outcome(0, "failed", None, None, 0.1, error=URL), Proposal(0, {}))
     progress.tick()
     printed, said = capsys.readouterr()
     assert said and printed.count("***") == 4

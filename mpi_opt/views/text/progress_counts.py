@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -9,9 +10,10 @@ from dataclasses import dataclass, field
 
 from mpi_learn.cli.terminal import Trend, duration
 from mpi_opt.configuration.configuration import StudyConfiguration
+from mpi_opt.core.budgets import rank_of_length
 from mpi_opt.core.counted import plural
 from mpi_opt.core.space import Parameters
-from mpi_opt.core.trial import FINISHED, Outcome, State
+from mpi_opt.core.trial import FINISHED, Outcome, Proposal, State
 from mpi_opt.study.study import Study
 from mpi_opt.views.series import by_end_time
 
@@ -26,7 +28,7 @@ class ProgressCounts:
         blocks: Block -> whether it still exists.
         ended: State -> the number of trials that ended in this state, earlier runs included.
         busy: Block -> the number of its trial.
-        best: The best figure of merit so far.
+        best: The best figure of merit so far, among the trials that were trained for the most epochs.
         best_number: The number of the best trial.
         best_parameters: The hyperparameters of the best trial.
         trend: The best figure of merit after each complete trial.
@@ -35,6 +37,7 @@ class ProgressCounts:
         n_ended_here: The number of trials that ended in this run.
         has_ended: Whether the search has ended.
         is_finished: Whether the study is finished then.
+        strategy: The name of the strategy.
         clock: Returns the time in seconds.
     """
 
@@ -52,12 +55,15 @@ class ProgressCounts:
     n_ended_here: int = 0
     has_ended: bool = False
     is_finished: bool = False
+    strategy: str = ""
     clock: Callable[[], float] = time.monotonic
+    _best_rank: tuple[float, float] = (math.inf, math.inf)
 
     @classmethod
     def of(cls, configuration: StudyConfiguration) -> ProgressCounts:
         """The counts of a search that has not begun."""
-        return cls(configuration.search.trials, configuration.figures_of_merit().sign < 0)
+        search = configuration.search
+        return cls(search.trials, configuration.figures_of_merit().sign < 0, strategy=search.strategy)
 
     @property
     def n_blocks(self) -> int:
@@ -91,7 +97,7 @@ class ProgressCounts:
         self.ended = Counter({state: study.record.counts.get(state, 0) for state in FINISHED})
         for trial in by_end_time(study):
             if trial.state == "complete":
-                self._note_best(trial.figure_of_merit, trial.number, trial.parameters)
+                self._note_best(trial.figure_of_merit, trial.proposal)
 
     def add_block(self, block: int) -> None:
         """Counts a block that is ready for trials."""
@@ -103,13 +109,13 @@ class ProgressCounts:
         if self.began is None:
             self.began = self.clock()
 
-    def end(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
+    def end(self, block: int, outcome: Outcome, proposal: Proposal) -> None:
         """Counts a trial that has ended."""
         self.busy.pop(block, None)
         self.n_ended_here += 1
         self.ended[outcome.state] += 1
         if outcome.state == "complete":
-            self._note_best(outcome.figure_of_merit, outcome.number, parameters)
+            self._note_best(outcome.figure_of_merit, proposal)
         elif outcome.state == "failed":
             reason = next(iter((outcome.error or "").splitlines()), "")
             self.last_failure = f"trial {outcome.number}: {reason}"
@@ -128,12 +134,14 @@ class ProgressCounts:
         self.has_ended = True
         self.busy.clear()
 
-    def _note_best(self, value: float | None, number: int, parameters: Parameters) -> None:
+    def _note_best(self, value: float | None, proposal: Proposal) -> None:
         if value is None:
             return
-        if self.best is None or (value > self.best if self.maximize else value < self.best):
-            self.best, self.best_number, self.best_parameters = value, number, parameters
-        self.trend.take(self.best)
+        rank = rank_of_length(proposal.budget, self.strategy), -value if self.maximize else value
+        if rank < self._best_rank:
+            self._best_rank, self.best = rank, value
+            self.best_number, self.best_parameters = proposal.number, proposal.parameters
+        self.trend.take(value if self.best is None else self.best)
 
     def __str__(self) -> str:
         parts = [f"{self.n_ended}/{self.trials} {plural('trial', self.trials)}"]

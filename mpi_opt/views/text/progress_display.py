@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
 from mpi_learn.cli.terminal import console_size, duration, is_notebook, is_watched, make_console
-from mpi_opt.core.space import Parameters
-from mpi_opt.core.trial import Outcome
+from mpi_opt.core.trial import Outcome, Proposal
 from mpi_opt.errors import without_passwords
 from mpi_opt.study.progress import Progress
 from mpi_opt.study.study import Study
@@ -69,8 +68,8 @@ class PlainProgress(Progress):
     def started(self, block: int, number: int) -> None:
         self.counts.begin(block, number)
 
-    def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
-        self._record(block, outcome, parameters)
+    def finished(self, block: int, outcome: Outcome, proposal: Proposal) -> None:
+        self._record(block, outcome, proposal)
         now = time.monotonic()
         if now - self._written >= self._interval_s:
             self._written = now
@@ -99,10 +98,10 @@ class PlainProgress(Progress):
         if self.counts.has_begun:
             self._write(f"{'done' if self.counts.is_finished else 'ended'}: {self.counts}")
 
-    def _record(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
-        self.counts.end(block, outcome, parameters)
+    def _record(self, block: int, outcome: Outcome, proposal: Proposal) -> None:
+        self.counts.end(block, outcome, proposal)
         if self.tracker is not None:
-            self.tracker.record(outcome, parameters)
+            self.tracker.record(outcome, proposal.parameters)
 
     def _write(self, text: str) -> None:
         with _allowed_to_fail():
@@ -123,8 +122,8 @@ class LivePanel(PlainProgress):
         super().__init__(counts, tracker, stream)
         self._place = _Cell() if in_notebook else _Terminal(self.stream)
 
-    def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
-        self._record(block, outcome, parameters)
+    def finished(self, block: int, outcome: Outcome, proposal: Proposal) -> None:
+        self._record(block, outcome, proposal)
 
     def tick(self) -> None:
         """Updates the panel, unless the last update was less than an interval ago."""

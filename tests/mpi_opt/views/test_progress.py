@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from mpi_opt import Real, search
-from mpi_opt.core.trial import Outcome
+from mpi_opt.core.trial import Outcome, Proposal
 from mpi_opt.views.text import progress_display
 from mpi_opt.views.text.progress_counts import ProgressCounts
 from mpi_opt.views.text.progress_display import LivePanel, PlainProgress, make_display, panel
@@ -48,9 +48,9 @@ def counts(clock):
     for number in range(4):
         made.begin(number, number)
     clock.now = 36.0
-    made.end(0, ended(0, 0.5), {"rate": 0.01, "kind": "elu"})
-    made.end(1, ended(1, 0.25), {"rate": 0.0123456, "kind": "relu"})
-    made.end(2, ended(2, None, "failed", "rank 0 on vm: ValueError: no\nTraceback …"), {"rate": 1.0})
+    made.end(0, ended(0, 0.5), Proposal(0, {"rate": 0.01, "kind": "elu"}))
+    made.end(1, ended(1, 0.25), Proposal(1, {"rate": 0.0123456, "kind": "relu"}))
+    made.end(2, ended(2, None, "failed", "rank 0 on vm: ValueError: no\nTraceback …"), Proposal(2, {"rate": 1.0}))
     made.begin(0, 4)
     made.lose(2)
     return made
@@ -90,7 +90,7 @@ def test_panel_fits_a_narrow_terminal_and_many_blocks(counts):
 
 
 def test_control_characters_of_a_study_do_not_reach_the_terminal(counts):
-    counts.end(0, ended(4, 0.1), {"kind": "\033[2Jgone"})
+    counts.end(0, ended(4, 0.1), Proposal(4, {"kind": "\033[2Jgone"}))
     assert "\033" not in drawn(counts)
 
 
@@ -98,8 +98,16 @@ def test_most_is_best_when_maximizing():
     made = ProgressCounts(3, maximize=True)
     for number, value in enumerate((0.1, 0.9, 0.5)):
         made.begin(0, number)
-        made.end(0, ended(number, value), {})
+        made.end(0, ended(number, value), Proposal(number, {}))
     assert (made.best, made.best_number, made.trend.values) == (0.9, 1, [0.1, 0.9, 0.9])
+
+
+@pytest.mark.parametrize(("strategy", "best"), [("halving", 2), ("population", 1)])
+def test_best_trial_is_one_of_the_longest_trainings_as_in_the_results(strategy, best):
+    made = ProgressCounts(3, maximize=False, strategy=strategy)
+    for number, (value, epochs) in enumerate([(0.4, 9), (0.1, 3), (0.2, 9)]):
+        made.end(0, ended(number, value), Proposal(number, {}, budget=epochs))
+    assert made.best_number == best
 
 
 def test_many_short_trials_are_drawn_seldom_and_kept_in_little_memory(monkeypatch, clock):
@@ -114,7 +122,7 @@ def test_many_short_trials_are_drawn_seldom_and_kept_in_little_memory(monkeypatc
     for number in range(20_000):
         clock.now = number / 64
         live.started(0, number)
-        live.finished(0, ended(number, 1.0 / (number + 1)), {"rate": 0.1})
+        live.finished(0, ended(number, 1.0 / (number + 1)), Proposal(number, {"rate": 0.1}))
         live.tick()
     assert (time.process_time() - began) / 20_000 < 50e-6
     assert draws == [number * progress_display.DRAW_INTERVAL_S for number in range(1250)]
@@ -131,7 +139,7 @@ def test_live_panel_draws_itself_in_its_place_and_leaves_the_cursor_visible(monk
     live.ready(0)
     live.started(0, 0)
     live.note("rank lost: rank 4")
-    live.finished(0, ended(0, 0.5), {"rate": 0.1})
+    live.finished(0, ended(0, 0.5), Proposal(0, {"rate": 0.1}))
     live.close()
     text = stream.getvalue()
     assert "rank lost: rank 4" in text
@@ -163,7 +171,7 @@ def test_a_search_continues_without_its_terminal(display, error, monkeypatch):
     stream.error = error
     shown.started(0, 0)
     shown.note("rank lost: rank 4")
-    shown.finished(0, ended(0, 0.5), {"rate": 0.1})
+    shown.finished(0, ended(0, 0.5), Proposal(0, {"rate": 0.1}))
     shown.tick()
     shown.close()
 
@@ -183,7 +191,7 @@ def test_lines_are_plain_without_a_terminal():
     lines = PlainProgress(ProgressCounts(2, maximize=False), stream=stream)
     lines.ready(0)
     lines.started(0, 0)
-    lines.finished(0, ended(0, 0.5), {"rate": 0.1})
+    lines.finished(0, ended(0, 0.5), Proposal(0, {"rate": 0.1}))
     lines.started(0, 1)  # before the line is printed
     lines.tick()
     lines.close()
@@ -199,7 +207,7 @@ def test_last_line_says_whether_the_study_is_finished(is_finished, word):
     lines = PlainProgress(ProgressCounts(2, maximize=False), stream=stream)
     lines.ready(0)
     lines.started(0, 0)
-    lines.finished(0, ended(0, 0.5), {})
+    lines.finished(0, ended(0, 0.5), Proposal(0, {}))
     lines.started(0, 1)
     lines.tick()
     assert "1/1 block busy" in stream.getvalue() and "left" in stream.getvalue()
@@ -216,7 +224,7 @@ def test_lines_of_a_short_search_are_only_those_of_its_end(monkeypatch, clock):
     lines = PlainProgress(ProgressCounts(9, maximize=False), stream=(stream := io.StringIO()), interval_s=30)
     lines.ready(0)
     for number in range(7):
-        lines.finished(0, ended(number, 0.5), {})
+        lines.finished(0, ended(number, 0.5), Proposal(number, {}))
         lines.tick()
         clock.now += 10
     lines.close()
@@ -269,7 +277,7 @@ def test_notebook_shows_the_panel_in_place(monkeypatch):
     assert is_notebook()
     shown = make_display(ProgressCounts(2, maximize=False), in_python=True)
     shown.ready(0)
-    shown.finished(0, ended(0, 0.25), {"rate": "<b>"})
+    shown.finished(0, ended(0, 0.25), Proposal(0, {"rate": "<b>"}))
     shown.tick()
     shown.close()
     assert "<pre" in pages[-1] and "0.25" in pages[-1] and "1/2" in pages[-1]
