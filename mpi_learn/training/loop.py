@@ -43,6 +43,9 @@ from mpi_learn.training.shards import ShardedGradient
 from mpi_learn.training.state import Epoch, EpochReport, State, Stopping
 from mpi_learn.training.tracing import COMMUNICATION, COMPUTE, IDLE, Monitor, combined
 
+LEFT = "left"
+"""The reason why a training has stopped that continues on other ranks; see `KeptEpoch`."""
+
 OnBegin = Callable[[], None]
 OnEpoch = Callable[[int, dict[str, float]], bool]
 Progress = Callable[[EpochReport], None]
@@ -142,6 +145,9 @@ class Training:
             if is_saved:
                 self.checkpointing.save()
         self.stopped_by = reason or "epochs"
+        if reason == LEFT:  # its weights are those of the last epoch, and its callbacks have not ended
+            self.state.end(time.perf_counter() - started_s)
+            return
         self._restore_best()
         self._validate_last()
         with agreed_errors(self.comm):
@@ -309,6 +315,9 @@ class Training:
         with agreed_errors(self.comm):
             if on_epoch is not None and on_epoch(epoch.number, dict(metrics)):
                 reason = reason or "callback"
+            kept, is_last = self.checkpointing.kept, epoch.number + 1 == self.configuration.epochs
+            if kept is not None and kept.is_left and not is_last:
+                reason = reason or LEFT
             if progress is not None and self.comm.rank == 0:
                 seconds, speed = time.perf_counter() - started_s, self.batches.n_samples / epoch.steps_s
                 report = EpochReport(epoch.number, self.configuration.epochs, metrics, epoch.seconds + seconds, speed)

@@ -43,7 +43,7 @@ class Result:
         samples_per_second: Training samples over the wall time of the training steps, without validation.
         epochs: Number of epochs, including those before a resume.
         epochs_before: Number of epochs before a resume, or of the checkpoint from which the training has started.
-        stopped_by: ``epochs``, ``early_stopping``, ``target`` or ``callback``.
+        stopped_by: ``epochs``, ``early_stopping``, ``target`` or ``callback``; or ``left``, see `KeptEpoch`.
         save_model: Writes the model to a path without suffix as a whole, and returns the file.
         save_weights: Writes only the weights, for models that cannot be saved whole; returns the file, and the lines of
             Python that load it.

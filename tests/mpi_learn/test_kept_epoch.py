@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import mpi_learn.training.train
 from mpi_learn import train
@@ -22,9 +24,12 @@ class Interrupted(Exception):
 
 @pytest.fixture
 def trained(monkeypatch):
-    """Trains on ranks that keep their epochs in `kept`, until the epoch `until` has ended; returns result and model."""
+    """Trains on ranks that keep their epochs in `kept`, until the epoch `until` has ended; returns result and model.
 
-    def run(kept, until=None, **changes):
+    If a rank fails then, that epoch is lost. If the training leaves, it is kept.
+    """
+
+    def run(kept, until=None, *, leaves=False, **changes):
         models = {}
         monkeypatch.setattr(
             mpi_learn.training.train,
@@ -37,7 +42,8 @@ def trained(monkeypatch):
             def on_epoch(epoch, metrics):
                 if comm.rank == 0:
                     seen.append(epoch)
-                if epoch == until:
+                kept[comm.rank].is_left = leaves and epoch == until
+                if epoch == until and not leaves:
                     raise Interrupted
 
             settings = configured(epochs=EPOCHS, optimizer=OPTIMIZER, **changes)
@@ -118,3 +124,23 @@ def test_a_kept_epoch_knows_the_epochs_of_the_training_with_which_its_own_began(
     later = fresh(1) if is_own_checkpoint else [kept[1]]
     assert trained(later, checkpoint=own)[2] == [3]
     assert (later[0].began, later[0].n_epochs) == (2, 4)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    widths=st.lists(st.integers(1, 5), min_size=EPOCHS, max_size=EPOCHS),
+    first=st.integers(0, 4),
+)
+def test_a_training_may_have_another_number_of_ranks_in_each_epoch(trained, widths, first):
+    """Ranks join and leave after each epoch; of the ranks that continue, at least one has the last epoch."""
+    calm, model, _ = trained(fresh(1))
+    kept, epochs = fresh(widths[0]), []
+    for until, width in enumerate(widths):
+        kept = [kept[first % len(kept)], *fresh(width - 1)]
+        result, other, seen = trained(kept, until, leaves=True)
+        epochs += seen
+    assert epochs == list(range(EPOCHS))
+    assert (result.stopped_by, result.epochs) == (calm.stopped_by, EPOCHS)
+    assert {name: pytest.approx(column, rel=1e-5) for name, column in calm.history.items()} == result.history
+    assert other.weights == pytest.approx(model.weights, rel=1e-5)
+    assert other.statistic == pytest.approx(model.statistic, rel=1e-5)

@@ -15,10 +15,13 @@ class KeptEpoch:
 
     Attributes:
         saved: The training after that epoch; None before the end of the first one.
+        is_left: Whether the training ends after the present epoch, to continue on another communicator. `on_epoch` of
+            `train` sets it, the same on all ranks.
     """
 
     def __init__(self) -> None:
         self.saved: SavedTraining | None = None
+        self.is_left = False
 
     @property
     def n_epochs(self) -> int:
