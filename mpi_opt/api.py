@@ -58,6 +58,7 @@ def search(
     selection: str = "mean",
     seed: int = 7,
     block_size: int | str = 1,
+    elastic: bool = False,
     folds: int | Mapping[str, Any] = 1,
     study: str | None = None,
     store: str | None = None,
@@ -94,6 +95,7 @@ def search(
             maximised, minus) one standard deviation.
         seed: The seed of the study. In one process, the same seed gives the same trials.
         block_size: Number of ranks per block, or ``auto``.
+        elastic: Whether idle ranks join running trials that call `Trial.resize`.
         folds: K of the K-fold cross-validation (see `Trial.split`), or ``{"number": K, "stop_early": True}``.
         study: The study's name in the store. Default: the name of the calling script; in a notebook that of the
             function.
@@ -163,7 +165,7 @@ def search(
             "confirm": confirm,
             "pruning": pruning,
         },
-        "blocks": {"size": block_size, "spares": spares},
+        "blocks": {"size": block_size, "spares": spares, "elastic": elastic},
         "folds": folds,
         "trial": {"retries": retries, "timeout": timeout},
     }
@@ -173,7 +175,7 @@ def search(
     world = world_communicator()
     n_ranks = 1 if world is None else world.size
     # everything that depends on arguments alone is checked above: on all ranks, before the first message
-    run = FunctionObjective(objective)
+    run = FunctionObjective(objective, is_elastic=elastic)
     plan = Plan(
         configuration,
         Path.cwd(),

@@ -42,6 +42,8 @@ class Model(ABC):
         least_samples: The smallest batch that the model can be trained with.
         can_evaluate: Whether `evaluate` is possible: not if only the user's `train_step` computes a loss.
         notes: What the user may expect and the training does not do or depends on, in sentences for the terminal.
+        depends_on_ranks: Whether one of these is that results depend on the number of ranks, with a total batch; on the
+            first worker.
         has_constraints: Whether the framework's optimizers constrain its weights after each step.
         divides_by_weights: Whether a loss of a batch is divided by the sum of the sample weights.
         has_unsaved_random: Whether its step draws random numbers whose generator `state` does not contain.
@@ -65,6 +67,7 @@ class Model(ABC):
     can_evaluate: bool = True
     has_constraints: bool = False
     notes: Sequence[str] = ()
+    depends_on_ranks: bool = False
     divides_by_weights: bool = False
     has_unsaved_random: bool = False
     is_sized_later: bool = False

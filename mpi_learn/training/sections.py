@@ -29,6 +29,11 @@ class TotalBatch(Section):
         "ranks compute different numbers of them. false: equal shares.",
     )
 
+    @property
+    def most_ranks(self) -> int:
+        """The largest number of ranks that can share a step."""
+        return self.shards or self.total
+
     @model_validator(mode="after")
     def _has_equal_shards(self) -> Self:
         if self.shards is not None and self.total % self.shards:

@@ -68,7 +68,8 @@ def build_model(context: TrainingContext) -> Model:
                 found = {dependence_on_ranks(model, example, has_shards=total.shards is not None)}
                 if context.chain is not None:  # another stage may draw random numbers
                     found.update(context.chain.allgather(*found))
-                model.notes = (*model.notes, *filter(None, sorted(found)))
+                why = tuple(filter(None, sorted(found)))
+                model.notes, model.depends_on_ranks = (*model.notes, *why), bool(why)
     if comm.size > 1:  # before the broadcast, which would mix up the arrays of models with other shapes
         with agreed_errors(comm):  # the ranks of another stage may have found the same arrays
             agree_on_arrays(context.peers, model, example)
@@ -159,12 +160,12 @@ def make_training_batches(context: TrainingContext, copy_rows: CopyRows | None =
     if total is None:
         return make_batches(dataset, options)
     # each rank needs at least one sample or shard of every step
-    most, parts = (total.total, "samples") if total.shards is None else (total.shards, "shards")
-    if n_workers > most:
+    if n_workers > total.most_ranks:
+        parts = "samples" if total.shards is None else "shards"
         raise ConfigurationError(
-            f"a step has {most} {parts}, which {n_workers} ranks cannot share",
+            f"a step has {total.most_ranks} {parts}, which {n_workers} ranks cannot share",
             where="batch_size",
-            cure=f"use at most {most} ranks, or write more {parts}",
+            cure=f"use at most {total.most_ranks} ranks, or write more {parts}",
         )
     if total.shards is None:
         return make_batches(dataset, options)

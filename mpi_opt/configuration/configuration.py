@@ -313,6 +313,7 @@ def check_combinations(configuration: StudyConfiguration) -> None:
     _check_keep(configuration)
     _check_confirm(configuration)
     _check_pruning(configuration)
+    _check_elastic(configuration)
     if not configuration.folds.stop_early:
         return
     strategy, options = configuration.search.strategy, configuration.search.options
@@ -392,6 +393,27 @@ def _check_pruning(configuration: StudyConfiguration) -> None:
     for reason, applies in reasons.items():
         if applies:
             raise ConfigurationError(reason, where="search.pruning", cure="remove it, or write pruning: none")
+
+
+def _check_elastic(configuration: StudyConfiguration) -> None:
+    """Verifies that the results of trials do not depend on their number of ranks.
+
+    Raises:
+        ConfigurationError: They do, or the number is fixed.
+    """
+    if not configuration.blocks.elastic:
+        return
+    is_training = configuration.objective == "train"
+    reasons = {
+        ("the steps of a training depend on its number of ranks", "write training.batch_size: {total: …}"): is_training
+        and not configuration.has_total_batch,
+        ("the stages of a pipeline have a fixed number of ranks", "remove it"): configuration.n_stages > 1,
+        ("the folds of a trial have fixed ranks", "remove it, or folds"): configuration.folds.number > 1,
+        ("another program runs the trials of this study", "remove it"): configuration.objective == EXTERNAL,
+    }
+    for (reason, cure), applies in reasons.items():
+        if applies:
+            raise ConfigurationError(reason, where="blocks.elastic", cure=cure)
 
 
 def _set(values: dict[str, Any], key: str, value: Any) -> None:

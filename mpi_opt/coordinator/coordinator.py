@@ -17,6 +17,7 @@ from mpi_opt.coordinator.search_ending import NO_TRIALS_LEFT, SearchEnd, SearchE
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.study_state import StudyState
 from mpi_opt.coordinator.trials.trial_queue import TrialQueue
+from mpi_opt.coordinator.widths import Widths
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.counted import counted
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
@@ -31,6 +32,7 @@ from mpi_opt.messages.messages import (
     Ready,
     Report,
     ToCoordinator,
+    TrialProgress,
 )
 from mpi_opt.store.errors import StudyOwnedError
 from mpi_opt.store.store import Store
@@ -61,6 +63,7 @@ class Coordinator:
         self.state = StudyState(retrying, strategy, self.queue, settings)
         self.recovery = Recovery(pool, self.queue, self.state, settings)
         self.ending = SearchEnding(pool, self.queue, self.state, settings)
+        self.widths = Widths(pool, self.queue, self.state, settings)
         self._is_hesitation_noted = self._is_repetition_noted = False
         self._watch = CodeWatch(settings.code)
 
@@ -96,6 +99,7 @@ class Coordinator:
                 self.settings.check_lease()
                 self.ending.clear_suspects()
                 self._advance()
+                self.widths.change()
                 self._report_strategy()
                 self.progress.tick()
             self._report_strategy()
@@ -125,6 +129,8 @@ class Coordinator:
                 self._handle_outcome(rank, message)
             case Report():
                 self._handle_report(rank, message)
+            case TrialProgress():
+                self.widths.hear(rank, message)
             case Ready():
                 if self.pool.mark_ready(message):
                     self.progress.ready(message.block)
@@ -154,6 +160,10 @@ class Coordinator:
             self.state.announce("block_lost", f"the ranks of block {running.block} could not communicate: {first_line}")
             self.recovery.give_up(running.block, "the ranks of its block could not communicate")
             return
+        if outcome.state == "queued":
+            self.widths.leave(running)
+            return
+        self.widths.forget(running.number)
         self.queue.end(running, outcome)
         if outcome.state != "failed":
             self.recovery.note_success()
@@ -226,8 +236,21 @@ class Coordinator:
 
     def _chosen(self) -> list[Attempt]:
         """The trials to start, as many as there are idle blocks, each with its block."""
-        if not (self.ending.may_start_trials and self.pool.idle):
+        if not self.ending.may_start_trials:
             return []
+        # first those that continue: no other trial may begin on the ranks that keep their last epoch
+        pool = self.pool
+        chosen = self.queue.take_continuing(len(pool.idle), lambda one: not pool.are_moving(one.holders))
+        if not chosen:
+            self.widths.divide_idle()
+            chosen = self._new_trials() if pool.idle else []
+            self.widths.note_started(len(chosen))
+        for attempt in chosen:
+            pool.assign(attempt, self.limits.timeout_s)
+        return chosen
+
+    def _new_trials(self) -> list[Attempt]:
+        """The trials to start on the idle blocks, besides those that continue."""
         if not self.stop_condition.has_time_for_one():
             self.ending.start_no_more(SearchEnd("stopped", "another trial would likely end after the time limit"))
         elif not self.state.may_start_another(self.pool.now_s):
@@ -237,9 +260,7 @@ class Coordinator:
                     f"{n} trials have failed and none has succeeded: {n_running} running ones are awaited"
                 )
             self._is_hesitation_noted = True
-        elif chosen := self.state.ask(len(self.pool.idle), lambda one: not self.pool.are_moving(one.holders)):
-            for attempt in sorted(chosen, key=lambda one: not one.holders):  # before their blocks have other trials
-                self.pool.assign(attempt, self.limits.timeout_s)
+        elif chosen := self.state.ask(len(self.pool.idle)):
             return chosen
         elif self.queue.waiting:  # for the block of the ranks that keep the last epoch
             return []
@@ -253,7 +274,7 @@ class Coordinator:
         """Sends trials, which the store has as running, to their blocks."""
         for attempt in started:
             reference, study, seed = self.state.reference(attempt.proposal), self.settings.study, self.settings.seed
-            assignment = Assignment(attempt.proposal, study, reference, seed)
+            assignment = Assignment(attempt.proposal, study, reference, seed, attempt.before_s)
             ranks = self.pool.ranks(attempt.block)
             self.link.send(ranks[0], assignment)
             self.progress.started(attempt.block, attempt.number)

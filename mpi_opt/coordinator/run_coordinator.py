@@ -222,6 +222,7 @@ def _settings(
         code=code,
         code_number=code_number,
         continues_on_fewer_ranks=plan.objective.continues_on_fewer_ranks,
+        is_elastic=plan.configuration.blocks.elastic,
         silence_s=plan.configuration.blocks.silence_s,
         was_finished=is_finished(study.store, study.record),
         space=study.space,

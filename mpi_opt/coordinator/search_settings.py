@@ -36,6 +36,7 @@ class SearchSettings:
         code: The user's Python files, which all ranks run; None if each rank reads them.
         code_number: The number of the code in the study, see `CodeRecord`.
         continues_on_fewer_ranks: See `Objective.continues_on_fewer_ranks`.
+        is_elastic: Whether running trials may continue on another number of ranks: ``blocks.elastic``.
         silence_s: See `TrialSettings`.
         median_rule: Stops trials that are worse than the median, with any strategy; None: the strategy alone does.
         repeats_points: Whether the strategy repeats points on purpose.
@@ -57,6 +58,7 @@ class SearchSettings:
     code: SourceCode | None = None
     code_number: int | None = None
     continues_on_fewer_ranks: bool = False
+    is_elastic: bool = False
     silence_s: float | None = None
     median_rule: MedianRule | None = None
     repeats_points: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Set
+from collections.abc import Set
 from contextlib import suppress
 
 from mpi_opt.coordinator.retrying_store import RetryingStore
@@ -78,13 +78,13 @@ class StudyState:
             self._replay(past)
         return past
 
-    def ask(self, count: int, may_start: Callable[[Attempt], bool] = lambda _: True) -> list[Attempt]:
-        """At most `count` trials to start, of the waiting ones only those that `may_start`.
+    def ask(self, count: int) -> list[Attempt]:
+        """At most `count` trials to start.
 
         Raises:
             ConfigurationError: The user's strategy makes an invalid proposal.
         """
-        return self._queue.take(count, self._propose, may_start)
+        return self._queue.take(count, self._propose)
 
     def record(self, ended: list[Attempt], started: list[Attempt]) -> bool:
         """Commits the outcomes of trials, and records others as running, in one transaction.

@@ -23,6 +23,7 @@ class Attempt:
         ranks: The world ranks of the block, e.g. ``"1,2,3"``.
         hosts: The hosts of these ranks without duplicates, separated by commas.
         code: The number of the code that runs it, as in `CodeRecord`; None if unknown.
+        before_s: Seconds that the trial has run before, on other numbers of ranks.
         holders: The world ranks that keep the last finished epoch of the attempt before; empty if there are none.
         outcome: The outcome that the block has reported.
         started_at_s: When the trial started.
@@ -39,6 +40,7 @@ class Attempt:
     ranks: str = ""
     hosts: str = ""
     code: int | None = None
+    before_s: float = 0.0
     holders: tuple[int, ...] = ()
     outcome: Outcome | None = None
     started_at_s: float = 0.0
@@ -58,6 +60,10 @@ class Attempt:
         assert self.outcome is not None, "it has not ended"
         return self.outcome
 
+    def seconds(self, now_s: float) -> float:
+        """How long the trial has run, also on other numbers of ranks, by the clock of the pool."""
+        return self.before_s + now_s - self.started_at_s
+
     def failure(self, now_s: float, limits: SearchLimits, why: str) -> str | None:
         """The error of a trial that has raised an exception or exceeds its timeout; None if it may run again.
 
@@ -66,6 +72,6 @@ class Attempt:
             limits: The limits of the search.
             why: The reason why the trial has not answered.
         """
-        if self.error is None and limits.is_too_long(now_s - self.started_at_s):
+        if self.error is None and limits.is_too_long(self.seconds(now_s)):
             return f"the trial took longer than trial.timeout, {limits.timeout_s:g} s: {why}"
         return self.error

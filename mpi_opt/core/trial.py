@@ -1,4 +1,4 @@
-"""Proposals, trials and their outcomes as plain values. No MPI, SQL or clock.
+"""Proposals, trials and their outcomes as plain values. No MPI or SQL.
 
 A *proposal* is a point that a strategy wants to evaluate. A *trial* is a proposal that was started, with the same
 number. An *outcome* is the result of a trial that ended, or of one of its folds; a failure is a value, not an
@@ -8,7 +8,8 @@ exception. A `Trial` is the argument of a user's objective.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from numbers import Real
@@ -71,7 +72,8 @@ class Outcome:
 
     Attributes:
         number: The number of the trial.
-        state: ``complete``, ``pruned`` or ``failed``.
+        state: ``complete``, ``pruned`` or ``failed``; or ``queued`` if the trial has left its block after an epoch, to
+            continue on another number of ranks.
         figures_of_merit: In the user's direction; empty if failed. Those of a trial aggregate its folds (see
             `mpi_opt.core.figures_of_merit`). Their uncertainties are the sample standard deviations over the folds
             (K - 1 degrees of freedom), unknown with one fold.
@@ -187,11 +189,30 @@ class Reporter(Protocol):
     def report(self, number: int, fold: int, step: int, value: float) -> None:
         """Sends an intermediate value without waiting."""
 
+    def progress(self, number: int, done: float, total: float, most_ranks: int, elapsed_s: float) -> None:
+        """Sends how much of the trial is done, without waiting."""
+
     def is_stopped(self, number: int) -> bool:
         """Whether the trial must stop."""
 
+    def must_leave(self, number: int) -> bool:
+        """Whether the trial must leave its block, to continue on another number of ranks."""
+
     def abandon(self, block: int, number: int, error: str) -> None:
         """Reports that one rank of the trial has failed, while other ranks may still wait for its messages."""
+
+
+class TrialLeft(BaseException):
+    """Raised by `Trial.resize` through the user's function, which is called again on other ranks.
+
+    Attributes:
+        done: The work that is done.
+        state: From what the function continues.
+    """
+
+    def __init__(self, done: float, state: Any) -> None:
+        super().__init__("the trial continues on another number of ranks")
+        self.done, self.state = done, state
 
 
 class Trial:
@@ -204,6 +225,11 @@ class Trial:
         study: A key of the study that is unique, also among studies with the same name in other stores.
         fold: 0-based index of this fold.
         folds: Number of folds of the trial.
+        was_stopped: Whether `should_stop` has been True.
+        is_elastic: Whether `resize` has an effect.
+        state: The `state` of the call of `resize` after which the trial continues, the same on all ranks; None if it
+            begins.
+        has_left: Whether the trial has ended after an epoch, to continue on another number of ranks.
     """
 
     def __init__(
@@ -220,7 +246,9 @@ class Trial:
         self.proposal, self.study = proposal, study
         self.parameters = dict(proposal.parameters)
         self.comm, self.fold, self.folds = comm, fold, folds
-        self.was_stopped = False
+        self.was_stopped = self.has_left = self.is_elastic = False
+        self.state: Any = None
+        self._began_s = time.perf_counter()
         self.reported: dict[int, float] = {}
         self._study_seed, self._reporter = study_seed, reporter
 
@@ -292,6 +320,33 @@ class Trial:
             stopped = self._reporter.is_stopped(self.number)
         self.was_stopped = self.comm.bcast(stopped, root=0) if self.comm.size > 1 else stopped
         return self.was_stopped
+
+    def resize(self, done: float, total: float, state: Callable[[], Any], most_ranks: int = MAX_STEP) -> None:
+        """Allows the search to change the number of ranks here, with ``blocks: {elastic: true}``. Collective.
+
+        If the number changes, this call does not return. The function is called again on the new ranks, with the value
+        of `state` as the attribute `state`. To be called at regular intervals, such as after each epoch. The result
+        must not depend on the number of ranks.
+
+        Args:
+            done, total: The work that is done and the whole work, such as numbers of epochs.
+            state: Returns from what the function continues, the same on all ranks; called only if the number changes.
+            most_ranks: The largest number of ranks that the trial can use.
+        """
+        if self.is_elastic and self.must_leave(done, total, most_ranks):
+            raise TrialLeft(done, state())
+
+    def must_leave(self, done: float, total: float, most_ranks: int) -> bool:
+        """Whether the trial must end now, to continue on another number of ranks. Collective over `comm`.
+
+        The arguments are those of `resize`.
+        """
+        must_leave = False
+        if self.comm.rank == 0 and self._reporter is not None:
+            elapsed_s = time.perf_counter() - self._began_s
+            self._reporter.progress(self.number, done, total, most_ranks, elapsed_s)
+            must_leave = self._reporter.must_leave(self.number)
+        return bool(self.comm.bcast(must_leave, root=0))
 
 
 def _step(step: object) -> int:

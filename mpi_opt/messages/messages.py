@@ -9,13 +9,15 @@
 | leader of a block | its members | `Assignment` | `TO_MEMBER` | it has received one (block communicator) |
 | first rank of a fold group | coordinator | `Report` | `TO_COORDINATOR` | the objective reports an intermediate value |
 | coordinator | first ranks of the fold groups | `Stop` | `STOP` | the trial is pruned, or the search ends |
+| leader of a block | coordinator | `TrialProgress` | `TO_COORDINATOR` | an epoch has ended, with `blocks.elastic` |
+| coordinator | leader of a block | `Leave` | `STOP` | the trial continues on another number of ranks |
 | leader of a block | its members | `NextFold` | `NEXT_FOLD` | a fold has ended and others remain (block communicator) |
 | member of a block | leader | list of `Outcome` | `TO_LEADER` | its folds have ended (block communicator) |
 | leader of a block | coordinator | `Outcome` | `TO_COORDINATOR` | the trial has ended |
 | any rank of a block | coordinator | `Abandoned` | `TO_COORDINATOR` | its part failed; other ranks may wait for it |
 | any rank of a block | coordinator | `Broken` | `TO_COORDINATOR` | communication in the block has failed |
 | any rank | coordinator | `Alive` | `TO_COORDINATOR` | at intervals, from a second thread |
-| coordinator | ranks of a block | `Disband` | `TO_WATCHDOG` | the block has lost a rank, or is given up |
+| coordinator | ranks of a block | `Disband` | `TO_WATCHDOG` | the block has lost a rank, is given up, or is regrouped |
 | any rank | coordinator | `LeftBlock` | `TO_COORDINATOR` | it has left its block and can join another |
 | coordinator | any rank | `Dismissal` | `TO_RANK` | the search is over and the rank runs no trial |
 | coordinator | any rank | `EndProcess` | `TO_WATCHDOG` | it hangs, or its block is retired; see `EndProcess` |
@@ -92,6 +94,7 @@ class Assignment:
         study: The study's key, as in `Trial.study`.
         reference: The trial with which consecutive folds are compared; None to run all folds.
         seed: The seed with which the study was created; None for the seed of the configuration, which may have changed.
+        before_s: Seconds that the trial has run before, on other numbers of ranks.
         renew: From the leader to its members: whether to replace the fold communicator first, because the last trial
             may have left it unusable.
     """
@@ -100,6 +103,7 @@ class Assignment:
     study: str = ""
     reference: ReferenceTrial | None = None
     seed: int | None = None
+    before_s: float = 0.0
     renew: bool = False
 
     @property
@@ -185,8 +189,35 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialProgress:
+    """A trial could continue on another number of ranks now.
+
+    Attributes:
+        done, total: Number of its epochs, or other units of work: those that are done, and all.
+        most_ranks: The largest number of ranks that it can use.
+        elapsed_s: Seconds since this attempt began on the sender.
+    """
+
+    number: int
+    done: float
+    total: float
+    most_ranks: int
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """The trial must end at the next opportunity."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The trial must leave its block after its present epoch, to continue on another number of ranks.
+
+    It then has an `Outcome` with the state ``queued``.
+    """
 
     number: int
 
@@ -213,15 +244,16 @@ class SearchResult:
     skips_finalize: bool
 
 
-ToCoordinator = Ready | Report | Outcome | Abandoned | Broken | LeftBlock | Alive | Lost
+ToCoordinator = Ready | Report | TrialProgress | Outcome | Abandoned | Broken | LeftBlock | Alive | Lost
 ToRank = Join | Assignment | Dismissal
-FromCoordinator = ToRank | Stop | Disband | EndProcess
+FromCoordinator = ToRank | Stop | Leave | Disband | EndProcess
 
 TAGS: dict[type[FromCoordinator], int] = {
     Join: TO_RANK,
     Assignment: TO_RANK,
     Dismissal: TO_RANK,
     Stop: STOP,
+    Leave: STOP,
     Disband: TO_WATCHDOG,
     EndProcess: TO_WATCHDOG,
 }

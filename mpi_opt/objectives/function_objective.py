@@ -10,14 +10,21 @@ from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.user_code import load_function
 from mpi_opt.core.objective import MetricCurves, Objective
 from mpi_opt.core.space import Parameters
-from mpi_opt.core.trial import Trial
+from mpi_opt.core.trial import Trial, TrialLeft
 
 
 class FunctionObjective(Objective):
-    """A function of the user, or ``file.py:function`` relative to `directory`. It is called with the `Trial`."""
+    """A function of the user, or ``file.py:function`` relative to `directory`. It is called with the `Trial`.
 
-    def __init__(self, function: Callable[[Trial], Any] | str, directory: Path | None = None) -> None:
-        self.function, self.directory = function, directory
+    Args:
+        is_elastic: Whether trials may continue on another number of ranks; see `Trial.resize`.
+    """
+
+    def __init__(
+        self, function: Callable[[Trial], Any] | str, directory: Path | None = None, *, is_elastic: bool = False
+    ) -> None:
+        self.function, self.directory, self.is_elastic = function, directory, is_elastic
+        self._left: tuple[str, int, TrialLeft] | None = None  # study and number of the trial that has left last
 
     def prepare(self, comm: Communicator, parameters: Parameters) -> None:
         if isinstance(self.function, str):
@@ -25,7 +32,23 @@ class FunctionObjective(Objective):
 
     def __call__(self, trial: Trial) -> tuple[object, MetricCurves | None]:
         assert not isinstance(self.function, str), "`prepare` was called before"
-        return self.function(trial), None
+        if not self.is_elastic:
+            return self.function(trial), None
+        trial.is_elastic, trial.state = True, self._state(trial)
+        try:
+            return self.function(trial), None
+        except TrialLeft as left:
+            self._left, trial.has_left = (trial.study, trial.number, left), True
+            return None, None
+
+    def _state(self, trial: Trial) -> Any:
+        """The newest state with which a rank has left this trial, on all ranks. Collective over ``trial.comm``."""
+        left = None
+        if self._left is not None and self._left[:2] == (trial.study, trial.number):
+            left = self._left[2]
+        done = trial.comm.allgather(-1.0 if left is None else left.done)
+        state = None if left is None else left.state
+        return trial.comm.bcast(state, root=done.index(max(done))) if max(done) >= 0 else None
 
     def discard(self, study: str, numbers: Iterable[int]) -> None:
         pass

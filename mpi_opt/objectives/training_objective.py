@@ -7,6 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -45,6 +46,7 @@ class TrainingObjective(Objective):
         directory: Relative paths are relative to this directory.
         checkpoints: The folder of the checkpoints that the strategy needs, so that trials can resume from others.
         n_folds: Number of folds.
+        is_elastic: Whether trials may continue on another number of ranks after an epoch; see `Trial.must_leave`.
         models: Where the models of trials are written; None: they are not.
     """
 
@@ -56,10 +58,12 @@ class TrainingObjective(Objective):
         checkpoints: Path = Path("checkpoints"),
         n_folds: int = 1,
         models: ModelFolder | None = None,
+        *,
+        is_elastic: bool = False,
     ) -> None:
         self.training, self.directory, self.n_folds = training, directory, n_folds
         self.figures = (figure_of_merit,) if isinstance(figure_of_merit, str) else tuple(figure_of_merit)
-        self.checkpoints, self.models = checkpoints, models
+        self.checkpoints, self.models, self.is_elastic = checkpoints, models, is_elastic
         self._cache: DatasetCache | None = None
         self._folded_data: Dataset | None = None
         self._folds: dict[int, Dataset] = {}
@@ -98,7 +102,8 @@ class TrainingObjective(Objective):
     def __call__(self, trial: Trial) -> tuple[object, MetricCurves | None]:
         changes = self._changes(trial, filled(self.training, trial.parameters))
         result = self._train_anew_if_damaged(trial, changes)
-        if trial.comm.rank != 0:
+        trial.has_left = result.stopped_by == "left"
+        if trial.comm.rank != 0 or trial.has_left:
             return None, None
         values = [self._figure(name, result) for name in self.figures]
         if self.models is not None and not trial.was_stopped:
@@ -126,7 +131,7 @@ class TrainingObjective(Objective):
                     trial.comm,
                     data=data,
                     on_begin=lambda: self._report_kept(trial, kept),
-                    on_epoch=lambda epoch, m: self._after_epoch(trial, epoch, m),
+                    on_epoch=partial(self._after_epoch, trial, configuration, kept),
                     kept=kept,
                 )
             except DamagedCheckpoint as error:
@@ -209,16 +214,26 @@ class TrainingObjective(Objective):
                 changes["checkpoint"]["start_from"] = str(start)
         return changes
 
-    def _after_epoch(self, trial: Trial, epoch: int, metrics: dict[str, float]) -> bool:
+    def _after_epoch(
+        self,
+        trial: Trial,
+        configuration: TrainingConfiguration,
+        kept: KeptEpoch | None,
+        epoch: int,
+        metrics: dict[str, float],
+    ) -> bool:
         if self.figures[0] in metrics:
             trial.report(epoch, metrics[self.figures[0]])
+        if self.is_elastic and kept is not None and configuration.total_batch is not None:
+            most = trial.comm.size if kept.is_bound else configuration.total_batch.most_ranks
+            kept.is_left = trial.must_leave(epoch + 1, configuration.epochs, most)
         return trial.should_stop()
 
     def _kept_epoch(self, trial: Trial) -> KeptEpoch | None:
         """Where this rank keeps the last epoch of a fold; None if no other rank could continue from it."""
         from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
 
-        if not (self.continues_on_fewer_ranks and is_protected()):
+        if not (self.continues_on_fewer_ranks and (self.is_elastic or is_protected())):
             return None
         if self._kept_of != (trial.study, trial.number):
             self._kept_of, self._kept = (trial.study, trial.number), {}

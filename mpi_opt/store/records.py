@@ -13,10 +13,11 @@ from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import FINISHED, State, TrialRecord
 
-GivenUp = Literal["lost", "killed"]
+GivenUp = Literal["lost", "killed", "moved"]
 """The outcome of an attempt without a result.
 
 ``lost``: its ranks were lost, or it was stopped or given back. ``killed``: its search was, or may have been, killed.
+``moved``: the next attempt continues it on another number of ranks.
 """
 
 

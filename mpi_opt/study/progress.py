@@ -30,6 +30,9 @@ class Progress:
     def given_up(self, block: int) -> None:
         """The block is lost or retired. Its trial, if any, is queued again or fails."""
 
+    def dissolved(self, block: int) -> None:
+        """The ranks of the block form another one. Its trial, if any, continues on some of them."""
+
     def note(self, text: str) -> None:
         """There is a message for the user."""
 

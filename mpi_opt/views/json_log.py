@@ -18,7 +18,7 @@ class JsonLog(Progress):
     """Appends one JSON object per event to a file, and passes the events on to another observer.
 
     Each object has the keys ``at`` (UTC, ISO-8601) and ``event``: ``begins``, ``block_ready``, ``trial_started``,
-    ``trial_ended``, ``trial_requeued``, ``block_given_up``, ``note`` or ``ended``.
+    ``trial_ended``, ``trial_requeued``, ``block_given_up``, ``block_dissolved``, ``note`` or ``ended``.
     """
 
     def __init__(self, path: Path, observer: Progress) -> None:
@@ -59,6 +59,10 @@ class JsonLog(Progress):
     def given_up(self, block: int) -> None:
         self._write("block_given_up", block=block)
         self._observer.given_up(block)
+
+    def dissolved(self, block: int) -> None:
+        self._write("block_dissolved", block=block)
+        self._observer.dissolved(block)
 
     def note(self, text: str) -> None:
         self._write("note", text=text)

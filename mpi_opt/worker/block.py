@@ -64,7 +64,7 @@ class Block:
         """Runs one trial; returns its outcome on the leader, None on the members. Collective over the block."""
         if assignment.renew:
             self._renew()
-        started = time.perf_counter()
+        started = time.perf_counter() - assignment.before_s
         folds = self._run_folds(assignment)
         if self.comm.rank != 0:
             messaging.send(self.comm, folds, dest=0, tag=TO_LEADER, meanwhile=self.check)
@@ -90,7 +90,7 @@ class Block:
 
     def _run_folds(self, assignment: Assignment) -> list[Outcome]:
         """The outcomes of the folds of this rank's group; only the first rank of the group has figures of merit."""
-        folds, started = list[Outcome](), time.perf_counter()
+        folds, started = list[Outcome](), time.perf_counter() - assignment.before_s
         for fold in folds_of_group(self.group, len(self.groups), self.settings.n_folds):
             self.check()  # user code may have caught the exception that the disbanding of the block raised in it
             trial = Trial(
@@ -145,7 +145,7 @@ class Block:
                 self.watchdog.stop_guarding()
             self.watchdog.raise_late()
             has_returned = True
-            if trial.comm.rank == 0:
+            if trial.comm.rank == 0 and not trial.has_left:
                 outcome.figures_of_merit = self.settings.figures_of_merit.read(value)
         except BaseException as raised:  # noqa: BLE001 - any exception of user code is the outcome of the trial
             self.watchdog.stop_guarding()  # again: an interruption may have been raised in the `finally` clause
@@ -161,8 +161,10 @@ class Block:
             if trial.comm.size > 1 and not outcome.is_consequence:
                 self.reporter.abandon(self.index, trial.number, outcome.error)
             return outcome
-        outcome.duration_s = time.perf_counter() - started
-        if trial.was_stopped:
+        outcome.duration_s = time.perf_counter() - (started if trial.folds > 1 else trial_started)
+        if trial.has_left:
+            outcome.state = "queued"
+        elif trial.was_stopped:
             outcome.state = "pruned"
         if history:  # of a training, which reports one of its metrics
             outcome.history = history
@@ -185,6 +187,8 @@ def merged(
         trial.state, trial.error, trial.host_fault = "failed", failed[0].error, failed[0].host_fault
         trial.is_consequence = failed[0].is_consequence  # no rank of the block knows a cause
         return trial
+    if any(one.state == "queued" for one in outcomes):
+        return Outcome(trial.number, "queued", duration_s=duration_s)
     if any(one.state == "pruned" for one in outcomes):
         trial.state = "pruned"
     elif reference is not None and len(folds) < settings.n_folds:

@@ -19,10 +19,12 @@ from mpi_opt.messages.messages import (
     Broken,
     Dismissal,
     Join,
+    Leave,
     LeftBlock,
     Report,
     Stop,
     ToRank,
+    TrialProgress,
 )
 from mpi_opt.worker.block import Block
 from mpi_opt.worker.watchdog import Disbanded, Watchdog, end_process, end_unfinished
@@ -134,22 +136,37 @@ class LinkReporter:
 
     def __init__(self, link: WorkerLink) -> None:
         self.link = link
+        self._requests: list[Stop | Leave] = []  # of the present trial, in the order of their arrival
 
     def report(self, number: int, fold: int, step: int, value: float) -> None:
         """Sends an intermediate value. Does not block, because the message is small."""
         self.link.send(Report(number, fold, step, value))
 
+    def progress(self, number: int, done: float, total: float, most_ranks: int, elapsed_s: float) -> None:
+        """Sends how much of the trial is done, when it could continue on another number of ranks."""
+        self.link.send(TrialProgress(number, done, total, most_ranks, elapsed_s))
+
     def is_stopped(self, number: int) -> bool:
         """Whether the coordinator has stopped this trial. Messages about earlier trials are dropped."""
-        is_stopped = False
-        while isinstance(message := self.link.poll(STOP), Stop):
-            is_stopped = is_stopped or message.number == number
-        return is_stopped
+        return self._take(Stop(number))
+
+    def must_leave(self, number: int) -> bool:
+        """Whether this trial must leave its block, to continue on another number of ranks."""
+        return self._take(Leave(number))
 
     def drop_stops(self) -> None:
         """Drops stop messages of an earlier block: the same trial may run again in the next one."""
         while self.link.poll(STOP) is not None:
             pass
+        self._requests.clear()
+
+    def _take(self, request: Stop | Leave) -> bool:
+        """Whether the coordinator has sent this request, which is then forgotten: the trial may come back."""
+        while isinstance(message := self.link.poll(STOP), Stop | Leave):
+            self._requests.append(message)
+        has_come = request in self._requests
+        self._requests = [one for one in self._requests if one.number == request.number and one != request]
+        return has_come
 
     def abandon(self, block: int, number: int, error: str) -> None:
         """Without protection, asks the coordinator to give the block up if its trial does not end soon."""

@@ -15,11 +15,11 @@ OBJECTIVES = Path(__file__).with_name("objectives.py")
 def space_file(tmp_path: Path) -> Callable[..., Path]:
     """Writes a space.yaml for one of the objectives into the test's folder; keywords change or add sections."""
 
-    def write(objective: str, **sections: Any) -> Path:
+    def write(objective: str, file: Path = OBJECTIVES, **sections: Any) -> Path:
         content = {
             "study": "test",
             "store": "sqlite:///test.db",
-            "objective": f"{OBJECTIVES}:{objective}",
+            "objective": f"{file}:{objective}",
             "space": {"x": {"type": "real", "low": 0.0, "high": 2.0}},
             "search": {"strategy": "random", "trials": 12, "seed": 3},
         }

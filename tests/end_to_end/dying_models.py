@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,23 @@ def die_if_due() -> None:
     if _N_PASSES[0] >= deaths.get(rank, 10**9) and not died.exists():
         died.touch()
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def build_slow():
+    """Needs 2 ms for each sample of a batch."""
+    from torch import nn
+
+    class Slow(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.2), nn.Linear(16, 3))
+
+        def forward(self, x):
+            if self.training:
+                time.sleep(2e-3 * len(x))
+            return self.layers(x)
+
+    return Slow()
 
 
 def build_torch():

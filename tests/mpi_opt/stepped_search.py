@@ -23,6 +23,7 @@ from mpi_opt.messages.messages import (
     EndProcess,
     FromCoordinator,
     Join,
+    Leave,
     LeftBlock,
     Ready,
     ToCoordinator,
@@ -44,6 +45,7 @@ class SteppedLink(CoordinatorLink):
         running: The leader of a block -> the trial that it runs.
         blocks: Block -> its ranks, the leader first.
         assigned: Every trial that was ever assigned, in order.
+        asked: The leader of a block -> the trial that it was asked to let go.
     """
 
     leave_s = float("inf")
@@ -53,6 +55,7 @@ class SteppedLink(CoordinatorLink):
         self.running: dict[int, Assignment] = {}
         self.blocks: dict[int, tuple[int, ...]] = {}
         self.assigned: list[Assignment] = []
+        self.asked: dict[int, int] = {}
         self.changed = threading.Condition()
         self.inbox: list[tuple[int, ToCoordinator]] = []
         self.is_woken = self.is_killed = self.has_ended = False
@@ -73,6 +76,8 @@ class SteppedLink(CoordinatorLink):
                 assert rank not in self.running, "a busy block receives a trial"
                 self.running[rank] = message
                 self.assigned.append(message)
+            case Leave():
+                self.asked[rank] = message.number
             case Disband():
                 self.forget(message.block)
                 self._replies.append((rank, LeftBlock(message.block)))

@@ -22,7 +22,7 @@ from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.trial import Outcome
 from mpi_opt.errors import RanksLost, SearchFailed, StoreError
-from mpi_opt.messages.messages import Abandoned, Broken, Lost
+from mpi_opt.messages.messages import Abandoned, Broken, Lost, TrialProgress
 from mpi_opt.objectives.function_objective import FunctionObjective
 from mpi_opt.store import schema
 from mpi_opt.store.errors import StudyOwnedError
@@ -70,23 +70,25 @@ places = st.sampled_from(["before", "inside", "after"])
 class AnyOrder(RuleBasedStateMachine):
     """A study, the search that owns it, searches that have lost its lease, and the trials of other programs."""
 
+    N_TRIALS = 6
+
     def __init__(self):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="any-order-", dir=MEMORY if MEMORY.is_dir() else None))
         self.path = self.folder / "store.db"
         self.search, self.stale = None, []
         self.external, self.returned = {}, []
-        self.n_trials, self.n_values = 6, 0
-        self.results, self.before = {}, {}
+        self.n_trials, self.n_values = self.N_TRIALS, 0
+        self.results, self.before, self.n_epochs = {}, {}, {}
 
-    def plan(self, n_ranks=2, block_size=1):
+    def plan(self, n_ranks=2, block_size=1, is_elastic=False):
         content = {
             "study": "any",
             "store": f"sqlite:///{self.path}",
             "space": {"x": {"type": "real", "low": 0.0, "high": 1.0}},
             "objective": "any.py:objective",
             "search": {"strategy": "random", "trials": self.n_trials, "seed": 3},
-            "blocks": {"size": block_size},
+            "blocks": {"size": block_size, "elastic": is_elastic},
             "trial": {"retries": 1},
         }
         return Plan(read_study(content), self.folder, FunctionObjective(str), n_ranks)
@@ -94,9 +96,34 @@ class AnyOrder(RuleBasedStateMachine):
     # What happens
 
     @precondition(lambda self: self.search is None)
-    @rule(n_blocks=st.integers(1, 3), block_size=st.integers(1, 2), is_protected=st.booleans())
-    def start(self, n_blocks, block_size, is_protected):
-        self.search = SteppedSearch(self.plan(1 + n_blocks * block_size, block_size), is_protected)
+    @rule(
+        n_blocks=st.integers(1, 3),
+        block_size=st.integers(1, 2),
+        is_protected=st.booleans(),
+        is_elastic=st.booleans(),
+    )
+    def start_any(self, n_blocks, block_size, is_protected, is_elastic):
+        self.start(n_blocks, block_size, is_protected, is_elastic)
+
+    def start(self, n_blocks, block_size, is_protected, is_elastic):
+        self.n_epochs = {}
+        self.search = SteppedSearch(self.plan(1 + n_blocks * block_size, block_size, is_elastic), is_protected)
+        self.see_end()
+
+    @precondition(lambda self: self.search is not None and self.search.link.running)
+    @rule(data=st.data(), n_epochs=st.integers(1, 3))
+    def end_epochs(self, data, n_epochs):
+        """Of all trials, in any order. Those that were asked to leave their block do so."""
+        for _ in range(n_epochs):
+            link, messages = self.search.link, []
+            for leader in data.draw(st.permutations(sorted(link.running))):
+                number = link.running[leader].number
+                done = self.n_epochs[number] = self.n_epochs.get(number, 0) + 1
+                messages.append((leader, TrialProgress(number, done, 100, 6, 10.0 * done)))
+                if link.asked.pop(leader, None) == number:
+                    del link.running[leader]
+                    messages.append((leader, Outcome(number, "queued")))
+            self.search.step(*messages)
         self.see_end()
 
     @precondition(lambda self: self.search is not None and self.search.link.running)
@@ -441,9 +468,22 @@ def fast(monkeypatch):
     monkeypatch.setattr("mpi_opt.coordinator.run_coordinator.leased", stepped_search.leased)
 
 
-def explore(n_studies, n_steps, **options):
+class FewTrials(AnyOrder):
+    """Searches with fewer trials than blocks at first, where idle ranks join running trials. Nothing else disturbs."""
+
+    N_TRIALS = 2
+    kill_while_it_writes = kill_at_the_start = start_a_second_search = turn_back_to_an_earlier_version = None
+    lose_the_lease = continue_without_the_lease = ask_for_trials = tell_a_result = tell_a_result_again = None
+
+    @precondition(lambda self: self.search is None)
+    @rule(block_size=st.integers(1, 2))
+    def start_any(self, block_size):
+        self.start(4, block_size, is_protected=True, is_elastic=True)
+
+
+def explore(machine, n_studies, n_steps, **options):
     run_state_machine_as_test(
-        AnyOrder,
+        machine,
         settings=settings(
             max_examples=n_studies,
             stateful_step_count=n_steps,
@@ -455,13 +495,15 @@ def explore(n_studies, n_steps, **options):
     )
 
 
-def test_a_study_survives_any_order_of_events():
-    explore(6, 25, derandomize=True)
+@pytest.mark.parametrize("machine", [AnyOrder, FewTrials])
+def test_a_study_survives_any_order_of_events(machine):
+    explore(machine, 6, 25, derandomize=True)
 
 
 @pytest.mark.thorough
-def test_a_study_survives_ten_thousand_events():
-    explore(250, 40)
+@pytest.mark.parametrize("machine", [AnyOrder, FewTrials])
+def test_a_study_survives_ten_thousand_events(machine):
+    explore(machine, 60, 40)
 
 
 def test_each_migration_has_its_inverse_here():

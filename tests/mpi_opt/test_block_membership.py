@@ -147,3 +147,33 @@ def test_blocks_hold_whole_models_also_after_a_loss():
         formed = membership.form()
         assert [len(membership.blocks[block]) for block in formed] == ([left] if left else [])
     assert membership.is_empty
+
+
+def test_the_ranks_of_two_blocks_form_one_when_all_have_left_theirs_and_are_divided_again():
+    membership = two_blocks()
+    membership.regroup([0, 1], [[1, 2, 3, 4]])
+    for rank in (1, 2, 3):
+        membership.leave(rank)
+    assert membership.form() == []
+    assert membership.is_moving(1)
+    membership.leave(4)
+    assert membership.form() == [2]
+    assert membership.blocks == {2: (1, 2, 3, 4)}
+    membership.regroup([2], [[1, 2], [3, 4]])
+    for rank in (1, 2, 3, 4):
+        membership.leave(rank)
+    assert membership.form() == [3, 4]
+    assert membership.blocks == {3: (1, 2), 4: (3, 4)}
+
+
+def test_spare_ranks_join_no_block_before_a_rank_is_lost():
+    membership = BlockMembership.of(BlockLayout(5, 1, spares=1))  # rank 4 is spare
+    membership.regroup([0, 1], [[1, 2]])
+    for rank in (1, 2):
+        membership.leave(rank)
+    assert membership.form() == [3]
+    assert membership.spare == {4}
+    assert membership.lose([3]) == [2]
+    assert membership.disband(2) == []
+    assert membership.form() == [4]
+    assert membership.blocks == {3: (1, 2), 4: (4,)}

@@ -33,12 +33,12 @@ def test_a_trial_is_among_those_that_have_ended_until_its_outcome_is_committed()
 
 
 def test_a_trial_that_waits_for_its_ranks_takes_the_place_of_no_other_and_is_not_replaced():
-    queue = TrialQueue(4, waiting=[Attempt(Proposal(7, {}), 2)], n_begun=2)
-    taken = queue.take(3, ListedStrategy().ask, lambda attempt: attempt.number != 7)
-    assert [one.number for one in taken] == [0]
+    queue = TrialQueue(4, waiting=[Attempt(Proposal(7, {}), 2, holders=(1, 2))], n_begun=2)
+    assert [one.number for one in queue.take(3, ListedStrategy().ask)] == [0]
+    assert not queue.take_continuing(3, lambda attempt: attempt.number != 7)
     assert [one.number for one in queue.waiting] == [7]
     assert not queue.has_begun_all
-    assert [one.number for one in queue.take(3, ListedStrategy().ask)] == [7]
+    assert [one.number for one in queue.take_continuing(3, lambda _: True)] == [7]
     assert queue.has_begun_all
 
 
@@ -46,5 +46,5 @@ def test_a_trial_that_is_put_back_knows_the_ranks_that_keep_its_last_epoch():
     queue = TrialQueue(1)
     queue.assign(queue.take(1, ListedStrategy().ask))
     queue.put_back(queue.running[0], holders=[2, 3])
-    (again,) = queue.take(1, ListedStrategy().ask)
+    (again,) = queue.take_continuing(1, lambda _: True)
     assert (again.attempt, again.holders) == (2, (2, 3))

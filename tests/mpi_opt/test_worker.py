@@ -10,7 +10,7 @@ from mpi_learn.mpi import lost_ranks
 from mpi_opt.core.objective import TrialSettings
 from mpi_opt.core.trial import Outcome, Proposal, Trial
 from mpi_opt.messages.link import WorkerLink
-from mpi_opt.messages.messages import STOP, TO_RANK, Assignment, Broken, Dismissal, Join, LeftBlock, Ready, Stop
+from mpi_opt.messages.messages import STOP, TO_RANK, Assignment, Broken, Dismissal, Join, Leave, LeftBlock, Ready, Stop
 from mpi_opt.worker.watchdog import Disbanded, Watchdog
 from mpi_opt.worker.worker import LinkReporter, Worker
 
@@ -74,6 +74,15 @@ def test_stops_of_several_trials_are_read_at_once():
     reporter = LinkReporter(FilledLink(stops=[3, 4, 5, 6]))
     assert reporter.is_stopped(5)
     assert not reporter.is_stopped(6), "all of them are read"
+
+
+def test_a_trial_that_was_asked_to_leave_its_block_leaves_it_once():
+    """It may come back to the same block."""
+    link = FilledLink()
+    link.arrived[STOP] += [Leave(4), Leave(5), Stop(6)]
+    reporter = LinkReporter(link)
+    assert not reporter.is_stopped(5), "messages for other trials are read"
+    assert [reporter.must_leave(5) for _ in range(2)] == [True, False]
 
 
 def served(link: FilledLink) -> list[type]:

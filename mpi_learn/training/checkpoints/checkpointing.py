@@ -55,6 +55,8 @@ class Checkpointing:
         self.model, self.algorithm, self.state, self.rate = model, algorithm, state, rate
         self.peers, self.layout, self.n_stages = context.peers, context.layout, context.layout.stages
         self.kept = kept if self.n_stages == 1 else None  # a stage alone cannot continue on other ranks
+        if self.kept is not None:
+            self.kept.is_bound = model.depends_on_ranks
         self._written_s = time.monotonic()
 
     def is_due(self, epoch: int, *, is_end: bool = False) -> bool:

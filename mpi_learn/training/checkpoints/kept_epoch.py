@@ -17,11 +17,12 @@ class KeptEpoch:
         saved: The training after that epoch; None before the end of the first one.
         is_left: Whether the training ends after the present epoch, to continue on another communicator. `on_epoch` of
             `train` sets it, the same on all ranks.
+        is_bound: Whether results depend on the number of ranks; on rank 0.
     """
 
     def __init__(self) -> None:
         self.saved: SavedTraining | None = None
-        self.is_left = False
+        self.is_left = self.is_bound = False
 
     @property
     def n_epochs(self) -> int:

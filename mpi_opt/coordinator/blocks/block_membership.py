@@ -25,7 +25,8 @@ class BlockMembership:
         indices: The indices of future blocks, ascending.
         may_shrink: Whether the ranks of a disbanded block form the next one together, without those that were lost.
         unit: Every block has a multiple of this number of ranks.
-        groups: If so, these ranks of each disbanded block, until all of them have left it.
+        reserve: Spare ranks that join no block before ranks are lost.
+        groups: The ranks that will form a block together, until all of them have left theirs.
     """
 
     block_size: int
@@ -38,6 +39,7 @@ class BlockMembership:
     indices: Iterator[int] = field(default_factory=itertools.count)
     may_shrink: bool = False
     unit: int = 1
+    reserve: frozenset[int] = frozenset()
     groups: list[frozenset[int]] = field(default_factory=list)
 
     @classmethod
@@ -47,7 +49,7 @@ class BlockMembership:
         """The membership at the start of a search: all blocks and spare ranks of the layout."""
         membership = cls(min((len(block) for block in layout.blocks), default=1), spare=set(layout.spare_ranks))
         membership.indices, membership.may_shrink = indices or membership.indices, may_shrink
-        membership.unit = layout.unit
+        membership.unit, membership.reserve = layout.unit, frozenset(layout.spare_ranks)
         for ranks in layout.blocks:
             membership._add(ranks)
         return membership
@@ -84,6 +86,12 @@ class BlockMembership:
         if self.may_shrink:
             self.groups.append(frozenset(survivors))
         return survivors
+
+    def regroup(self, blocks: Iterable[int], groups: Iterable[Iterable[int]]) -> None:
+        """Removes blocks whose ranks will form others: those of each group together, when they have left theirs."""
+        for block in blocks:
+            self.leaving |= set(self.blocks.pop(block))
+        self.groups += map(frozenset, groups)
 
     def leave(self, rank: int) -> None:
         """Records that a rank has left its block, possibly after it was given up."""
@@ -131,8 +139,9 @@ class BlockMembership:
         return formed
 
     def _free(self) -> list[int]:
-        """The spare ranks that wait for no others, ascending."""
-        return sorted(self.spare - set().union(*self.groups))
+        """The spare ranks that wait for no others and need not replace any, ascending."""
+        reserve = frozenset() if self.lost or self.retired else self.reserve
+        return sorted(self.spare.difference(reserve, *self.groups))
 
     def _add(self, ranks: Iterable[int]) -> int:
         block = next(self.indices)

@@ -12,7 +12,7 @@ from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.host_faults import CURE
 from mpi_opt.coordinator.blocks.listening_clock import ListeningClock
 from mpi_opt.core.attempt import Attempt
-from mpi_opt.core.block_layout import fold_groups
+from mpi_opt.core.block_layout import even_parts, fold_groups
 from mpi_opt.errors import HostFailed
 from mpi_opt.messages.link import CoordinatorLink
 from mpi_opt.messages.messages import (
@@ -119,7 +119,8 @@ class BlockPool:
         block = next((one for one in self.idle if holders.intersection(self.ranks(one))), self.idle[0])
         self.idle.remove(block)
         attempt.block, attempt.ranks, attempt.hosts = block, ",".join(map(str, self.ranks(block))), self._hosts[block]
-        attempt.started_at_s, attempt.due_s = now_s, now_s + (timeout_s or math.inf) + TIMEOUT_SLACK_S
+        attempt.started_at_s = now_s
+        attempt.due_s = now_s + (timeout_s or math.inf) + TIMEOUT_SLACK_S - attempt.before_s
 
     def assemble(self, code: SourceCode | None = None) -> None:
         """Forms the first blocks of the search, whose ranks run the user's files in `code`. Later calls do nothing."""
@@ -208,6 +209,22 @@ class BlockPool:
             self.link.send(rank, Disband(block))
         self._form()
         return survivors
+
+    def n_parts(self, block: int) -> int:
+        """Number of complete blocks into which the ranks of a block can be divided; 1 unless ranks were added to it."""
+        return max(1, len(self.ranks(block)) // self.membership.block_size)
+
+    def regroup(self, blocks: Collection[int], *, divide: bool = False) -> None:
+        """Makes one block of several, or with `divide` complete blocks of a single one. None of them runs a trial."""
+        ranks = sorted(rank for block in blocks for rank in self.ranks(block))
+        parts = even_parts(len(ranks), self.n_parts(*blocks) if divide else 1)
+        of_ranks = {rank: block for block in blocks for rank in self.ranks(block)}
+        self.membership.regroup(blocks, [ranks[part.start : part.stop] for part in parts])
+        self._disbanded_at_s |= dict.fromkeys(ranks, self.now_s)
+        for block in blocks:
+            self._forget(block)
+        for rank, block in of_ranks.items():
+            self.link.send(rank, Disband(block))
 
     def retire(self, block: int) -> None:
         """Disbands a block on which trials fail, and ends the processes of its ranks.

@@ -40,6 +40,11 @@ class TrialQueue:
         """Whether all trials of the study run or have ended."""
         return self.n_begun >= self.n_trials and not (self.waiting or self.held)
 
+    @property
+    def n_left(self) -> int:
+        """Number of trials for which the strategy has not been asked."""
+        return self.n_trials - self.n_begun - len(self.waiting)
+
     def running_on(self, block: int) -> Attempt | None:
         """The trial that runs on a block; None if there is none."""
         return next((one for one in self.running.values() if one.block == block), None)
@@ -59,17 +64,23 @@ class TrialQueue:
         self.held.clear()  # they are queued in the store
         self.n_begun = len(past.ended) + len(running)
 
-    def take(
-        self, count: int, ask: Callable[[int], list[Proposal]], may_start: Callable[[Attempt], bool] = lambda _: True
-    ) -> list[Attempt]:
+    def take(self, count: int, ask: Callable[[int], list[Proposal]]) -> list[Attempt]:
         """At most `count` trials to start: waiting ones first, then new ones from `ask`. They count as begun."""
-        n_left = self.n_trials - self.n_begun - len(self.waiting)
-        first = list(filter(may_start, self.waiting))[:count]
-        self.waiting = [attempt for attempt in self.waiting if attempt not in first]
+        n_left = self.n_left
+        first = self._take([one for one in self.waiting if not one.holders][:count])
         wanted = min(count - len(first), n_left)
         asked = ask(wanted) if wanted > 0 else []
-        self.n_begun += len(first) + len(asked)
+        self.n_begun += len(asked)
         return first + [self._new(proposal, 1) for proposal in asked]
+
+    def take_continuing(self, count: int, may_start: Callable[[Attempt], bool]) -> list[Attempt]:
+        """At most `count` trials that `may_start`, each to continue from its last epoch on ranks that keep it."""
+        return self._take([one for one in self.waiting if one.holders and may_start(one)][:count])
+
+    def _take(self, chosen: list[Attempt]) -> list[Attempt]:
+        self.waiting = [attempt for attempt in self.waiting if attempt not in chosen]
+        self.n_begun += len(chosen)
+        return chosen
 
     def assign(self, started: Iterable[Attempt]) -> None:
         """Records that trials run on their blocks."""
@@ -84,8 +95,7 @@ class TrialQueue:
 
     def fail(self, attempt: Attempt, now_s: float, error: str) -> None:
         """Takes a trial off its block that has failed at `now_s`, without a message of the block."""
-        duration_s = now_s - attempt.started_at_s
-        self.end(attempt, Outcome(attempt.number, "failed", duration_s=duration_s, error=error))
+        self.end(attempt, Outcome(attempt.number, "failed", duration_s=attempt.seconds(now_s), error=error))
 
     def release(self, ended: Sequence[Attempt]) -> None:
         """Removes trials that have ended; to be called once the store has their outcomes."""
@@ -96,15 +106,16 @@ class TrialQueue:
         for attempt in attempts:
             attempt.is_requeued = True
 
-    def put_back(self, attempt: Attempt, holders: Sequence[int] = ()) -> None:
+    def put_back(self, attempt: Attempt, holders: Sequence[int] = (), before_s: float = 0.0) -> None:
         """Queues a trial again whose attempt has ended without a result, on a block or in a workload system.
 
         Args:
             holders: The world ranks from which it may continue.
+            before_s: See `Attempt`.
         """
         self.running.pop(attempt.number, None)
         again = self._new(attempt.proposal, attempt.attempt + 1)
-        again.holders = tuple(holders)
+        again.holders, again.before_s = tuple(holders), before_s
         self.waiting.append(again)
         self.n_begun -= 1
 

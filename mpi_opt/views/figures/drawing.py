@@ -38,6 +38,7 @@ COLOURS = {
     "failed": "#d1453b",
     "lost": "#f0a59f",
     "killed": "#f0a59f",
+    "moved": "#85abeb",
     "running": "#e0a100",
     "best": "#0b8a5c",
     "ink": "#222834",

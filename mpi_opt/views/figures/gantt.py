@@ -13,7 +13,7 @@ from mpi_opt.views.block_label import block_label
 from mpi_opt.views.figures.drawing import COLOURS, label, new_figure, set_axis, styled
 from mpi_opt.views.figures.timeline import Timeline, make_timeline
 
-OUTCOMES = ("complete", "pruned", "failed", "lost", "killed", "running")
+OUTCOMES = ("complete", "moved", "pruned", "failed", "lost", "killed", "running")
 
 HEIGHT = 0.72
 """The height of a row's bars; rows are 1 apart."""

@@ -129,6 +129,11 @@ class ProgressCounts:
         self.blocks[block] = False
         self.busy.pop(block, None)
 
+    def dissolve(self, block: int) -> None:
+        """Forgets a block whose ranks form another one."""
+        self.blocks.pop(block, None)
+        self.busy.pop(block, None)
+
     def conclude(self) -> None:
         """Records that the search has ended: trials that it leaves are queued again."""
         self.has_ended = True

@@ -88,6 +88,9 @@ class PlainProgress(Progress):
     def given_up(self, block: int) -> None:
         self.counts.lose(block)
 
+    def dissolved(self, block: int) -> None:
+        self.counts.dissolve(block)
+
     def note(self, text: str) -> None:
         self._write(text)
 

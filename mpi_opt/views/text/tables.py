@@ -33,6 +33,7 @@ COLOURS = {
     "failed": "31",
     "lost": "31",
     "killed": "31",
+    "moved": "34",
     "running": "33",
     "queued": "2",
 }

@@ -1,7 +1,7 @@
 // Axes, scales and canvases.
 
 const COLOURS = { complete: "#2f6fde", pruned: "#9aa3b2", failed: "#d1453b", running: "#e0a100", queued: "#c3c9d4",
-  lost: "#f0a59f", killed: "#f0a59f", best: "#0b8a5c", ink: "#1d2433", soft: "#5c667a", line: "#e8ebf1",
+  lost: "#f0a59f", killed: "#f0a59f", moved: "#85abeb", best: "#0b8a5c", ink: "#1d2433", soft: "#5c667a", line: "#e8ebf1",
   faint: "#c9cfda", highlight: "#e8453c" };
 const VIRIDIS = [[68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141], [39, 173, 129], [92, 200, 99],
   [170, 220, 50], [253, 231, 37]];

@@ -166,7 +166,7 @@ function blocks() {
       return bar ? bar.trial : null;
     },
   });
-  const outcomes = ["complete", "pruned", "failed", "lost", "killed", "running"];
+  const outcomes = ["complete", "moved", "pruned", "failed", "lost", "killed", "running"];
   const present = outcomes.filter((o) => B.bars.some((bar) => bar[4] === o));
   key(holder, present.map((outcome) => [outcome, COLOURS[outcome]]));
 }

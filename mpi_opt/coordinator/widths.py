@@ -1,0 +1,226 @@
+"""The number of ranks of each running trial, with ``blocks.elastic``: idle ranks join trials, and are given back.
+
+A trial leaves its block after an epoch. Its ranks and those that join it form a new block, on which it continues. Where
+this pays is decided from the remaining epochs, the measured time of an epoch, the measured cost of a change, and the
+speed-up curve of the study.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+from mpi_opt.coordinator.blocks.block_pool import BlockPool
+from mpi_opt.coordinator.search_settings import SearchSettings
+from mpi_opt.coordinator.study_state import StudyState
+from mpi_opt.coordinator.trials.trial_queue import TrialQueue
+from mpi_opt.core.attempt import Attempt
+from mpi_opt.core.speed_up import SpeedUp
+from mpi_opt.messages.messages import Leave, TrialProgress
+
+GAIN = 0.03
+"""A change must shorten the rest of a trial by this share, besides twice its cost: measured times scatter."""
+
+N_COSTS = 20
+"""The expected cost of a change is the mean of this number of last ones."""
+
+
+@dataclass
+class Measured:
+    """The measured times of a trial.
+
+    Attributes:
+        attempt: The number of its present attempt.
+        first, last: The first and the last epoch of this attempt; None before its end.
+        epoch_s: Number of ranks -> seconds per epoch, without the first one of an attempt, which is longer.
+        left_s: When the trial left its last block, until the next attempt is measured; None otherwise.
+        is_asked: Whether this attempt was asked to leave its block.
+        joining: The idle blocks that will then join it.
+    """
+
+    attempt: int
+    first: TrialProgress | None = None
+    last: TrialProgress | None = None
+    epoch_s: dict[int, float] = field(default_factory=dict)
+    left_s: float | None = None
+    is_asked: bool = False
+    joining: list[int] = field(default_factory=list)
+
+    def add(self, progress: TrialProgress, attempt: int, n_ranks: int) -> bool:
+        """Takes an epoch into account; returns whether it is the second one of its attempt."""
+        if attempt != self.attempt:
+            self.attempt, self.first, self.is_asked, self.joining = attempt, None, False, []
+        is_second, self.last = self.first is not None and self.first is self.last, progress
+        self.first = self.first or progress
+        if self.first is not progress:
+            n_epochs = progress.done - self.first.done
+            self.epoch_s[n_ranks] = max(1e-6, (progress.elapsed_s - self.first.elapsed_s) / n_epochs)
+        return is_second
+
+
+class Widths:
+    """Decides which trials leave their blocks, and regroups the ranks.
+
+    Args:
+        pool: The blocks.
+        queue: The trials.
+        state: The study.
+        settings: The settings of the search.
+    """
+
+    def __init__(self, pool: BlockPool, queue: TrialQueue, state: StudyState, settings: SearchSettings) -> None:
+        self.pool, self.queue, self.state = pool, queue, state
+        self.settings, self.is_elastic, self.curve = settings, settings.is_elastic, SpeedUp()
+        self._trials: dict[int, Measured] = {}
+        self._costs_s: deque[float] = deque(maxlen=N_COSTS)
+        self._first_cost_s = math.inf
+        self._warm: set[int] = set()  # ranks that have led a trial: a process loads libraries in its first one
+        self._lacks_ranks = self._is_new = False
+
+    def hear(self, rank: int, progress: TrialProgress) -> None:
+        """Takes an epoch of a trial into account."""
+        running = self.queue.running.get(progress.number)
+        if running is None or rank != self.pool.ranks(running.block)[0]:
+            return  # the block was given up
+        n_ranks, self._is_new = len(self.pool.ranks(running.block)), True
+        trial = self._trials.setdefault(progress.number, Measured(running.attempt))
+        if trial.add(progress, running.attempt, n_ranks):
+            moved_s = 0.0 if trial.left_s is None else running.started_at_s - trial.left_s
+            assert trial.first is not None, "there are two epochs"
+            cost_s = moved_s + max(0.0, trial.first.elapsed_s - trial.epoch_s[n_ranks])
+            if rank in self._warm:
+                self._costs_s.append(cost_s)
+            self._first_cost_s = min(self._first_cost_s, cost_s)
+            self._warm.add(rank)
+            trial.left_s = None
+        if trial.first is not progress:
+            for other, epoch_s in trial.epoch_s.items():
+                self.curve.add(other, n_ranks, epoch_s / trial.epoch_s[n_ranks])
+
+    def note_started(self, n_started: int) -> None:
+        """Records how many new trials start on the idle blocks. If all blocks get one, there may be more to start."""
+        if n_idle := len(self.pool.idle):
+            self._lacks_ranks = n_started == n_idle and self.queue.n_left > 0
+
+    def divide_idle(self) -> None:
+        """Divides the idle blocks to which ranks were added, if there are trials that could use their ranks."""
+        if self.queue.running or self.queue.waiting or self.queue.n_left:
+            for block in [one for one in self.pool.idle if self.pool.n_parts(one) > 1]:
+                self._regroup([block], divide=True)
+
+    def change(self) -> None:
+        """Asks trials to leave their blocks that will continue on another number of ranks."""
+        if not (self.is_elastic and self._is_new and self.settings.stop_condition.has_time_for_one()):
+            return
+        self._is_new = False
+        n_missing = self.queue.n_left + len(self.queue.waiting) if self._needs_ranks else 0
+        plan = {} if n_missing else self._plan()
+        for running in list(self.queue.running.values()):
+            n_parts = self.pool.n_parts(running.block)
+            gives_back = n_missing > 0 and n_parts > 1
+            if gives_back or running.number in plan or self._is_too_wide(running):
+                self._ask(running, plan.get(running.number, []))
+            n_missing -= n_parts - 1 if gives_back else 0
+
+    def leave(self, running: Attempt) -> None:
+        """Queues a trial again that has left its block, and forms the block on which it continues."""
+        block, ranks = running.block, self.pool.ranks(running.block)
+        divide = self._needs_ranks or self._is_too_wide(running)
+        trial = self._trials.setdefault(running.number, Measured(running.attempt))
+        expected, trial.joining, trial.left_s = trial.joining, [], self.pool.now_s
+        joining = [one for one in expected if one in self.pool.idle and not divide]
+        self.state.requeue([running], f"it continues on another number of ranks than {len(ranks)}", "moved")
+        self.settings.progress.requeued(block)
+        self.queue.put_back(running, ranks, running.seconds(self.pool.now_s))
+        if joining or (divide and self.pool.n_parts(block) > 1):
+            self._regroup([block, *joining], divide=divide)
+        else:
+            self.pool.rest(block)
+
+    def forget(self, number: int) -> None:
+        """Forgets a trial that has ended."""
+        self._trials.pop(number, None)
+
+    def _regroup(self, blocks: list[int], *, divide: bool) -> None:
+        self.pool.regroup(blocks, divide=divide)
+        for block in blocks:
+            self.settings.progress.dissolved(block)
+
+    def _ask(self, running: Attempt, joining: list[int]) -> None:
+        trial, remaining_s = self._measured(running), self._remaining_s(running)
+        if trial is None or trial.is_asked or remaining_s is None or remaining_s <= self._cost_s:
+            return
+        trial.is_asked, trial.joining = True, joining
+        self.pool.link.send(self.pool.ranks(running.block)[0], Leave(running.number))
+
+    @property
+    def _needs_ranks(self) -> bool:
+        """Whether trials could start on the ranks that were added to the blocks of others."""
+        return not self.pool.idle and (self._lacks_ranks or any(not one.holders for one in self.queue.waiting))
+
+    @property
+    def _cost_s(self) -> float:
+        """The expected cost of a change, in seconds: that of the last ones, and of the last starts of trials."""
+        return sum(self._costs_s) / len(self._costs_s) if self._costs_s else self._first_cost_s
+
+    def _measured(self, running: Attempt) -> Measured | None:
+        """The measured times of a trial; None before the first epoch of its attempt has ended."""
+        trial = self._trials.get(running.number)
+        return trial if trial is not None and trial.attempt == running.attempt else None
+
+    def _remaining_s(self, running: Attempt) -> float | None:
+        """The time for the epochs after the present one on the present ranks; None if it is unknown."""
+        trial = self._measured(running)
+        if trial is None or trial.last is None or trial.first is trial.last:
+            return None
+        left = trial.last.total - trial.last.done - 1
+        return left * trial.epoch_s[len(self.pool.ranks(running.block))]
+
+    def _pays(self, now_s: float, then_s: float) -> bool:
+        """Whether it pays to change a trial such that its rest takes `then_s` instead of `now_s`."""
+        return now_s - then_s > 2 * self._cost_s + GAIN * now_s
+
+    def _is_too_wide(self, running: Attempt) -> bool:
+        """Whether a trial would end sooner without the ranks that were added to its block."""
+        n_ranks, remaining_s = len(self.pool.ranks(running.block)), self._remaining_s(running)
+        n_parts = self.pool.n_parts(running.block)
+        if n_parts == 1 or remaining_s is None:
+            return False
+        return self._pays(remaining_s, remaining_s * self.curve.factor(n_ranks // n_parts, n_ranks))
+
+    def _plan(self) -> dict[int, list[int]]:
+        """The idle blocks that join running trials: number of the trial -> blocks.
+
+        Each idle block joins the trial that ends last of those that end sooner with it.
+        """
+        measured = filter(None, map(self._measured, self.queue.running.values()))
+        taken = {block for trial in measured for block in trial.joining}
+        if not (idle := [block for block in self.pool.idle if block not in taken]):
+            return {}
+        sizes, remaining_s, last = {}, {}, list[tuple[float, int]]()
+        for number, running in self.queue.running.items():
+            if (left_s := self._remaining_s(running)) is not None and not self._trials[number].is_asked:
+                sizes[number], remaining_s[number] = len(self.pool.ranks(running.block)), left_s
+                last.append((-left_s, number))
+        heapq.heapify(last)
+        plan: dict[int, list[int]] = {}
+        wider, then_s = dict(sizes), dict(remaining_s)
+        for block in idle:
+            while last:
+                _, number = last[0]
+                n_ranks = wider[number] + len(self.pool.ranks(block))
+                ends_s = remaining_s[number] / self.curve.factor(sizes[number], n_ranks)
+                if n_ranks <= self._most_ranks(number, sizes[number]) and ends_s < then_s[number]:
+                    plan.setdefault(number, []).append(block)
+                    wider[number], then_s[number] = n_ranks, ends_s
+                    heapq.heapreplace(last, (-ends_s, number))
+                    break
+                heapq.heappop(last)
+        return {number: blocks for number, blocks in plan.items() if self._pays(remaining_s[number], then_s[number])}
+
+    def _most_ranks(self, number: int, now: int) -> int:
+        progress = self._trials[number].last
+        assert progress is not None, "its remaining time is known"
+        return min(progress.most_ranks, self.curve.most_ranks(now))

@@ -1,0 +1,36 @@
+"""Which searches may be elastic."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpi_opt.configuration.configuration import read_study
+from mpi_opt.errors import ConfigurationError
+
+TRAINING = {"model": "m.py:build", "loss": "mse", "batch_size": {"total": 96}}
+
+
+def read(**changed):
+    content = {"objective": "a.py:f", "space": {"x": {"type": "real", "low": 0, "high": 1}}}
+    return read_study(content | {"blocks": {"size": 2, "elastic": True}} | changed)
+
+
+def test_functions_and_trainings_with_a_total_batch_may_be_elastic():
+    assert read().blocks.elastic
+    assert read(objective="train", figure_of_merit="val_loss", training=TRAINING | {"parameters": {"x": "$x"}})
+
+
+@pytest.mark.parametrize(
+    ("changed", "cure"),
+    [
+        ({"objective": "train", "training": TRAINING | {"batch_size": 96}}, "training.batch_size: {total: …}"),
+        ({"objective": "train", "training": TRAINING | {"pipeline": {"stages": 2}}}, "remove it"),
+        ({"folds": 3}, "remove it, or folds"),
+        ({"objective": "external"}, "remove it"),
+    ],
+    ids=["per-rank", "pipeline", "folds", "external"],
+)
+def test_trials_whose_number_of_ranks_cannot_change_are_refused_in_one_sentence(changed, cure):
+    with pytest.raises(ConfigurationError, match=r"blocks\.elastic") as raised:
+        read(**changed)
+    assert raised.value.cure.endswith(cure)
