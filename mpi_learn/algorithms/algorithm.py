@@ -88,9 +88,9 @@ class Algorithm(ABC):
         afterwards.
 
         Args:
-            steps: This worker's step vectors, (n + sums,) float32, each computed from the current weights when it is
-                requested; their content is lost (see `mpi_learn.flat_layout`). Not used on a master, which returns when
-                all its workers have finished.
+            steps: The worker's step vectors, (n + sums,) float32 (with shards float64, on a GPU a `DeviceVector`), each
+                computed from the current weights when it is requested; their content is lost (see
+                `mpi_learn.flat_layout`). Not used on a master, which returns when all its workers have finished.
 
         Raises:
             Exception: The exception that `steps` raises, after it has been reported to the other ranks.

@@ -21,7 +21,7 @@ class Reduction(ABC):
 
     @abstractmethod
     def sum(self, comm: Communicator, step: Any) -> None:
-        """Replaces `step`, (n + sums,) float32, by its sum over all ranks, the same on all. Collective over `comm`.
+        """Replaces `step`, (n + sums,) float32 or float64, by its sum over all ranks. Collective over `comm`.
 
         A rank that has failed takes part with a `failed_step`. Only exact sums take a `DeviceVector`.
         """

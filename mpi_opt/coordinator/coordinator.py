@@ -156,9 +156,7 @@ class Coordinator:
             self.recovery.handle_host_fault(running, outcome)
             return
         if outcome.is_consequence:  # no rank of the block knows a cause, and none is reported as lost
-            first_line, _, _ = (outcome.error or "").partition("\n")
-            self.state.announce("block_lost", f"the ranks of block {running.block} could not communicate: {first_line}")
-            self.recovery.give_up(running.block, "the ranks of its block could not communicate")
+            self.recovery.handle_consequence(running, outcome)
             return
         if outcome.state == "queued":
             self.widths.leave(running)
@@ -197,13 +195,12 @@ class Coordinator:
             self._learn(attempt)
         is_hopeless = bool(ended) and self.state.is_hopeless
         started = [] if is_hopeless else self._chosen()
-        known = self.state.ended  # after a conflict, `record` assigns a new set to this attribute
-        is_started = self.state.record(to_record, started) if to_record or started else True
+        ended_elsewhere = self.state.record(to_record, started) if to_record or started else None
         self._show(ended)
-        if is_started:
+        if ended_elsewhere is None:
             self._send(started)
         else:
-            self._handle_conflict(started, known)
+            self._handle_conflict(started, ended_elsewhere)
         if is_hopeless:
             failures, n_ended = self.state.failures, len(self.state.ended)
             has_more = n_ended > failures.n  # of earlier searches
@@ -282,13 +279,12 @@ class Coordinator:
                 on = f"{counted(len(ranks), 'rank')} ({attempt.ranks})"
                 self.state.announce(TRIAL_CONTINUED, f"trial {attempt.number} continues from its last epoch on {on}")
 
-    def _handle_conflict(self, started: list[Attempt], known: set[int]) -> None:
-        """Handles trials of a workload system that have kept others from starting; `known` are those of before."""
+    def _handle_conflict(self, started: list[Attempt], ended: list[TrialRecord]) -> None:
+        """Handles trials of a workload system that have kept others from starting, and those that it has `ended`."""
         for attempt in started:
             self.pool.rest(attempt.block)
-        for record in self.state.past.ended:
-            if record.number not in known:  # a workload system has ended it since the store was last asked
-                self.progress.finished(EXTERNAL_BLOCK, record.outcome, record.proposal)
+        for record in ended:
+            self.progress.finished(EXTERNAL_BLOCK, record.outcome, record.proposal)
         self.ending.stop_if_reached(self.state.past, "a trial of a workload system reached the target")
 
     def _handle_external(self, record: TrialRecord) -> None:

@@ -89,6 +89,12 @@ class Recovery:
             self.state.announce("block_lost", f"the ranks of block {broken.block} cannot communicate: {broken.reason}")
             self.give_up(broken.block, "the ranks of its block could not communicate")
 
+    def handle_consequence(self, running: Attempt, outcome: Outcome) -> None:
+        """Gives up a block whose trial has failed because its ranks could not communicate, for an unknown reason."""
+        first_line, _, _ = (outcome.error or "").partition("\n")
+        self.state.announce("block_lost", f"the ranks of block {running.block} could not communicate: {first_line}")
+        self.give_up(running.block, "the ranks of its block could not communicate")
+
     def handle_losses(self, ranks: frozenset[int]) -> None:
         """Gives up the blocks of lost ranks."""
         for rank in self.pool.not_yet_lost(ranks):  # ranks that were given up have been reported already

@@ -38,7 +38,7 @@ meanwhile. The commit takes little time beside such a call."""
 class StudyState:
     """The state of a study in this search, which follows the store: its strategy and what is known of its trials.
 
-    Only this class uses the store and the strategy.
+    Only this class and the readers that it owns use the store and the strategy.
 
     Attributes:
         past: The trials of the study when it was last read from the store.
@@ -86,12 +86,13 @@ class StudyState:
         """
         return self._queue.take(count, self._propose)
 
-    def record(self, ended: list[Attempt], started: list[Attempt]) -> bool:
+    def record(self, ended: list[Attempt], started: list[Attempt]) -> list[TrialRecord] | None:
         """Commits the outcomes of trials, and records others as running, in one transaction.
 
         Returns:
-            False if a workload system has started one of `started`. Then only the outcomes are recorded, the study is
-            read again into `past`, and a new strategy continues it.
+            None; or, if a workload system has started one of `started`, the trials that it has ended since the store
+            was last asked. Then only the outcomes are recorded, the study is read again into `past`, and a new strategy
+            continues it.
 
         Raises:
             StoreConflictError: Another search has ended or started one of the trials.
@@ -106,12 +107,13 @@ class StudyState:
             past = self._read()
             if self._new_strategy is None or self._left_running(past):
                 raise
+            known = self.ended
             self._strategy = self._new_strategy()
             self._replay(past)
-            return False
+            return [record for record in past.ended if record.number not in known]
         self._release(ended)
         self._queue.assign(started)
-        return True
+        return None
 
     def record_first(self) -> list[Attempt]:
         """Commits the outcomes, and returns the trials without those that a workload system has received meanwhile.

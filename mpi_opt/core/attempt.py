@@ -13,8 +13,9 @@ from mpi_opt.core.trial import Outcome, Proposal
 class Attempt:
     """An attempt to run a trial. It waits for a block, runs on it, and ends with an outcome or without one.
 
-    The store records the attributes up to `outcome`. Only a search uses the other ones; their times are in seconds by
-    the clock of its `BlockPool`, which assigns the block. `TrialQueue` sets all attributes that follow `due_s`.
+    The store records proposal, number, block, ranks, hosts, code and outcome. Only a search uses the other attributes;
+    their times are in seconds by the clock of its `BlockPool`. The pool sets the block, its ranks and hosts, and the
+    times when it assigns the block; `TrialQueue` sets the outcome and all attributes that follow `due_s`.
 
     Attributes:
         proposal: The proposal, as the strategy made it.

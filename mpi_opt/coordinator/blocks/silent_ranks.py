@@ -14,7 +14,7 @@ class SilentRanks:
     """When each rank was last heard. Times are those of the clock of the pool, which does not run while rank 0 is busy.
 
     Args:
-        limit_s: Time without a message after which a rank is silent, in seconds; None for no limit.
+        limit_s: Time without an `Alive` after which a rank is silent, in seconds; None for no limit.
     """
 
     def __init__(self, limit_s: float | None) -> None:
