@@ -12,7 +12,7 @@ from typing import cast
 from mpi_learn.errors import MPILearnError
 from mpi_learn.mpi import process_end
 from mpi_learn.mpi.library import MPI
-from mpi_learn.mpi.lost_ranks import is_protected, release
+from mpi_learn.mpi.lost_ranks import is_protected, revoke_if_protected
 from mpi_learn.mpi.revocable import Revocable
 
 Communicator = MPI.Comm
@@ -61,7 +61,7 @@ def from_ranks(comm: Communicator, ranks: Sequence[int], name: str) -> Communica
     try:
         part.Barrier()  # no member may revoke it before all members have created it, as in `split`
     except MPI.Exception:
-        release(part)  # a member has died: the others may wait for this rank
+        revoke_if_protected(part)  # a member has died: the others may wait for this rank
         raise
     return part
 

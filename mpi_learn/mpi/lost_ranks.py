@@ -76,7 +76,7 @@ def is_consequence(error: BaseException) -> bool:
     return False
 
 
-def release(comm: MPI.Comm) -> None:
+def revoke_if_protected(comm: MPI.Comm) -> None:
     """Revokes `comm` and communicators derived from it, so that calls of ranks that wait for this one raise.
 
     Has no effect without protection (`is_protected`).

@@ -93,7 +93,7 @@ class Coordinator:
                     self.progress.note(sentence)
                 for record in self.state.changed_external():
                     self._handle_external(record)
-                self.recovery.give_up_unresponsive()
+                self.recovery.give_up_unanswering()
                 self.ending.stop_if_due()
                 self.ending.stop_without_ranks()
                 self.settings.check_lease()
@@ -137,7 +137,7 @@ class Coordinator:
             case LeftBlock():
                 self.pool.mark_left(rank)
             case Abandoned():
-                self.queue.abandon(message.block, message.number, message.error, self.pool.now_s)
+                self.queue.expect_end_soon(message.block, message.number, message.error, self.pool.now_s)
             case Broken():
                 self.recovery.handle_broken(message)
             case Alive():
@@ -211,7 +211,7 @@ class Coordinator:
         """Passes an outcome to the strategy, and makes the block of the trial idle."""
         self._tell(attempt.proposal, attempt.result)
         if not attempt.is_held:  # otherwise its block has another trial
-            self.recovery.release(attempt.block, attempt.result)
+            self.recovery.free_block(attempt.block, attempt.result)
 
     def _show(self, ended: list[Attempt]) -> None:
         """Shows trials whose outcomes are committed, and removes the models and checkpoints that are not needed."""

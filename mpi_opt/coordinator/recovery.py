@@ -61,7 +61,7 @@ class Recovery:
         self.state.requeue([running], reason)
         self.queue.hold(running, outcome)
         self.progress.requeued(block)
-        self.release(block, outcome, faults.pause_s(block))
+        self.free_block(block, outcome, faults.pause_s(block))
         if not faults.are_certain:
             return
         self.queue.put_held_back()
@@ -74,7 +74,7 @@ class Recovery:
 
     def judge_held(self) -> None:
         """Ends the held trials, whose hosts work: they fail, or run again if the fault may have been a short one."""
-        for running in self.queue.release_held():
+        for running in self.queue.take_held():
             self._n_lost_attempts[running.number] += 1
             may_run_again = self._n_lost_attempts[running.number] <= self.limits.retries
             if may_run_again and running.result.host_fault != MEMORY:  # it would probably need as much memory again
@@ -109,10 +109,10 @@ class Recovery:
         for rank in new:
             why = f"no sign of life for {self._silent.limit_s:g} s"
             self.state.announce("rank_lost", f"rank {rank}, {self.pool.describe(rank)}: {why}")
-        for block in self.pool.abandon(set(new)) if new else ():
+        for block in self.pool.lose_silent(set(new)) if new else ():
             self.give_up(block, "a rank of its block gave no sign of life")
 
-    def give_up_unresponsive(self) -> None:
+    def give_up_unanswering(self) -> None:
         """Gives up ranks that do not leave their block and blocks that do not answer."""
         for rank in sorted(self.pool.give_up_unresponsive()):
             self.state.announce("rank_lost", f"rank {rank} did not leave its block")
@@ -121,7 +121,7 @@ class Recovery:
             self.state.announce("block_lost", f"block {running.block} does not answer {when}")
             self.give_up(running.block, "its block does not answer")
 
-    def release(self, block: int, outcome: Outcome, pause_s: float = 0.0) -> None:
+    def free_block(self, block: int, outcome: Outcome, pause_s: float = 0.0) -> None:
         """Makes the block of a trial that has ended idle after a pause, or retires it if too many of them fail."""
         if block not in self.pool:
             return

@@ -112,7 +112,7 @@ class StudyState:
             self._replay(past)
             return [record for record in past.ended if record.number not in known]
         self._release(ended)
-        self._queue.assign(started)
+        self._queue.mark_running(started)
         return None
 
     def record_first(self) -> list[Attempt]:
@@ -307,7 +307,7 @@ class StudyState:
 
     def _release(self, ended: list[Attempt]) -> None:
         """Forgets trials whose outcomes are committed, with what they have reported."""
-        self._queue.release(ended)
+        self._queue.forget_committed(ended)
         for one in ended:
             self._values.pop((one.number, one.attempt), None)
             if self._median_rule is not None:

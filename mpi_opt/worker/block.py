@@ -157,7 +157,7 @@ class Block:
             # without protection the loss of a rank ends the job, and an error of MPI is that of user code
             outcome.is_consequence = lost_ranks.is_protected() and lost_ranks.is_consequence(error)
             outcome.is_consequence &= not isinstance(error, TrialTimeout)  # which has revoked the communicator itself
-            lost_ranks.release(trial.comm)
+            lost_ranks.revoke_if_protected(trial.comm)
             if trial.comm.size > 1 and not outcome.is_consequence:
                 self.reporter.abandon(self.index, trial.number, outcome.error)
             return outcome

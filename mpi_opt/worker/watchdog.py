@@ -230,7 +230,7 @@ class Watchdog:
                 return
             self._why = kind, why
             if self.link.has_thread:
-                lost_ranks.release(comm)
+                lost_ranks.revoke_if_protected(comm)
             if self._signal is None:
                 _raise_in(self._watched, _with_text(kind, why))
         if self._signal is not None:

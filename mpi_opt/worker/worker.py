@@ -89,7 +89,7 @@ class Worker:
                 self._follow(block)
         except lost_ranks.FAILURES as error:
             if comm is not None:
-                lost_ranks.release(comm)
+                lost_ranks.revoke_if_protected(comm)
             self.link.send(Broken(join.block, " ".join(str(error).split())))
             self._await_disband(join.block)
 

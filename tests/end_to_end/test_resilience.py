@@ -55,7 +55,7 @@ def alone(call):
         return call(*arguments, **options)
     return checked
 
-messaging.poll, lost_ranks.release = alone(messaging.poll), alone(lost_ranks.release)
+messaging.poll, lost_ranks.revoke_if_protected = alone(messaging.poll), alone(lost_ranks.revoke_if_protected)
 """
 
 

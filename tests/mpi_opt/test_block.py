@@ -45,7 +45,7 @@ def test_the_error_of_a_trial_is_that_of_the_rank_that_failed_first():
 def test_an_error_of_mpi_is_the_consequence_of_another_ranks_only_if_it_names_a_lost_rank(thread_comms, monkeypatch):
     """The first rank only waits for the others, and its code wraps the error of the revoked communicator."""
     monkeypatch.setattr("mpi_learn.mpi.lost_ranks.is_protected", lambda: True)
-    monkeypatch.setattr("mpi_learn.mpi.lost_ranks.release", lambda comm: None)
+    monkeypatch.setattr("mpi_learn.mpi.lost_ranks.revoke_if_protected", lambda comm: None)
 
     def wraps() -> None:
         try:

@@ -24,11 +24,11 @@ def test_no_more_trials_begin_than_the_study_has():
 
 def test_a_trial_is_among_those_that_have_ended_until_its_outcome_is_committed():
     queue = TrialQueue(2)
-    queue.assign(running := queue.take(2, ListedStrategy().ask))
+    queue.mark_running(running := queue.take(2, ListedStrategy().ask))
     for attempt in running:
         queue.end(attempt, Outcome(attempt.number, "failed"))
     assert not queue.running
-    queue.release(running[:1])
+    queue.forget_committed(running[:1])
     assert queue.ended == running[1:]
 
 
@@ -44,7 +44,7 @@ def test_a_trial_that_waits_for_its_ranks_takes_the_place_of_no_other_and_is_not
 
 def test_a_trial_that_is_put_back_knows_the_ranks_that_keep_its_last_epoch():
     queue = TrialQueue(1)
-    queue.assign(queue.take(1, ListedStrategy().ask))
+    queue.mark_running(queue.take(1, ListedStrategy().ask))
     queue.put_back(queue.running[0], holders=[2, 3])
     (again,) = queue.take_continuing(1, lambda _: True)
     assert (again.attempt, again.holders) == (2, (2, 3))

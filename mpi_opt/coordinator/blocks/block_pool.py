@@ -194,7 +194,7 @@ class BlockPool:
         self._form()  # the spare ranks may have waited for a rank that was leaving its block
         return blocks
 
-    def abandon(self, ranks: set[int]) -> list[int]:
+    def lose_silent(self, ranks: set[int]) -> list[int]:
         """Records ranks as lost that may still exist, and asks them to end; returns their blocks, see `lose`."""
         for rank in ranks:
             self.link.send(rank, EndProcess())

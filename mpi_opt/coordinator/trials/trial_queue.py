@@ -82,7 +82,7 @@ class TrialQueue:
         self.n_begun += len(chosen)
         return chosen
 
-    def assign(self, started: Iterable[Attempt]) -> None:
+    def mark_running(self, started: Iterable[Attempt]) -> None:
         """Records that trials run on their blocks."""
         for attempt in started:
             self.running[attempt.number] = attempt
@@ -97,7 +97,7 @@ class TrialQueue:
         """Takes a trial off its block that has failed at `now_s`, without a message of the block."""
         self.end(attempt, Outcome(attempt.number, "failed", duration_s=attempt.seconds(now_s), error=error))
 
-    def release(self, ended: Sequence[Attempt]) -> None:
+    def forget_committed(self, ended: Sequence[Attempt]) -> None:
         """Removes trials that have ended; to be called once the store has their outcomes."""
         self.ended = [attempt for attempt in self.ended if attempt not in ended]
 
@@ -127,15 +127,15 @@ class TrialQueue:
 
     def put_held_back(self) -> None:
         """Queues the held trials again: their hosts have failed."""
-        for attempt in self.release_held():
+        for attempt in self.take_held():
             self.put_back(attempt)
 
-    def release_held(self) -> list[Attempt]:
+    def take_held(self) -> list[Attempt]:
         """Removes and returns the held trials."""
         held, self.held = self.held, []
         return held
 
-    def abandon(self, block: int, number: int, error: str, now_s: float) -> None:
+    def expect_end_soon(self, block: int, number: int, error: str, now_s: float) -> None:
         """Records that a trial has failed on one rank. The block then has `STRANDED_S` to answer."""
         running = self.running.get(number)
         if running is not None and running.block == block:
