@@ -20,6 +20,7 @@ from mpi_learn.models.example import Example
 from mpi_learn.models.frameworks import NAMES
 from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES, compares_samples
 from mpi_learn.models.model import UNSAVED_RANDOM, Model
+from mpi_learn.mpi.agreement import result_of_rank
 from mpi_learn.mpi.communicators import Communicator, private
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.context import TrainingContext, open_context
@@ -56,10 +57,13 @@ def check(configuration: TrainingConfiguration, comm: Communicator, *, data: Dat
         return "\n".join(f"{name:<12} {text}" for name, text in _lines(context, model))
 
 
-def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset) -> None:
+def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset) -> tuple[str, ...]:
     """Prepares data, model and algorithm as `train` does, and so raises the errors that it would raise there.
 
     It reads no checkpoint, writes no timeline and makes no step. Collective over `comm`.
+
+    Returns:
+        The sentences of `Model.notes`.
 
     Raises:
         UserError: Invalid configuration, data or model; the same on every rank.
@@ -71,7 +75,7 @@ def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: 
         closing(build_model(context)) as model,
         Training(context, model),
     ):
-        pass
+        return result_of_rank(own, lambda: tuple(model.notes), context.first_worker)
 
 
 def _lines(context: TrainingContext, model: Model) -> list[tuple[str, str]]:

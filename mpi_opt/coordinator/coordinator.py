@@ -65,6 +65,7 @@ class Coordinator:
         self.ending = SearchEnding(pool, self.queue, self.state, settings)
         self.widths = Widths(pool, self.queue, self.state, settings)
         self._is_hesitation_noted = self._is_repetition_noted = False
+        self._notes: list[str] = []  # of the objective: each block sends them
         self._watch = CodeWatch(settings.code)
 
     def run(self, *, keeps_blocks: bool = False) -> None:
@@ -134,6 +135,10 @@ class Coordinator:
             case Ready():
                 if self.pool.mark_ready(message):
                     self.progress.ready(message.block)
+                for note in message.notes:
+                    if note not in self._notes:
+                        self._notes.append(note)
+                        self.progress.note(f"note: {note}")
             case LeftBlock():
                 self.pool.mark_left(rank)
             case Abandoned():

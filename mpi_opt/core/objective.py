@@ -61,9 +61,11 @@ class Objective(ABC):
     Attributes:
         continues_on_fewer_ranks: Whether a trial that has lost ranks continues on the others of its block, with the
             same result. Otherwise, it begins again on a block of the same size.
+        notes: What a user should know before the first trial, in sentences; complete after `prepare`.
     """
 
     continues_on_fewer_ranks: bool = False
+    notes: tuple[str, ...] = ()
 
     @abstractmethod
     def prepare(self, comm: Communicator, parameters: Parameters) -> None:

@@ -78,11 +78,13 @@ class Ready:
     Attributes:
         hosts: The distinct hosts of its ranks, separated by commas.
         error: The error of the preparation: a user's mistake, or an unexpected error with the rank that raised it.
+        notes: See `Objective`.
     """
 
     block: int
     hosts: str
     error: MPILearnError | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)  # without slots, which are pickled by functions in Python if they are frozen

@@ -85,7 +85,7 @@ class TrainingObjective(Objective):
 
         # ranks that continue a trial without a lost one have rehearsed before, on more ranks
         if not (self.continues_on_fewer_ranks and all(comm.allgather(self._is_prepared))):
-            self._prepare(rehearse, comm, parameters)
+            self.notes = self._prepare(rehearse, comm, parameters)
         self._is_prepared = True
 
     def check(self, comm: Communicator, parameters: Parameters) -> str:

@@ -58,7 +58,7 @@ class Block:
             error = mine
         # the last collective call: a leader that is ready may be dismissed and end at any time
         hosts = self.comm.gather(communicators.host_name(), root=0) or []
-        return Ready(self.index, ",".join(dict.fromkeys(hosts)), error)
+        return Ready(self.index, ",".join(dict.fromkeys(hosts)), error, self.objective.notes)
 
     def run(self, assignment: Assignment) -> Outcome | None:
         """Runs one trial; returns its outcome on the leader, None on the members. Collective over the block."""

@@ -588,19 +588,22 @@ def test_a_pruned_trial_is_stopped_once_all_its_folds_have_reported(direction, s
     assert link.stopped == [(1, 0), (3, 0)]
 
 
+class Listing(Progress):
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
 def test_steps_that_are_reported_several_times_are_noted_once():
     class Reporting(ScriptedLink):
         def send(self, rank, message):
             super().send(rank, message)
             if isinstance(message, Assignment):
                 self.waiting += [(1, Report(message.number, 0, step, 1.0)) for step in (0, 1, 1, 1)]
-
-    class Listing(Progress):
-        def __init__(self) -> None:
-            self.notes: list[str] = []
-
-        def note(self, text: str) -> None:
-            self.notes.append(text)
 
     progress = Listing()
     pool = BlockPool(Reporting(squares), BlockMembership.of(BlockLayout(2, 1)))
@@ -806,6 +809,21 @@ def test_a_search_whose_ranks_die_before_their_first_trial_has_failed():
 
     with pytest.raises(SearchFailed, match="every rank was lost before its first trial"):
         search(Loading(squares), blocks=1)
+
+
+def test_notes_of_the_objective_are_shown_once():
+    """Each block sends them when it is ready."""
+
+    class Noting(ScriptedLink):
+        def receive(self, timeout_s, is_interrupted):
+            received = super().receive(timeout_s, is_interrupted)
+            return [(rank, replace(m, notes=("it depends",)) if isinstance(m, Ready) else m) for rank, m in received]
+
+    progress = Listing()
+    pool = BlockPool(Noting(squares), BlockMembership.of(BlockLayout(4, 1)))
+    settings = SearchSettings(SearchLimits(3), progress=progress)
+    Coordinator(pool, ListedStrategy(), ListedStore(), 1, settings).run()
+    assert progress.notes.count("note: it depends") == 1
 
 
 NO_FILE = UserError("no such file: x.h5")
