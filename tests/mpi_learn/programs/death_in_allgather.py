@@ -10,7 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from mpi_learn.mpi.communicators import split
-from mpi_learn.mpi.lost_ranks import ERROR_CLASSES, release
+from mpi_learn.mpi.lost_ranks import ERROR_CLASSES, revoke_if_protected
 
 comm = split(MPI.COMM_WORLD, 0)
 comm.allgather("the connections are open")
@@ -26,6 +26,6 @@ except MPI.Exception as error:
     print(
         "the death is reported" if error.Get_error_class() in ERROR_CLASSES else f"another error: {error}", flush=True
     )
-release(comm)
+revoke_if_protected(comm)
 time.sleep(0.5)  # until the other ranks have received the release
 os._exit(0)

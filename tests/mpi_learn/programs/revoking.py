@@ -7,7 +7,7 @@ import time
 from mpi4py import MPI
 
 from mpi_learn.mpi.communicators import split
-from mpi_learn.mpi.lost_ranks import release
+from mpi_learn.mpi.lost_ranks import revoke_if_protected
 
 
 def compare() -> None:
@@ -29,7 +29,7 @@ def is_freed(waiting) -> bool:
     try:
         if comm.rank == comm.size - 1:
             time.sleep(0.3)
-            release(comm)
+            revoke_if_protected(comm)
         else:
             wait(1)
     except MPI.Exception:
