@@ -1,4 +1,7 @@
-"""The distribution of tests to processes, and the handling of missing components."""
+"""The distribution of tests to processes, and the handling of missing components.
+
+Tests that run pytest for seconds are thorough, because a user does not depend on what they protect.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +51,7 @@ def run(folder: Path, *arguments: str, extras: str = "", **environment: str) -> 
     return done.returncode, done.stdout
 
 
+@pytest.mark.thorough
 def test_a_missing_component_fails_where_all_are_required_and_skips_elsewhere(tmp_path):
     (tmp_path / "test_skipping.py").write_text(SKIPPING)
     status, out = run(tmp_path, REQUIRE_ALL="0")
@@ -122,6 +126,7 @@ def test_a_test_sees_the_optional_packages_that_it_names(optional):
     assert out.count("This test does not see made_up. If it needs it, mark it: @needs('made_up').") == 2
 
 
+@pytest.mark.thorough
 def test_a_hidden_package_skips_the_tests_that_need_it_unless_all_are_required(optional):
     hidden = ("--without", "made_up", "-k", "not unmarked")
     status, out = run(optional, *hidden, extras=MADE_UP, REQUIRE_ALL="0")
@@ -133,6 +138,7 @@ def test_a_hidden_package_skips_the_tests_that_need_it_unless_all_are_required(o
     assert status == 4
 
 
+@pytest.mark.thorough
 def test_a_second_run_has_the_tests_that_the_first_one_skipped(optional):
     first = ("--write-ran=ran", "--without=made_up", "-k", "not unmarked", "-n", "2", "--no-loadscope-reorder")
     run(optional, *first, extras=MADE_UP, REQUIRE_ALL="0")
@@ -143,6 +149,7 @@ def test_a_second_run_has_the_tests_that_the_first_one_skipped(optional):
     assert (status, out.splitlines()[-1].partition(" in ")[0]) == (0, "6 deselected")
 
 
+@pytest.mark.thorough
 def test_without_keras_its_tests_are_skipped_and_tensorflow_is_hidden_too(tmp_path):
     (tmp_path / "test_frameworks.py").write_text(
         "from importlib.util import find_spec\nfrom tests.optional_packages import needs\n"
@@ -176,6 +183,7 @@ def test_packages_that_another_one_requires_are_visible_with_it():
     assert requirements()["torchmetrics"] == {"fsspec", "torch", "torchmetrics"}
 
 
+@pytest.mark.thorough
 def test_a_file_that_skips_as_a_whole_fails_where_all_are_required(tmp_path):
     (tmp_path / "test_skipping.py").write_text("import pytest\npytest.importorskip('no_such_package')\n")
     assert run(tmp_path, REQUIRE_ALL="0")[0] == 5
@@ -185,6 +193,7 @@ def test_a_file_that_skips_as_a_whole_fails_where_all_are_required(tmp_path):
     assert "no_such_package" in out
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("reason", ["the shared data are not here", "needs the right to mount a small file system"])
 def test_a_test_that_no_installation_enables_is_skipped_in_any_case(tmp_path, reason):
     (tmp_path / "test_skipping.py").write_text(f"import pytest\ndef test_data(): pytest.skip('{reason}')\n")
@@ -251,13 +260,14 @@ def test_tests_that_measure_time_are_marked(tmp_path):
     assert "3 passed, 1 deselected" in out
 
 
-def test_objects_are_excluded_from_garbage_collection_once_and_never_counted(monkeypatch, request):
+def test_objects_are_excluded_from_garbage_collection_once_and_stay_excluded(monkeypatch, request):
     """With the objects of Keras and TensorFlow, counting takes longer than most tests."""
     calls = []
     monkeypatch.setitem(sys.modules, "keras", gc)
-    for name in ("freeze", "get_freeze_count"):
+    for name in ("freeze", "unfreeze", "get_freeze_count"):
         monkeypatch.setattr(gc, name, lambda name=name: calls.append(name))
     freeze_once.cache_clear()
     for _ in range(2):
         pytest_runtest_setup(request.node)
+    gc.unfreeze()  # as at the end of a search
     assert calls == ["freeze"]
