@@ -65,6 +65,11 @@ class ModelConfiguration(Section):
         "auto",
         description="PyTorch: where the model is trained. auto: on the GPU of the rank if PyTorch finds one.",
     )
+    compile: bool = Field(
+        False,
+        description="PyTorch: whether `torch.compile` compiles the module. This may take a minute, needs a C++ "
+        "compiler on a CPU, and changes the last digits of results.",
+    )
     gradient_checkpointing: bool = Field(
         False,
         description="Activation checkpointing: the backward pass computes activations again, which needs less memory.",

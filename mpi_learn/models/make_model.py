@@ -10,7 +10,7 @@ from typing import Any
 
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.composition import Composition
-from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.configuration import ModelConfiguration, ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.frameworks import NAMES, framework_of, load_framework, prepared
 from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES, compares_samples
@@ -87,6 +87,7 @@ def _classes(
     """
     as_model: Callable[..., Model]
     as_network: Callable[..., Network]
+    _check_compile(models, composition, settings.configuration)
     if framework_of(next(iter(models.values()))) == "keras":
         if settings.configuration.device != "auto":
             raise ConfigurationError(
@@ -116,6 +117,23 @@ def _classes(
                 )
             as_model = LightningModel
     return as_model, as_network
+
+
+def _check_compile(
+    models: Mapping[str, Any], composition: Composition | None, configuration: ModelConfiguration
+) -> None:
+    """Raises ConfigurationError if `compile: true` would have no effect, or was never tried."""
+    if not configuration.compile:
+        return
+    if framework_of(next(iter(models.values()))) == "keras":
+        raise ConfigurationError("torch.compile is for PyTorch modules", where="compile", cure="write `xla: true`")
+    conflicts = [f"`{composition.key}:`"] if composition is not None else []
+    conflicts += ["a LightningModule"] * any(hasattr(model, "training_step") for model in models.values())
+    conflicts += ["`gradient_checkpointing: true`"] * configuration.gradient_checkpointing
+    if conflicts:
+        raise ConfigurationError(
+            f"torch.compile is not supported with {conflicts[0]}", where="compile", cure="leave one of them out"
+        )
 
 
 def _check_mean(model: Model, settings: ModelSettings, example: Example) -> None:

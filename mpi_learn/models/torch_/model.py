@@ -73,6 +73,8 @@ class TorchModel(Model):
             if settings.n_workers > 1 or self.uses_gpu:
                 self.network.check_unchanged(before)
         self._step = StepVector(self.network, self.layout, self.n_sums)
+        if settings.configuration.compile:
+            self._compile(example)
 
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> Vector:
         if len(x[0]) == 0:
@@ -158,6 +160,20 @@ class TorchModel(Model):
         self._sums_on_device, self._loss_on_device = None, torch.empty(0)
         self.network.close()
         self._step.close()
+
+    def _compile(self, example: Example) -> None:
+        """Lets PyTorch compile the module, and tries it, for errors before the first step."""
+        self.network.compile_module()
+        try:
+            with self.network.unchanged():
+                self.gradient(example.x, example.y, example.weights)
+                self.evaluate(example.x, example.y, example.weights)
+        except Exception as error:  # of the compiler, or of the module, which it cannot follow
+            raise ModelError(
+                f"torch.compile cannot compile {type(self.module).__name__}: {' '.join(str(error).split())[:200]}",
+                where="compile",
+                cure="leave it out; on a CPU, it needs a C++ compiler",
+            ) from error
 
     def _gradient(self, x: Arrays, y: Arrays, weights: Arrays) -> Vector:
         outputs, labels, n = self._call(x), tensors(y), len(x[0])

@@ -74,6 +74,7 @@ class TorchNetwork:
                 where="gradient_checkpointing",
                 cure="make the model of several modules, or leave it out",
             )
+        self._call: Callable[..., Any] = module
         self.parameters = trainable_parameters(module)
         self.layout = FlatLayout.of(self.parameters)
         self.flat = torch.empty(0)
@@ -85,8 +86,15 @@ class TorchNetwork:
     def __call__(self, *x: Any, **by_name: Any) -> Any:
         """The outputs of the module; in mixed precision, real numbers are returned as float32."""
         with self.computing():
-            outputs = self.module(*x, **by_name)
+            outputs = self._call(*x, **by_name)
         return in_float32(outputs) if self._is_mixed else outputs
+
+    def compile_module(self) -> None:
+        """Lets `torch.compile` compile the module, which itself stays as it is.
+
+        `module.compile()` has no effect on a `torch.nn.Sequential` (PyTorch 2.13).
+        """
+        self._call = torch.compile(self.module)
 
     @contextmanager
     def computing(self) -> Iterator[None]:
