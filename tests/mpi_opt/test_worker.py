@@ -42,6 +42,8 @@ class FilledLink(WorkerLink):
 class Steps:
     """Reports ten steps."""
 
+    notes = ()
+
     def prepare(self, comm, parameters) -> None:
         pass
 
