@@ -20,7 +20,7 @@ CLIPPED = {"name": "sgd", "momentum": 0.9, "learning_rate": 0.05, "clip_norm": 0
 NORMALISED = {"parameters": {"norm": True}, "validation": {"mode": "master"}}
 STOPPED = {"epochs": 30, "target": {"metric": "val_accuracy", "above": 0.6}, "early_stopping": {"patience": 9}}
 CASES = {
-    "plain": ((1, 2, 3), {}),
+    "plain": ((1, 3), {}),
     "penalised and clipped": ((1, 3), {"parameters": {"penalty": 0.01}, "optimizer": CLIPPED}),
     "normalised": ((1, 2), NORMALISED),
     "synchronised": ((2,), NORMALISED | {"sync_batchnorm": True}),
