@@ -221,17 +221,26 @@ TREES = {
     "clusters of one": {"name": "clusters", "size": 1, "exchange_every": 1, "neighbours": "random"},
     "all clusters": {"name": "clusters", "size": 3, "exchange_every": 3, "neighbours": "all"},
     "clusters with an outer optimizer": {"name": "clusters", "size": 2, "exchange_every": 5, "outer": {"momentum": 0}},
+    "downpour in 8 bits": {"name": "downpour", "compression": "int8"},
+    "easgd tree in 2 bits": {"name": "easgd", "masters": 3, "compression": "2-bit"},
+    "gem in 16 bits": {"name": "gem", "compression": "bfloat16"},
+    "clusters in pairs in 2 bits": {"name": "clusters", "size": 2, "exchange_every": 2, "compression": "2-bit"},
 }
 FEW = (
     *("downpour", "synchronous", "gem every 2", "easgd tree", "tree of groups", "quorum of half on two hosts"),
     *("allreduce", "allreduce accumulated", "allreduce in 16 bits", "allreduce of the largest"),
     *("allreduce of low rank", "clusters in a ring", "clusters with an outer optimizer"),
+    *("easgd tree in 2 bits", "clusters in pairs in 2 bits"),
 )
 """Each kind of master, tree, group and collective once, for ``make test``; the others run with ``make test-all``."""
 FAILING = ("downpour", "tree of groups", "allreduce", "clusters in a ring")
 """Each interface once under a real MPI. `test_failing_ranks` has every algorithm and place, with threads as ranks."""
 WITH_MASTERS = [name for name, options in TREES.items() if options["name"] in ("downpour", "easgd", "gem")]
-EXACT = ["allreduce", "allreduce accumulated", *(name for name in TREES if "cluster" in name and "outer" not in name)]
+EXACT = [
+    "allreduce",
+    "allreduce accumulated",
+    *(name for name in TREES if "cluster" in name and "outer" not in name and "bits" not in name),
+]
 
 
 def marked(names):
