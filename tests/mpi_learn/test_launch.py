@@ -19,6 +19,7 @@ from mpi_learn.job.exit_status import CONFIRMED, STATUS_FILE, VARIABLE, LaunchMo
 from mpi_learn.job.launch import Launch, launch
 from mpi_learn.job.launchers import (
     LAUNCHERS,
+    all_ranks_live,
     check_allocation,
     check_world,
     is_started_by_srun,
@@ -314,3 +315,10 @@ def test_a_time_limit_of_the_start_that_is_no_time_is_a_message(monkeypatch, cap
     message = capsys.readouterr().err
     assert f"MPI_LEARN_START_S: expected a number of seconds above 0 and below 1e+09, found {text!r}" in message
     assert "→ unset the variable" in message
+
+
+def test_it_is_unknown_whether_ranks_live_whose_parent_is_gone(environment, monkeypatch):
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2")
+    monkeypatch.setattr("os.getppid", lambda: 2**22 + 1)  # above the largest number of a process
+    assert not all_ranks_live()

@@ -231,3 +231,17 @@ def test_the_rest_of_a_deleted_last_trial_is_refused_instead_of_waiting_for_ever
         database.commit()
     study = search(lambda trial: trial.parameters["x"], trials=6, resume=True, **options)
     assert [trial.number for trial in study.trials] == list(range(6))
+
+
+def test_a_study_continues_with_a_training_that_is_written_in_another_way(folder, capsys):
+    def ask(**changes):
+        data = {"train": ["data.h5"], "features": "x", "labels": "y"}
+        training = {"model": "model.py:build", "data": data, "optimizer": {"name": "sgd", "learning_rate": "$x"}}
+        changed = STUDY | {"objective": "train", "training": training | changes, "folds": 1}
+        (folder / "one.yaml").write_text(yaml.safe_dump(changed))
+        return run(["ask", "one.yaml"])
+
+    assert ask(loss="mse") == 0
+    assert ask(loss={"name": "mse"}) == 0
+    assert ask(loss="mae") == 2
+    assert "was created with another training: loss: 'mse', now 'mae'" in capsys.readouterr().err
