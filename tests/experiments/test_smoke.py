@@ -29,6 +29,7 @@ WITH_MPI = {
     "mpi_learn/measure.py": r"\| thread \| 1 \| \d+\.\d (.|\n)*\| MPI Learn \| 1 \|(.|\n)*\| allreduce \| 2 \|",
     "pipeline/measure.py": r"\| 4 \| a function per stage (.|\n)*\| 2 \| 2 \| 1f1b \|(.|\n)*\| convolutional \|",
     "width/invariance.py": r"\| torch \| `\{total: 96, shards: 12\}`, .* \| \d\.\de[-+]\d+, \d\.\de[-+]\d+ \|",
+    "width/elastic.py": r"all values equal in 1 of 1 pairs",
     "width/balance.py": r"\| balanced, 12 shards \| \d+ \| \d+ \| \d+% \| \d\.\de[-+]\d+ \|",
     "scaling/measure.py": r"\| PyTorch, 2 ranks \| \d+\.\d \| (.|\n)*\| mlp \| PyTorch, 2 ranks \| [\d,]+ \|",
 }

@@ -51,6 +51,8 @@ def create_and_report(group: MPI.Group, name: str) -> MPI.Comm:
 class IdleObjective:
     """An objective without trials."""
 
+    notes = ()
+
     def prepare(self, comm: MPI.Comm, parameters: dict) -> None:
         """Checks that the ranks of the block can communicate."""
         report("formed")
