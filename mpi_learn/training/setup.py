@@ -19,6 +19,7 @@ from mpi_learn.errors import ConfigurationError, DataError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
+from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES
 from mpi_learn.models.make_model import make_model
 from mpi_learn.models.model import Model
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
@@ -69,7 +70,8 @@ def build_model(context: TrainingContext) -> Model:
                 if context.chain is not None:  # another stage may draw random numbers
                     found.update(context.chain.allgather(*found))
                 why = tuple(filter(None, sorted(found)))
-                model.notes, model.depends_on_ranks = (*model.notes, *why), bool(why)
+                is_compared = total.shards is None and COMPARES_SAMPLES in model.notes
+                model.notes, model.depends_on_ranks = (*model.notes, *why), is_compared or bool(why)
     if comm.size > 1:  # before the broadcast, which would mix up the arrays of models with other shapes
         with agreed_errors(comm):  # the ranks of another stage may have found the same arrays
             agree_on_arrays(context.peers, model, example)

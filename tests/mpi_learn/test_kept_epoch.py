@@ -144,3 +144,13 @@ def test_a_training_may_have_another_number_of_ranks_in_each_epoch(trained, widt
     assert {name: pytest.approx(column, rel=1e-5) for name, column in calm.history.items()} == result.history
     assert other.weights == pytest.approx(model.weights, rel=1e-5)
     assert other.statistic == pytest.approx(model.statistic, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["has_custom_loss", "divides_by_weights", "synchronizes_statistics"])
+def test_a_model_that_may_be_refused_on_several_ranks_gets_no_more_than_one(trained, monkeypatch, name):
+    monkeypatch.setattr(NoisyModel, name, True)
+    alone, together = fresh(1), fresh(2)
+    trained(alone)
+    trained(together)
+    assert alone[0].is_bound
+    assert not together[0].is_bound, "it was checked"

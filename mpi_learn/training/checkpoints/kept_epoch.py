@@ -17,7 +17,7 @@ class KeptEpoch:
         saved: The training after that epoch; None before the end of the first one.
         is_left: Whether the training ends after the present epoch, to continue on another communicator. `on_epoch` of
             `train` sets it, the same on all ranks.
-        is_bound: Whether results depend on the number of ranks; on rank 0.
+        is_bound: Whether the training must not get more ranks, because its result depends on them; on rank 0.
     """
 
     def __init__(self) -> None:
