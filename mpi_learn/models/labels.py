@@ -100,7 +100,9 @@ class LabelRule:
             raise DataError(
                 f"{self.loss} needs labels from 0 to 1, found {low}…{high}",
                 where="data.labels",
-                cure="use sparse_categorical_crossentropy for more than two classes",
+                cure="write 0 and 1 for two classes: labels: {names: NAME, function: file.py:function} converts them"
+                if low < 0
+                else "use sparse_categorical_crossentropy for more than two classes",
             )
 
 

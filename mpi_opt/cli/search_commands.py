@@ -98,7 +98,7 @@ def check(
 
     use_one_process()
     from mpi_opt.configuration.plan import Plan
-    from mpi_opt.strategies.points.exhaustion import note_on_points
+    from mpi_opt.strategies.points.exhaustion import notes_on_points
     from mpi_opt.study.earlier_study import read_earlier
     from mpi_opt.study.open_study import build_strategy
 
@@ -112,7 +112,7 @@ def check(
     for name, dimension in plan.space.items():
         print(f"  {name:<20} {dimension}")
     search = configuration.search
-    if note := note_on_points(plan.space, search.strategy, search.options, search.trials):
+    for note in notes_on_points(plan.space, search.strategy, search.options, search.trials):
         print(f"note       {note}")
     try:
         _check_one_batch(configuration, plan.directory)

@@ -27,7 +27,7 @@ from mpi_opt.core.trial import REPORTED
 from mpi_opt.errors import RanksLost, SearchFailed
 from mpi_opt.messages.link import CoordinatorLink
 from mpi_opt.store import Store
-from mpi_opt.strategies.points.exhaustion import note_on_points
+from mpi_opt.strategies.points.exhaustion import notes_on_points
 from mpi_opt.study.announcement import announcement, n_to_run
 from mpi_opt.study.confirmation import confirmation, confirmation_plan, has_ended, is_confirmed
 from mpi_opt.study.lease import Lease, leased
@@ -100,7 +100,7 @@ def run_coordinator(
                 if note := plan.configuration.note_on_folds():
                     progress.note(f"note: {note}")
                 search = plan.configuration.search
-                if of_points := note_on_points(plan.space, search.strategy, search.options, search.trials):
+                for of_points in notes_on_points(plan.space, search.strategy, search.options, search.trials):
                     progress.note(f"note: {of_points}")
                 _announce(progress, link, request.job_end_s)
                 if settings.kept_models is not None:

@@ -237,7 +237,7 @@ def _number(value: object) -> float:
     try:
         number = real_number(value)
     except TypeError:
-        raise TypeError(f"the objective must return a number, not {value!r}") from None
+        raise TypeError(f"the figure of merit must be a number, not {value!r}") from None
     if not math.isfinite(number):
-        raise ValueError(f"the objective must return a finite number, not {number}")
+        raise ValueError(f"the figure of merit must be a finite number, not {number}")
     return number

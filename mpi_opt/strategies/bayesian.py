@@ -33,7 +33,7 @@ from mpi_opt.strategies.evolution.breeder import Breeder
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping
 from mpi_opt.strategies.points.checks import whole_number
 from mpi_opt.strategies.points.encoding import Encoding
-from mpi_opt.strategies.points.options import Options, read_options
+from mpi_opt.strategies.points.options import Options, n_initial_points, read_options
 from mpi_opt.strategies.points.sampling import Sampler
 from mpi_opt.strategies.points.sobol import SobolDesign
 from mpi_opt.strategies.strategy import Cost, Strategy
@@ -103,7 +103,7 @@ class Bayesian(Strategy):
 
     def __init__(self, space: Space, seed: int = 0, options: Mapping[str, Any] | None = None) -> None:
         self._options = read_options(BayesianOptions, options)
-        self._n_initial = self._options.initial_points or min(max(8, 2 * len(space) + 4), 20)
+        self._n_initial = n_initial_points(len(space), self._options.initial_points)
         self._space = space
         self._encoding = Encoding(space)
         self._bookkeeping = Bookkeeping(space, self._options, remembers_points=True, encoding=self._encoding)

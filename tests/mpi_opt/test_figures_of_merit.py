@@ -97,13 +97,13 @@ def test_value_that_is_no_number_fails_the_trial_of_one_figure(value):
 def test_names_and_numbers_that_were_returned_are_shown():
     with pytest.raises(ValueError, match=r"must return 2 numbers \(accuracy, seconds\); found accuracy, time"):
         TWO.read({"accuracy": 0.5, "time": 3.0})
-    with pytest.raises(ValueError, match="must return a finite number, not nan"):
+    with pytest.raises(ValueError, match="must be a finite number, not nan"):
         FiguresOfMerit().read(math.nan)
 
 
 @pytest.mark.parametrize("value", [np.array([0.1, 0.2]), np.array([])])
 def test_value_that_is_not_one_number_is_named_in_the_error(value):
-    with pytest.raises(TypeError, match="the objective must return a number, not array"):
+    with pytest.raises(TypeError, match="the figure of merit must be a number, not array"):
         FiguresOfMerit().read(value)
 
 

@@ -40,6 +40,7 @@ def test_failures_are_counted_by_reason(errors, are_enough):
         ),
         ("rank 0 on a.b: MemoryError: 2.31 GiB of 1e9", "MemoryError: # GiB of #"),
         (None, ""),
+        ("TypeError: not array([1. , 0.25, 12. ])", "TypeError: not array([#, #, #])"),
     ],
 )
 def test_a_reason_has_neither_place_nor_numbers(error, reason):

@@ -121,7 +121,7 @@ def test_script_that_is_refused_ends_with_status_2_and_without_a_traceback(folde
 @pytest.mark.parametrize(
     ("result", "shown"),
     [
-        ('float("nan")', ["ValueError: the objective must return a finite number, not nan"]),
+        ('float("nan")', ["ValueError: the figure of merit must be a finite number, not nan"]),
         (
             "1 / 0",
             [

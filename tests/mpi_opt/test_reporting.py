@@ -55,7 +55,7 @@ NOT_REAL = [np.complex128(1 + 2j), np.array(1 + 2j), 1j, True, np.True_, np.arra
 def test_what_is_no_real_number_is_no_value_and_no_figure_of_merit(value):
     with pytest.raises(TypeError, match="a real number is needed"):
         trial().report(0, value)
-    with pytest.raises(TypeError, match="the objective must return a number, not"):
+    with pytest.raises(TypeError, match="the figure of merit must be a number, not"):
         FiguresOfMerit().read(value)
 
 
@@ -65,7 +65,7 @@ def test_tensors_that_are_no_real_numbers_are_refused():
 
     assert list(FiguresOfMerit().read(torch.tensor(0.5)).values()) == [0.5]
     for value in (torch.tensor(True), torch.tensor(1 + 2j)):
-        with pytest.raises(TypeError, match="must return a number"):
+        with pytest.raises(TypeError, match="must be a number"):
             FiguresOfMerit().read(value)
 
 

@@ -74,4 +74,6 @@ def reason_of(error: str | None) -> str:
     """The first line of an error without its rank and host, and with # for numbers, which differ between trials."""
     first_line = (error or "").partition("\n")[0]
     without_place = re.sub(r"^rank \d+ on \S+: ", "", first_line)
-    return re.sub(r"\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?", "#", without_place)[:120]
+    without_numbers = re.sub(r"\d+(?:[.,]\d+)*\.?(?:[eE][+-]?\d+)?", "#", without_place)
+    # NumPy fills numbers of an array with spaces to the same width
+    return re.sub(r"\s+(?=[,\])\s])|(?<=[\[(])\s+", "", without_numbers)[:120]

@@ -1,4 +1,4 @@
-"""Notes on searches with more trials than their space has points."""
+"""Notes on searches with more trials than their space has points, or with too few trials for a model."""
 
 from __future__ import annotations
 
@@ -9,11 +9,32 @@ from typing import Any
 from mpi_opt.core.counted import counted
 from mpi_opt.core.space import Space
 from mpi_opt.strategies.points.constraint import constraints_of
+from mpi_opt.strategies.points.options import n_initial_points
 from mpi_opt.strategies.points.sampling import MAX_LISTED_POINTS, all_points
 
 CONTINUING = ("halving", "population")
 """Strategies whose trials continue others, so that a point may have several trials."""
 WITHOUT_REPETITION = ("grid",)
+FROM_A_MODEL = ("auto", "bayesian")
+
+
+def notes_on_points(space: Space, strategy: str, options: Mapping[str, Any], n_trials: int) -> list[str]:
+    """Sentences about the number of trials, if it does not suit the space."""
+    notes = note_on_points(space, strategy, options, n_trials), note_on_initial(space, strategy, options, n_trials)
+    return [note for note in notes if note is not None]
+
+
+def note_on_initial(space: Space, strategy: str, options: Mapping[str, Any], n_trials: int) -> str | None:
+    """That no model will propose a trial, if the trials that fill the space before it are all."""
+    if strategy not in FROM_A_MODEL or n_trials < 2:
+        return None
+    n_initial = n_initial_points(len(space), options.get("initial_points"))
+    if n_trials > n_initial:
+        return None
+    return (
+        f"{strategy} fills the space with the first {n_initial} trials, before it uses their results: "
+        f"a search of {n_trials} trials learns nothing from them"
+    )
 
 
 def note_on_points(space: Space, strategy: str, options: Mapping[str, Any], n_trials: int) -> str | None:

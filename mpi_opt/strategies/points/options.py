@@ -27,6 +27,11 @@ class Options(BaseModel):
     constraints: tuple[str, ...] = ()
 
 
+def n_initial_points(n_hyperparameters: int, given: int | None) -> int:
+    """The number of trials of `bayesian` before its first model; `given` is the option ``initial_points``."""
+    return given or min(max(8, 2 * n_hyperparameters + 4), 20)
+
+
 OPTIONS_OF_ALL = ("reproducible", "lag")
 """Options of every strategy that `make_strategy` reads."""
 

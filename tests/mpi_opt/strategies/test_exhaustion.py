@@ -6,7 +6,7 @@ import pytest
 
 import mpi_opt
 from mpi_opt.core.space import Categorical, Integer, Real, Space
-from mpi_opt.strategies.points.exhaustion import note_on_points
+from mpi_opt.strategies.points.exhaustion import note_on_initial, note_on_points
 
 ALL = "when every point has been tried"
 AGAIN = "3 of 9 trials have repeated the point of an earlier one"
@@ -50,6 +50,20 @@ CONDITIONAL = Space({"opt": Categorical(("adam", "sgd")), "m": Integer(1, 3, whe
 def test_the_points_of_a_space_are_counted_up_to_the_number_of_trials(space, strategy, options, n_trials, note):
     found = note_on_points(space, strategy, options, n_trials)
     assert found is None if note is None else found.startswith(note)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "n_trials", "is_noted"),
+    [
+        ("auto", {}, 8, True),
+        ("auto", {}, 9, False),
+        ("bayesian", {"initial_points": 4}, 4, True),
+        ("bayesian", {"initial_points": 4}, 5, False),
+        ("random", {}, 5, False),
+    ],
+)
+def test_it_is_noted_that_all_trials_are_proposed_before_the_first_model(strategy, options, n_trials, is_noted):
+    assert bool(note_on_initial(SPACE, strategy, options, n_trials)) == is_noted
 
 
 @pytest.mark.parametrize(
