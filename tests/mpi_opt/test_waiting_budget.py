@@ -64,6 +64,19 @@ def test_models_that_are_faster_than_expected_are_affordable():
     assert budget.n_models(64, 0) == 64
 
 
+def test_the_time_of_other_proposals_in_the_same_call_is_not_that_of_a_model():
+    n_idle, model_s, other_s = 1000, 0.02, 0.002
+    budget = WaitingBudget()
+    for _ in range(n_idle):
+        budget.earn(600.0)
+    for _ in range(20):
+        budget.pay(n_idle * other_s, 0, n_idle, 0)
+    for _ in range(20):
+        budget.pay(10 * model_s + (n_idle - 10) * other_s, 10, n_idle, 0)
+    # with 9,000 s, 20 calls of 0.2 s for 1,000 blocks leave 5,000 s: enough for 250 models of 0.02 s
+    assert 125 <= budget.n_models(n_idle, 0) <= 250
+
+
 def test_a_clock_that_is_set_back_costs_nothing():
     budget, other = WaitingBudget(), WaitingBudget()
     for duration_s in (5.0, -1e9, 5.0):

@@ -15,8 +15,8 @@ MAX_FREE_BLOCKS = 16
 a search on one rank has the same proposals again, however long its trials take."""
 SHARE = 0.015
 """The part of the blocks' time that may be lost by waiting."""
-FIRST_GUESS_S = 0.03
-"""The time of a proposal that needs a model, until one has been measured, in seconds."""
+FIRST_GUESS_S, FIRST_GUESS_OTHER_S = 0.03, 0.001
+"""The times of a proposal with and without a model, until they have been measured, in seconds."""
 MAX_DEBT_TRIALS = 50
 """The largest debt is what the blocks earn in this number of trials each."""
 MEMORY = 0.2
@@ -29,7 +29,7 @@ class WaitingBudget:
 
     def __init__(self) -> None:
         self._balance_s = 0.0  # of one block
-        self._model_s = FIRST_GUESS_S
+        self._model_s, self._other_s = FIRST_GUESS_S, FIRST_GUESS_OTHER_S  # of one proposal
         self._trial_s = math.inf
 
     def earn(self, duration_s: float) -> None:
@@ -49,9 +49,14 @@ class WaitingBudget:
         return n
 
     def pay(self, taken_s: float, n_models: int, n_idle: int, n_running: int) -> None:
-        """Subtracts the time that blocks have waited for a call of `ask` in which proposals came from a model."""
+        """Subtracts the time that blocks have waited for the models in a call of `ask`, which has taken `taken_s`.
+
+        The other proposals of the call take what they took in calls without a model.
+        """
         if not n_models:
+            self._other_s += MEMORY * (taken_s / max(n_idle, 1) - self._other_s)
             return
+        taken_s = max(taken_s - (n_idle - n_models) * self._other_s, 0.0)
         self._model_s += MEMORY * (taken_s / n_models - self._model_s)
         # a host that was suspended must not end the use of models for the rest of the search
         debt_s = MAX_DEBT_TRIALS * SHARE * (n_idle + n_running) * self._trial_s if math.isfinite(self._trial_s) else 0.0
