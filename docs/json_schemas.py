@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_opt.configuration.configuration import DIMENSIONS, StudyConfiguration
+from mpi_opt.core.belief import FACTOR
 from mpi_opt.strategies import STRATEGIES, strategy_class
 from mpi_opt.strategies.points.options import Options
 
@@ -68,14 +69,25 @@ def dimension_schema(kind: str) -> dict[str, Any]:
         "categories": {"type": "array", "minItems": 1},
         "when": {"type": "object"},
         "default": {"type": number} if number else {},
+        "expect": _belief_schema(is_number=number is not None),
     }
     of_all = _documented(DIMENSIONS["real"])
-    meanings = _documented(cls) | {name: of_all[name] for name in ("when", "default")}
+    common = ("when", "default", "expect") if number else ("when", "default")
+    meanings = _documented(cls) | {name: of_all[name] for name in common}
     names = [field.name for field in fields(cls)]
     properties = {"type": {"const": kind, "description": "What kind of hyperparameter it is."}}
     properties |= {name: types[name] | {"description": meanings.get(name, "")} for name in names}
     required = ["type", *(name for name in names if name in ("low", "high", "categories"))]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _belief_schema(*, is_number: bool) -> dict[str, Any]:
+    """JSON Schema of ``expect:`` (`mpi_opt.core.belief.read_belief`)."""
+    widths = {"factor": {"type": "number", "exclusiveMinimum": 1, "default": FACTOR}}
+    if is_number:
+        widths |= {"spread": {"type": "number", "exclusiveMinimum": 0}}
+    properties = {"value": {"type": "number"} if is_number else {}} | widths
+    return {"type": "object", "properties": properties, "required": ["value"], "additionalProperties": False}
 
 
 def options_of(strategy: str) -> type[Options]:

@@ -248,7 +248,8 @@ def _dimension(name: str, entry: Mapping[str, Any]) -> Dimension:
         raise SpaceError(error.problem, where=".".join(filter(None, (where, error.where))), cure=error.cure) from None
     except TypeError:
         # the constructor of the dataclass names one missing argument, and without the words of the file
-        missing = [key for key in known if key not in keys and key not in ("prior", "step", "when", "default")]
+        optional = ("prior", "step", "when", "default", "expect")
+        missing = [key for key in known if key not in keys and key not in optional]
         cure = f"add {', '.join(f'{key}: …' for key in missing)}"
         raise SpaceError(f"{', '.join(missing)} missing", where=where, cure=cure) from None
 

@@ -10,6 +10,9 @@ No proposal is near an observed or a pending point unless there is no other poin
 they have the same categories and all numbers differ by less than 1e-4 of their range. A trial at such a point would
 almost repeat the other trial.
 
+Beliefs of the user (``expect``) weigh the acquisition function, the less the more results there are, and decide on half
+of the initial points (see `points.beliefs`).
+
 The Gaussian process is implemented in this project (see `gaussian_process`), because that of scikit-optimize takes
 seconds per proposal with 200 trials or more.
 """
@@ -30,6 +33,7 @@ from mpi_opt.core.thinning import thinned
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.evolution.breeder import Breeder
+from mpi_opt.strategies.points.beliefs import Beliefs
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping
 from mpi_opt.strategies.points.checks import whole_number
 from mpi_opt.strategies.points.encoding import Encoding
@@ -107,7 +111,8 @@ class Bayesian(Strategy):
         self._space = space
         self._encoding = Encoding(space)
         self._bookkeeping = Bookkeeping(space, self._options, remembers_points=True, encoding=self._encoding)
-        self._sampler, self._design = Sampler(space, seed), SobolDesign(space, seed)
+        self._beliefs = Beliefs(space)
+        self._sampler, self._design = Sampler(space, seed), SobolDesign(space, seed, self._beliefs)
         self._seed = seed
         self._proposer = self._new_proposer()
         self._breeder = Breeder(space, seed)
@@ -185,7 +190,7 @@ class Bayesian(Strategy):
         return self._sampler.new_point(self._bookkeeping) if child is None else child
 
     def _new_proposer(self) -> Proposer:
-        proposer = Proposer(self._encoding, self._seed, self._options.criterion)
+        proposer = Proposer(self._encoding, self._seed, self._options.criterion, self._beliefs)
         proposer.limit(self._bookkeeping.low, self._bookkeeping.high)
         return proposer
 

@@ -33,6 +33,7 @@ from mpi_opt.core.hints import Limits
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies.evolution.breeder import Breeder
+from mpi_opt.strategies.points.beliefs import Beliefs
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
 from mpi_opt.strategies.points.options import Options, read_options
 from mpi_opt.strategies.points.sampling import Sampler
@@ -72,7 +73,7 @@ class Evolutionary(Strategy):
         self._n_initial = self._options.initial_points or max(self._options.population, 10)
         self._space, self._seed = space, seed
         self._bookkeeping = Bookkeeping(space, self._options, remembers_points=True)
-        self._sampler, self._design = Sampler(space, seed), SobolDesign(space, seed)
+        self._sampler, self._design = Sampler(space, seed), SobolDesign(space, seed, Beliefs(space))
         self._breeder = self._new_breeder(1)
 
     def expect(self, n_figures: int) -> None:

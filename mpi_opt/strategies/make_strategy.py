@@ -35,6 +35,9 @@ CONFIRMATION = "confirmation"
 NOT_LEARNING = ("random", "sobol", "grid")
 """Strategies whose proposals do not depend on results."""
 
+BELIEVING = ("auto", "bayesian", "evolutionary")
+"""Strategies that use the beliefs of a space (``expect``)."""
+
 REFITTING = ("bayesian", "halving")
 """Strategies with the option `await_refit_up_to`: with more trials pending, proposals do not wait for a refit."""
 
@@ -70,8 +73,8 @@ def make_strategy(
         guarded: Whether the strategy survives exceptions inside of it, with random proposals (see `Guarded`).
 
     Raises:
-        ConfigurationError: The strategy is unknown, supports one figure of merit only, or an option is unknown or
-            invalid.
+        ConfigurationError: The strategy is unknown, supports one figure of merit only, or does not use the beliefs of
+            the space, or an option is unknown or invalid.
         SpaceError: `space` is inconsistent.
 
     Example:
@@ -95,6 +98,8 @@ def make_strategy(
             where="search.options.await_refit_up_to",
             cure="remove it, or `reproducible: true`",
         )
+    if name in STRATEGIES and name not in BELIEVING:
+        _refuse_beliefs(name, space)
     if transfer is not None:
         options = transfer.options(space, seed, options)
     # a function and not a strategy: `Reproducible` makes several, and `Guarded` another one after an exception
@@ -125,6 +130,13 @@ def _construct(name: str, space: Space, seed: int, options: Mapping[str, Any], n
     from mpi_opt.strategies.points.checked_strategy import CheckedStrategy
 
     return CheckedStrategy(made, space)
+
+
+def _refuse_beliefs(name: str, space: Space) -> None:
+    for each, dimension in space.items():
+        if dimension.expect is not None:
+            cure = f"use one of {', '.join(BELIEVING)}, or remove it"
+            raise ConfigurationError(f"{name} does not use beliefs", where=f"space.{each}.expect", cure=cure)
 
 
 def _is_less(value: object, limit: int) -> bool:

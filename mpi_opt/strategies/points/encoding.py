@@ -55,7 +55,11 @@ class Encoding:
 
     def point(self, row: Floats) -> Parameters:
         """The nearest point of the space."""
-        return self._space.decode(np.where(self.is_category, (row + 0.5) / self._n_categories, np.clip(row, 0, 1)))
+        return self._space.decode(self.units(row))
+
+    def units(self, rows: Floats) -> Floats:
+        """Points of the unit cube from rows, of any leading shape; the inverse of `from_units`."""
+        return np.where(self.is_category, (rows + 0.5) / self._n_categories, np.clip(rows, 0, 1))
 
     def is_active(self, row: Floats) -> Bools:
         """Whether each hyperparameter is active at the nearest point of the space: shape (n_dimensions,), bool."""

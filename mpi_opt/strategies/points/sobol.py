@@ -9,6 +9,7 @@ import numpy as np
 from scipy.stats import qmc
 
 from mpi_opt.core.space import Parameters, Space
+from mpi_opt.strategies.points.beliefs import Beliefs
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping
 from mpi_opt.strategies.points.sampling import Sampler
 
@@ -21,10 +22,15 @@ class SobolDesign:
     """Space-filling points of a search space of at most 21201 dimensions.
 
     Point k is a function of the space, the seed and k alone.
+
+    Args:
+        space: The search space.
+        seed: The seed.
+        beliefs: With beliefs of the user, point 0 is the expected one, and every second point is drawn from them.
     """
 
-    def __init__(self, space: Space, seed: int) -> None:
-        self._space, self._seed = space, seed
+    def __init__(self, space: Space, seed: int, beliefs: Beliefs | None = None) -> None:
+        self._space, self._seed, self._beliefs = space, seed, beliefs
         self._sampler = Sampler(space, seed)
         self._first, self._chunk = -1, np.empty((0, len(space)))
 
@@ -48,4 +54,7 @@ class SobolDesign:
                 warnings.simplefilter("ignore", UserWarning)
                 self._chunk = engine.random(CHUNK)
             self._first = first
-        return self._space.decode(self._chunk[number - first])
+        units = self._chunk[number - first]
+        if self._beliefs and number % 2 == 0:
+            units = self._beliefs.drawn(units) if number else self._beliefs.mode(units)
+        return self._space.decode(units)

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.special import erfcx, log_ndtr, ndtr
 
 from mpi_opt.core.arrays import Floats
+from mpi_opt.strategies.points.beliefs import Beliefs
 from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -142,6 +143,7 @@ class Acquisition:
         criterion: The acquisition function of mean and standard deviation.
         log_success: Rows (m, n_dimensions) -> logarithm of the probability of success, shape (m,).
         excluded: A dimension and a value: rows with this value in this dimension get minus infinity.
+        beliefs: The beliefs of the user, and the exponent of their density.
     """
 
     def __init__(
@@ -151,9 +153,10 @@ class Acquisition:
         criterion: Criterion,
         log_success: Callable[[Floats], Floats] | None = None,
         excluded: tuple[int, float] | None = None,
+        beliefs: tuple[Beliefs, float] | None = None,
     ) -> None:
         self._model, self._best, self._criterion, self._log_success = model, best, criterion, log_success
-        self._excluded = excluded
+        self._excluded, self._beliefs = excluded, beliefs
         self.resolution = criterion.resolution
 
     def __call__(self, rows: Floats) -> Floats:
@@ -162,9 +165,7 @@ class Acquisition:
         if self._excluded is not None:
             index, value = self._excluded
             values = np.where(rows[:, index] == value, -np.inf, values)
-        if self._log_success is None:
-            return values
-        weights = self._log_success(rows)
+        weights = self._log_weights(rows)
         return values + weights if self._criterion.adds_log_success else values * np.exp(weights)
 
     def with_slope(self, row: Floats) -> tuple[float, Floats]:
@@ -173,9 +174,17 @@ class Acquisition:
         value = float(self._criterion.values(np.array([mean]), np.array([std]), self._best)[0])
         by_mean, by_std = self._criterion.slopes(mean, std, self._best)
         slope = by_mean * mean_slope + by_std * std_slope
-        if self._log_success is None:
-            return value, slope
-        weight = float(self._log_success(row[None, :])[0])
+        weight, weight_slope = float(self._log_weights(row[None, :])[0]), np.zeros_like(row)
+        if self._beliefs is not None:
+            weight_slope = self._beliefs[1] * self._beliefs[0].slope(row)
         if self._criterion.adds_log_success:
-            return value + weight, slope
-        return value * math.exp(weight), slope * math.exp(weight)
+            return value + weight, slope + weight_slope
+        return value * math.exp(weight), (slope + value * weight_slope) * math.exp(weight)
+
+    def _log_weights(self, rows: Floats) -> Floats:
+        """The logarithm of the factors of the acquisition function: shape (m,)."""
+        weights = np.zeros(len(rows)) if self._log_success is None else self._log_success(rows)
+        if self._beliefs is None:
+            return weights
+        beliefs, exponent = self._beliefs
+        return weights + exponent * beliefs.log_density(rows)

@@ -12,6 +12,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from mpi_opt.core.arrays import Floats
+from mpi_opt.strategies.points.beliefs import Beliefs
 from mpi_opt.strategies.points.encoding import Encoding, is_near
 from mpi_opt.strategies.surrogates.acquisition import Acquisition, Criterion
 from mpi_opt.strategies.surrogates.fitting import FIRST_FIT, FIT_GROWTH, Surrogate, anchor_size
@@ -58,10 +59,17 @@ class Region:
 
 @final
 class Proposer:
-    """Proposes rows of an encoded search space."""
+    """Proposes rows of an encoded search space.
 
-    def __init__(self, encoding: Encoding, seed: int, criterion: Criterion) -> None:
-        self._encoding, self._seed, self._criterion = encoding, seed, criterion
+    Args:
+        encoding: The encoding of the space.
+        seed: The seed.
+        criterion: The acquisition function.
+        beliefs: The beliefs of the user.
+    """
+
+    def __init__(self, encoding: Encoding, seed: int, criterion: Criterion, beliefs: Beliefs | None = None) -> None:
+        self._encoding, self._seed, self._criterion, self._beliefs = encoding, seed, criterion, beliefs
         self._surrogate, self._success = Surrogate(encoding.is_category), SuccessModel(encoding.is_category)
         self._low, self._high = np.zeros(encoding.n_dimensions), np.ones(encoding.n_dimensions)
         n_levels = np.array([0 if levels is None else len(levels) for levels in encoding.levels])
@@ -89,6 +97,9 @@ class Proposer:
         succeeded = observed.succeeded()
         success = self._success.fit(observed)
         log_success = None if success is None else success.log_probability
+        beliefs = None
+        if self._beliefs:
+            beliefs = self._beliefs, self._beliefs.exponent(succeeded.rows, succeeded.values)
         regions: dict[bool, Region] = {}
         rows: list[Floats] = []
         taken = pending
@@ -104,7 +115,7 @@ class Proposer:
                     regions[is_local].model.add_pending(taken)
                 region = regions[is_local]
                 excluded = self._excluded(number + index, succeeded)
-                acquisition = Acquisition(region.model, region.best, self._criterion, log_success, excluded)
+                acquisition = Acquisition(region.model, region.best, self._criterion, log_success, excluded, beliefs)
                 rng = np.random.default_rng([self._seed, number + index, 1])
                 effort = 1.0 if len(taken) < N_THOROUGH else 0.25
                 row = self._best_row(region, acquisition, success, rng, effort, is_free)
