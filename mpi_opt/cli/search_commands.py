@@ -100,13 +100,15 @@ def check(
     from mpi_opt.configuration.plan import Plan
     from mpi_opt.strategies.points.exhaustion import notes_on_points
     from mpi_opt.study.earlier_study import read_earlier
-    from mpi_opt.study.open_study import build_strategy
+    from mpi_opt.study.open_study import build_strategy, existing_study
 
     configuration = _read(space, changes)
     plan, transfer = Plan(configuration, space.resolve().parent, n_ranks=n or 1), configuration.search.transfer
     earlier = read_earlier(configuration, plan.space)
     build_strategy(plan, earlier, transfer)
     _print_study(configuration)
+    if (existing := existing_study(plan)) is not None:
+        print(f"exists     {existing.n_ended} of {counted(configuration.search.trials, 'trial')} have ended")
     if earlier and transfer is not None:
         print(f"transfer   {counted(len(earlier), 'trial')} of an earlier study, the best {transfer.best} first")
     for name, dimension in plan.space.items():

@@ -11,6 +11,9 @@ MAX_FIRST_FAILURES = 10
 """A search ends after this number of trials that failed for one reason if none of the study has succeeded and none
 runs: others would fail as well."""
 
+MIN_VALUES_WITH_NOISE = 10
+"""Fewest values from which noise is distinguished from the shape of the function."""
+
 MAX_CRASHES = 3
 """A trial is assumed to be the cause if a search was killed this number of times while it was running."""
 

@@ -82,6 +82,22 @@ def open_study(plan: Plan, *, awaits_refit: bool = False) -> OpenStudy:
         return _open(plan, awaits_refit)
 
 
+def existing_study(plan: Plan) -> StudyRecord | None:
+    """The study of `plan` in its store, which is only read; None if there is none.
+
+    Raises:
+        ConfigurationError: It cannot continue with `plan`.
+        StoreError: The store cannot be read.
+    """
+    if not may_exist(plan.configuration.store):
+        return None
+    with Store.open(plan.configuration.store, read_only=True) as store:
+        record = store.study(plan.configuration.study)
+        if record is not None:
+            check_unchanged(plan, record, store, has_earlier=bool(store.earlier(record.id)))
+        return record
+
+
 def _open(plan: Plan, awaits_refit: bool) -> OpenStudy:
     configuration, extension = plan.configuration, None
     with ExitStack() as opened:

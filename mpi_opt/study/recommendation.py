@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from mpi_opt.core.budgets import IN_STAGES, rank_of_length
 from mpi_opt.core.figures import Measured
 from mpi_opt.core.folds.fold_splits import number_of_folds
+from mpi_opt.core.limits import MIN_VALUES_WITH_NOISE
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.records import StudyRecord
 
@@ -50,10 +51,10 @@ def recommendation(study: StudyRecord, trials: Sequence[TrialRecord]) -> Recomme
     if study.figures_of_merit.are_several or study.strategy in IN_STAGES:
         return None
     complete = longest(study, trials)
-    from mpi_opt.strategies.surrogates.expected_values import MIN_VALUES, ExpectedValues  # imports SciPy
-
-    if len(complete) < MIN_VALUES:
+    if len(complete) < MIN_VALUES_WITH_NOISE:
         return None
+    from mpi_opt.strategies.surrogates.expected_values import ExpectedValues  # imports SciPy
+
     sign = study.figures_of_merit.sign
     expected = ExpectedValues(study.space, [one.parameters for one in complete], costs(study, complete))
     if not expected.are_noisy:

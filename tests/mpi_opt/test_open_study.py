@@ -245,3 +245,16 @@ def test_a_study_continues_with_a_training_that_is_written_in_another_way(folder
     assert ask(loss={"name": "mse"}) == 0
     assert ask(loss="mae") == 2
     assert "was created with another training: loss: 'mse', now 'mae'" in capsys.readouterr().err
+
+
+def test_check_reports_the_study_in_the_store_or_why_it_cannot_continue(folder, capsys):
+    (folder / "objective.py").write_text("def objective(trial):\n    return 1.0\n")
+    assert run(["check", "one.yaml"]) == 0
+    assert "exists" not in capsys.readouterr().out
+    assert not (folder / "one.db").exists()
+    assert run(["ask", "one.yaml"]) == 0
+    assert run(["check", "one.yaml"]) == 0
+    assert "exists     0 of 2 trials have ended" in capsys.readouterr().out
+    (folder / "one.yaml").write_text(yaml.safe_dump(STUDY | {"direction": "maximize"}))
+    assert run(["check", "one.yaml"]) == 2
+    assert "was created with another direction" in capsys.readouterr().err

@@ -342,3 +342,10 @@ def test_public_names_are_listed() -> None:
     for package in (mpi_opt, mpi_learn):
         assert dir(package) == sorted(package.__all__)
         assert all(getattr(package, name) is not None for name in dir(package))
+
+
+def test_the_front_of_one_figure_of_merit_is_all_trials_with_the_best_value(url: str) -> None:
+    study = Study.create(url, "ties", {"x": Real(0, 1)}, trials=9, strategy="random")
+    for x, value in [(0.1, 2.0), (0.2, 1.0), (0.3, 1.0)]:
+        study.add_trial({"x": x}, value)
+    assert [trial.number for trial in study.pareto()] == [1, 2]

@@ -17,6 +17,7 @@ from threadpoolctl import ThreadpoolController
 
 from mpi_opt.core.arrays import Bools
 from mpi_opt.core.figures import Measured
+from mpi_opt.core.limits import MIN_VALUES_WITH_NOISE
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.thinning import thinned
 from mpi_opt.strategies.points.encoding import Encoding
@@ -25,8 +26,8 @@ from mpi_opt.strategies.surrogates.fitting import chosen_settings, posterior
 from mpi_opt.strategies.surrogates.observations import Observations
 from mpi_opt.strategies.surrogates.warp import unwarped
 
-MIN_VALUES, MIN_VALUES_PER_DIMENSION = 10, 2
-"""Fewest values, and fewest per hyperparameter, from which noise is distinguished from the shape of the function."""
+MIN_VALUES_PER_DIMENSION = 2
+"""Fewest values per hyperparameter from which noise is distinguished from the shape of the function."""
 MIN_EVIDENCE = 2.0
 """The least logarithm of the ratio of the densities with and without noise with which values count as noisy."""
 NOT_NOISY = 1e-6
@@ -56,7 +57,7 @@ class ExpectedValues:
         values = without_extremes(np.array(costs, dtype=float)[:, None])[:, 0] if n else np.zeros(0)
         finite = np.flatnonzero(np.isfinite(values))
         kept: list[int] = sorted(thinned(finite[np.argsort(values[finite], kind="stable")].tolist(), N_READ))
-        if len(kept) < max(MIN_VALUES, MIN_VALUES_PER_DIMENSION * len(space)):
+        if len(kept) < max(MIN_VALUES_WITH_NOISE, MIN_VALUES_PER_DIMENSION * len(space)):
             return
         if values[kept].min() == values[kept].max():
             return
