@@ -24,6 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests import session_folders
@@ -35,6 +36,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 """Without a GPU, on which the results have larger errors. ``make test-gpu`` sets a GPU."""
+
+hypothesis.settings.register_profile("any load", deadline=None)
+hypothesis.settings.load_profile("any load")
+"""An example may take longer than 0.2 s on a busy machine."""
 
 session_folders.use_own_folder()
 

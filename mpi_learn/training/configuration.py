@@ -309,6 +309,10 @@ def read_configuration(
     else:
         content = read_yaml(Path(source))
         directory, where = directory or Path(source).resolve().parent, where or str(source)
+    if isinstance(content, dict) and {"space", "search"} <= content.keys():
+        raise ConfigurationError(
+            "this is the configuration of a search, not of a training", where=where, cure="use it with mpi-opt"
+        )
     configuration = validated(TrainingConfiguration, content, where)
     checked = configuration.model_copy(update={"data": None}) if is_fold else configuration
     for key, metric in configuration.watched_metrics().items():

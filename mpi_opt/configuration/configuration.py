@@ -218,6 +218,11 @@ def _check_places(values: Mapping[str, Any]) -> None:
         return
     from mpi_learn.training.configuration import TrainingConfiguration  # takes 0.1 s
 
+    if not set(values) & {"space", "search", "training", "study"} and {"model", "data"} <= set(unknown):
+        raise ConfigurationError(
+            "this is the configuration of a training, not of a search",
+            cure="use it with mpi-learn, or put it under `training:` of a file that `mpi-opt new` writes",
+        )
     sections: dict[str, type[Section]] = {
         "training": TrainingConfiguration,
         "search": SearchSection,

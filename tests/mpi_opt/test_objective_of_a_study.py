@@ -100,7 +100,7 @@ NAMED = 'study="one", store="sqlite:///one.db"'
 
 def test_other_script_under_the_same_name_is_refused_and_both_are_named(folder):
     run(write(folder / "valley.py", shift=2, options=NAMED))
-    with pytest.raises(ConfigurationError, match="was made with the objective") as refused:
+    with pytest.raises(ConfigurationError, match="was made with another objective") as refused:
         run(write(folder / "hill.py", shift=-4, options=NAMED))
     assert f"objective of {folder}/valley.py; this is objective of {folder}/hill.py" in str(refused.value)
     assert "resume=True" in refused.value.cure
@@ -170,7 +170,7 @@ def test_scripts_with_the_same_function_and_other_constants_are_different(folder
     for name, shift in (("valley", 2), ("hill", -4)):
         (folder / f"{name}.py").write_text(f"shift = {shift}\n{text}")
     run(folder / "valley.py")
-    with pytest.raises(ConfigurationError, match="was made with the objective"):
+    with pytest.raises(ConfigurationError, match="was made with another objective"):
         run(folder / "hill.py")
 
 

@@ -12,6 +12,8 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from mpi_learn.errors import ConfigurationError
+from mpi_learn.training.configuration import read_configuration
 from mpi_opt import search
 from mpi_opt.cli.main import main, run
 from mpi_opt.core.space import Real
@@ -258,3 +260,11 @@ def test_check_reports_the_study_in_the_store_or_why_it_cannot_continue(folder, 
     (folder / "one.yaml").write_text(yaml.safe_dump(STUDY | {"direction": "maximize"}))
     assert run(["check", "one.yaml"]) == 2
     assert "was created with another direction" in capsys.readouterr().err
+
+
+def test_the_file_of_the_other_program_is_recognised(folder, capsys):
+    (folder / "training.yaml").write_text(yaml.safe_dump({"model": "m.py:f", "data": {"train": ["a.h5"]}, "epochs": 2}))
+    assert run(["check", "training.yaml"]) == 2
+    assert "this is the configuration of a training, not of a search" in capsys.readouterr().err
+    with pytest.raises(ConfigurationError, match="this is the configuration of a search, not of a training"):
+        read_configuration(folder / "one.yaml")

@@ -54,7 +54,7 @@ def check_same_objective(
     before = replace(shown, name=known[-1]["name"], file=known[-1]["file"], bound={} if is_bound_alike else bound)
     addition = "" if str(before) != str(shown) else ", but another one"
     raise ConfigurationError(
-        f"the study {study!r} in {where} was made with the objective {before}; this is {shown}{addition}",
+        f"the study {study!r} in {where} was made with another objective: {before}; this is {shown}{addition}",
         where="search(): objective",
         cure='give the new study a name, study="…", or continue the study with this objective: resume=True',
     )

@@ -64,7 +64,7 @@ def reading_threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("reading ahead")]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=3),
     window=st.integers(1, 300),

@@ -48,7 +48,7 @@ values = st.lists(extreme | st.floats(allow_nan=False, allow_infinity=False), mi
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", STRATEGIES)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(values=values)
 @example([LARGEST] + [0.1, 0.2, 0.3, 0.4, 0.5, 0.6] * 3)
 @example([0.1] + [1e-300] * 14)
@@ -63,7 +63,7 @@ def test_any_finite_values_are_survived_without_a_warning(name, values):
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", SEVERAL)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(values=values, others=values)
 @example([LARGEST, 0.1, 0.2], [0.3, -LARGEST, 0.5, 0.7])
 @example([0.0, 1.0, 1e-300], [1e-300, 0.0, 1.0, SMALLEST])
