@@ -217,11 +217,23 @@ class StudyState:
         value = values.add(report.fold, report.step, report.value)
         self.has_repeated_step |= values.has_repeated_step
         if value is None:
-            return False
+            return values.is_pruned  # a trial that has left its block may not have received that it must stop
         cost = self._limits.figures_of_merit.sign * value
         decision = self._strategy.report(running.proposal, report.step, cost)
         is_bad = self._median_rule is not None and self._median_rule.prunes(key, report.step, cost)
-        return decision is Decision.STOP or is_bad
+        values.is_pruned |= decision is Decision.STOP or is_bad
+        return values.is_pruned
+
+    def carry_values(self, left: Attempt) -> None:
+        """Keeps the intermediate values of a trial that has left its block, for the attempt that continues it.
+
+        It reports them again, and must not be stopped because of those that were good enough when they were new.
+        """
+        key, to = (left.number, left.attempt), (left.number, left.attempt + 1)
+        if (values := self._values.pop(key, None)) is not None:
+            values.is_carried, self._values[to] = True, values
+        if self._median_rule is not None:
+            self._median_rule.carry(key, to)
 
     def reference(self, proposal: Proposal) -> ReferenceTrial | None:
         """The trial with which the folds of this one are compared; None to run all folds."""

@@ -49,9 +49,11 @@ class Measured:
     joining: list[int] = field(default_factory=list)
 
     def add(self, progress: TrialProgress, attempt: int, n_ranks: int) -> bool:
-        """Takes an epoch into account; returns whether it is the second one of its attempt."""
+        """Takes an epoch into account, but no repeated one; returns whether it is the second one of its attempt."""
         if attempt != self.attempt:
-            self.attempt, self.first, self.is_asked, self.joining = attempt, None, False, []
+            self.attempt, self.first, self.last, self.is_asked, self.joining = attempt, None, None, False, []
+        if self.last is not None and progress.done <= self.last.done:
+            return False
         is_second, self.last = self.first is not None and self.first is self.last, progress
         self.first = self.first or progress
         if self.first is not progress:
@@ -95,7 +97,7 @@ class Widths:
             self._first_cost_s = min(self._first_cost_s, cost_s)
             self._warm.add(rank)
             trial.left_s = None
-        if trial.first is not progress:
+        if progress is trial.last and progress is not trial.first:
             for other, epoch_s in trial.epoch_s.items():
                 self.curve.add(other, n_ranks, epoch_s / trial.epoch_s[n_ranks])
 
@@ -132,6 +134,7 @@ class Widths:
         expected, trial.joining, trial.left_s = trial.joining, [], self.pool.now_s
         joining = [one for one in expected if one in self.pool.idle and not divide]
         self.state.requeue([running], f"it continues on another number of ranks than {len(ranks)}", "moved")
+        self.state.carry_values(running)
         self.settings.progress.requeued(block)
         self.queue.put_back(running, ranks, running.seconds(self.pool.now_s))
         if joining or (divide and self.pool.n_parts(block) > 1):

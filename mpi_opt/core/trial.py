@@ -208,11 +208,12 @@ class TrialLeft(BaseException):
     Attributes:
         done: The work that is done.
         state: From what the function continues.
+        reported: Step -> value that the function has reported; the same on all ranks.
     """
 
-    def __init__(self, done: float, state: Any) -> None:
+    def __init__(self, done: float, state: Any, reported: dict[int, float]) -> None:
         super().__init__("the trial continues on another number of ranks")
-        self.done, self.state = done, state
+        self.done, self.state, self.reported = done, state, reported
 
 
 class Trial:
@@ -332,9 +333,15 @@ class Trial:
             done, total: The work that is done and the whole work, such as numbers of epochs.
             state: Returns from what the function continues, the same on all ranks; called only if the number changes.
             most_ranks: The largest number of ranks that the trial can use.
+
+        Raises:
+            TypeError, ValueError: `done`, `total` or `most_ranks` is not a finite number.
         """
-        if self.is_elastic and self.must_leave(done, total, most_ranks):
-            raise TrialLeft(done, state())
+        if not self.is_elastic:
+            return
+        done, total, most_ranks = _amount("done", done), _amount("total", total), int(_amount("most_ranks", most_ranks))
+        if self.must_leave(done, total, most_ranks):
+            raise TrialLeft(done, state(), self.comm.bcast(self.reported, root=0))
 
     def must_leave(self, done: float, total: float, most_ranks: int) -> bool:
         """Whether the trial must end now, to continue on another number of ranks. Collective over `comm`.
@@ -347,6 +354,17 @@ class Trial:
             self._reporter.progress(self.number, done, total, most_ranks, elapsed_s)
             must_leave = self._reporter.must_leave(self.number)
         return bool(self.comm.bcast(must_leave, root=0))
+
+
+def _amount(name: str, value: object) -> float:
+    """An argument of `Trial.resize` as a float."""
+    try:
+        number = real_number(value)
+    except TypeError as error:
+        raise TypeError(f"trial.resize(done, total, state): for {name}, {error}") from None
+    if not math.isfinite(number):
+        raise ValueError(f"trial.resize(done, total, state): {name} must be a finite number, not {value!r}")
+    return number
 
 
 def _step(step: object) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ from mpi_learn.settings.user_code import load_function
 from mpi_opt.core.objective import MetricCurves, Objective
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Trial, TrialLeft
+
+Left = tuple[float, Any, dict[int, float]]
+"""The attributes of a `TrialLeft`: done, state, reported."""
 
 
 class FunctionObjective(Objective):
@@ -24,7 +28,8 @@ class FunctionObjective(Objective):
         self, function: Callable[[Trial], Any] | str, directory: Path | None = None, *, is_elastic: bool = False
     ) -> None:
         self.function, self.directory, self.is_elastic = function, directory, is_elastic
-        self._left: tuple[str, int, TrialLeft] | None = None  # study and number of the trial that has left last
+        # study and number of the trial that has left last, and how; no exception, which refers to all its variables
+        self._left: tuple[str, int, Left] | None = None
 
     def prepare(self, comm: Communicator, parameters: Parameters) -> None:
         if isinstance(self.function, str):
@@ -34,21 +39,27 @@ class FunctionObjective(Objective):
         assert not isinstance(self.function, str), "`prepare` was called before"
         if not self.is_elastic:
             return self.function(trial), None
-        trial.is_elastic, trial.state = True, self._state(trial)
+        trial.is_elastic = True
+        if (before := self._last_left(trial)) is not None:
+            _, trial.state, reported = before
+            for step, value in reported.items():
+                trial.report(step, value)
         try:
             return self.function(trial), None
         except TrialLeft as left:
-            self._left, trial.has_left = (trial.study, trial.number, left), True
+            self._left, trial.has_left = (trial.study, trial.number, (left.done, left.state, left.reported)), True
             return None, None
 
-    def _state(self, trial: Trial) -> Any:
-        """The newest state with which a rank has left this trial, on all ranks. Collective over ``trial.comm``."""
+    def _last_left(self, trial: Trial) -> Left | None:
+        """How this trial has last left its ranks, on all ranks; None if it begins. Collective over ``trial.comm``."""
         left = None
         if self._left is not None and self._left[:2] == (trial.study, trial.number):
             left = self._left[2]
-        done = trial.comm.allgather(-1.0 if left is None else left.done)
-        state = None if left is None else left.state
-        return trial.comm.bcast(state, root=done.index(max(done))) if max(done) >= 0 else None
+        done = trial.comm.allgather(-math.inf if left is None else left[0])
+        if max(done) == -math.inf:
+            return None
+        found: Left = trial.comm.bcast(left, root=done.index(max(done)))
+        return found
 
     def discard(self, study: str, numbers: Iterable[int]) -> None:
         pass

@@ -13,14 +13,16 @@ class IntermediateValues:
 
     Attributes:
         n_groups: Number of folds that run in parallel.
-        has_repeated_step: Whether a fold has reported several values for one step.
+        has_repeated_step: Whether a fold has reported several values for one step, in one attempt.
+        is_carried: Whether they are also those of earlier attempts, which the present one reports again.
+        is_pruned: Whether the trial must stop because of one of them.
     """
 
     def __init__(self, n_groups: int, figures: FiguresOfMerit) -> None:
         self.n_groups, self._figures = n_groups, figures
         self._values: dict[int, dict[int, float]] = {}
         self._only_fold: int | None = None  # with folds one after the other
-        self.has_repeated_step = False
+        self.has_repeated_step = self.is_carried = self.is_pruned = False
 
     def add(self, fold: int, step: int, value: float) -> float | None:
         """Records the value of a fold; returns the value of the trial once, when all parallel folds have reported."""
@@ -29,7 +31,7 @@ class IntermediateValues:
             return None
         values = self._values.setdefault(step, {})
         if fold in values:
-            self.has_repeated_step = True
+            self.has_repeated_step |= not self.is_carried
             return None
         values[fold] = value
         return self._figures.aggregate(list(values.values())) if len(values) == self.n_groups else None

@@ -72,6 +72,11 @@ class MedianRule:
         middle = len(means) // 2
         return running.lowest > 0.5 * (means[middle] + means[-1 - middle])
 
+    def carry(self, key: tuple[int, int], to: tuple[int, int]) -> None:
+        """Makes the values of an attempt those of the attempt that continues it."""
+        if (running := self._running.pop(key, None)) is not None:
+            self._running[to] = running
+
     def end(self, key: tuple[int, int], *, is_complete: bool) -> None:
         """Forgets an attempt, or compares later trials with it if it is complete."""
         if (running := self._running.pop(key, None)) and is_complete:

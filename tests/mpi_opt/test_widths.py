@@ -1,0 +1,129 @@
+"""Trials that continue on another number of ranks: what rank 0 hears of them, and what they have reported before."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from mpi4py import MPI
+
+from mpi_opt.coordinator.blocks.block_membership import BlockMembership
+from mpi_opt.coordinator.blocks.block_pool import BlockPool
+from mpi_opt.coordinator.retrying_store import RetryingStore
+from mpi_opt.coordinator.search_settings import SearchSettings
+from mpi_opt.coordinator.study_state import StudyState
+from mpi_opt.coordinator.trials.median_rule import MedianRule
+from mpi_opt.coordinator.trials.trial_queue import TrialQueue
+from mpi_opt.coordinator.widths import Widths
+from mpi_opt.core.attempt import Attempt
+from mpi_opt.core.block_layout import BlockLayout
+from mpi_opt.core.limits import SearchLimits
+from mpi_opt.core.trial import Proposal, Reporter, Trial
+from mpi_opt.messages.messages import Report, TrialProgress
+from mpi_opt.objectives.function_objective import FunctionObjective
+from mpi_opt.strategies.strategy import Decision
+from tests.mpi_opt.fakes import ListedStore, ListedStrategy, ScriptedLink
+
+
+class Recorder(Reporter):
+    """Asks the trial to leave after its third epoch."""
+
+    def __init__(self) -> None:
+        self.reported = []
+
+    def report(self, number, fold, step, value):
+        self.reported.append((step, value))
+
+    def progress(self, number, done, total, most_ranks, elapsed_s):
+        self.done = done
+
+    def must_leave(self, number):
+        return self.done == 3
+
+    def is_stopped(self, number):
+        return False
+
+
+def counted(trial):
+    for epoch in range(trial.state or 0, 5):
+        trial.report(epoch, float(epoch))
+        trial.resize(epoch + 1, 5, lambda epoch=epoch: epoch + 1)
+    return 1.0
+
+
+def test_a_function_that_continues_keeps_what_it_has_reported():
+    objective, recorder = FunctionObjective(counted, is_elastic=True), Recorder()
+    for has_left in (True, False):
+        trial = Trial(Proposal(0, {}), comm=MPI.COMM_SELF, study_seed=0, reporter=recorder)
+        objective(trial)
+        assert trial.has_left == has_left
+    assert trial.reported == {epoch: float(epoch) for epoch in range(5)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("one", 3), "for done, a real number is needed, not 'one'"),
+        ((1, None), "for total, a real number is needed, not None"),
+        ((1, math.nan), "total must be a finite number, not nan"),
+        ((1, 3, lambda: 1, math.inf), "most_ranks must be a finite number, not inf"),
+    ],
+)
+def test_wrong_arguments_of_resize_are_the_error_of_the_trial(arguments, message):
+    trial = Trial(Proposal(0, {}), comm=MPI.COMM_SELF, study_seed=0, reporter=Recorder())
+    trial.is_elastic = True
+    with pytest.raises((TypeError, ValueError), match=message):
+        trial.resize(*arguments, *([lambda: 1] if len(arguments) == 2 else []))
+
+
+class Strict(ListedStrategy):
+    """Stops the trial at step 2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard = []
+
+    def report(self, proposal, step, value):
+        self.heard.append(step)
+        return Decision.STOP if step == 2 else Decision.CONTINUE
+
+
+@pytest.fixture
+def widths():
+    """Those of a search with a block that runs trial 0, and an idle one, both of one rank."""
+    pool = BlockPool(ScriptedLink(lambda assignment: None), BlockMembership.of(BlockLayout(3, 1)))
+    queue, settings = TrialQueue(3), SearchSettings(SearchLimits(3), is_elastic=True)
+    store = RetryingStore(ListedStore(), 1, settings.progress, lambda: False)
+    queue.mark_running([Attempt(Proposal(0, {}), block=0)])
+    pool.rest(1)
+    return Widths(pool, queue, StudyState(store, Strict(), queue, settings), settings)
+
+
+def test_work_that_has_not_grown_does_not_count(widths):
+    for done in (1, 1, 2, 2, 1, 3):
+        widths.hear(1, TrialProgress(0, done, 100, 6, 10.0 * done))
+    assert widths._trials[0].epoch_s == {1: 10.0}
+
+
+def test_a_trial_that_continues_is_judged_once_for_each_step_and_is_still_stopped(widths):
+    state, strategy = widths.state, widths.state._strategy
+    first = widths.queue.running[0]
+    assert not state.prunes(first, Report(0, 0, 1, 1.0), 1)
+    assert state.prunes(first, Report(0, 0, 2, 1.0), 1)
+    widths.leave(first)
+    (second,) = widths.queue.waiting
+    assert [state.prunes(second, Report(0, 0, step, 1.0), 1) for step in (1, 2, 3)] == [True, True, True]
+    assert strategy.heard == [1, 2, 3]
+    assert not state.has_repeated_step
+
+
+def test_the_median_rule_compares_all_values_of_a_trial_that_continues():
+    rule = MedianRule("report", 1.0)
+    for number in range(1, 6):
+        for step in range(3):
+            rule.prunes((number, 1), step, 1.0)
+        rule.end((number, 1), is_complete=True)
+    assert not rule.prunes((0, 1), 0, 0.5)
+    rule.carry((0, 1), (0, 2))
+    assert not rule.prunes((0, 2), 1, 2.0)
+    assert not rule.prunes((0, 2), 2, 2.0), "its best value is better than the median"
