@@ -137,6 +137,9 @@ class Training:
                 unfinished = epoch
                 continue
             unfinished, last_reason = None, self._finish_epoch(epoch, on_epoch, progress)
+            # a training that leaves its ranks would continue, also if the last epoch was its last or a callback ends it
+            if reason == LEFT and (last_reason is not None or number + 1 == self.configuration.epochs):
+                reason = None
             reason = reason or last_reason
             is_saved = is_due or (reason is not None and self.checkpointing.is_due(number, is_end=True))
             if is_saved or self.checkpointing.kept is not None:

@@ -22,6 +22,7 @@ from mpi_opt.configuration.placeholders import references
 from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSection, TrialSection, as_folds
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.figures_of_merit import (
+    RESULT_FIGURES,
     Direction,
     FiguresOfMerit,
     Selection,
@@ -38,8 +39,6 @@ EXTERNAL = "external"
 SETS_EPOCHS = ("halving", "population")
 """The strategies that choose the number of epochs of each trial."""
 
-WITHOUT_CURVE = ("seconds", "samples_per_second")
-"""Figures of merit of a training that have no value per epoch."""
 
 MAX_STUDY_NAME = 255
 """The largest number of characters in the name of a study: the column of the store has this length."""
@@ -387,7 +386,7 @@ def _check_pruning(configuration: StudyConfiguration) -> None:
         return
     figures, strategy = configuration.figures_of_merit(), configuration.search.strategy
     is_metric = isinstance(configuration.figure_of_merit, str) and ":" not in configuration.figure_of_merit
-    is_curve = configuration.objective != "train" or (is_metric and figures.names[0] not in WITHOUT_CURVE)
+    is_curve = configuration.objective != "train" or (is_metric and figures.names[0] not in RESULT_FIGURES)
     is_reproducible = bool(configuration.search.options.get("reproducible"))
     reasons = {
         "trials are compared by one figure of merit": figures.are_several,
@@ -416,6 +415,8 @@ def _check_elastic(configuration: StudyConfiguration) -> None:
         ("the stages of a pipeline have a fixed number of ranks", "remove it"): configuration.n_stages > 1,
         ("the folds of a trial have fixed ranks", "remove it, or folds"): configuration.folds.number > 1,
         ("another program runs the trials of this study", "remove it"): configuration.objective == EXTERNAL,
+        ("the duration of a training depends on its number of ranks", "remove it, or this figure of merit"): is_training
+        and not set(RESULT_FIGURES).isdisjoint(configuration.figures_of_merit().names),
     }
     for (reason, cure), applies in reasons.items():
         if applies:

@@ -253,6 +253,8 @@ class Coordinator:
 
     def _new_trials(self) -> list[Attempt]:
         """The trials to start on the idle blocks, besides those that continue."""
+        if self.queue.continuing and not self.stop_condition.has_time_for_one():
+            return []  # they need less time than a new trial, and the search does not end before them
         if not self.stop_condition.has_time_for_one():
             self.ending.start_no_more(SearchEnd("stopped", "another trial would likely end after the time limit"))
         elif not self.state.may_start_another(self.pool.now_s):

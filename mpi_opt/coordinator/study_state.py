@@ -282,19 +282,18 @@ class StudyState:
     def is_hopeless(self) -> bool:
         """Whether no trial of the study has succeeded, and further ones would probably fail as well.
 
-        False while a trial runs on a block: it may succeed.
+        False while a trial runs on a block, or moves to another one: it may succeed.
         """
-        if self.n_usable or not self.failures.n or self._queue.running:
+        if self.n_usable or not self.failures.n or self._queue.running or self._queue.continuing:
             return False
         is_all = self.is_exhausted and not self.is_waiting_for_results
         return self.failures.are_enough or self.failures.n >= self._limits.n_trials or is_all
 
     def may_start_another(self, now_s: float) -> bool:
         """Whether another trial may start at `now_s` by the clock of the pool. If not, running trials are awaited."""
-        running = self._queue.running.values()
-        if self.n_usable or not running:
-            return True
-        return self.failures.allow_another(now_s - one.started_at_s for one in running)
+        ages_s = [one.seconds(now_s) for one in self._queue.running.values()]
+        ages_s += [one.before_s for one in self._queue.continuing]
+        return bool(self.n_usable or not ages_s) or self.failures.allow_another(ages_s)
 
     @property
     def external(self) -> Set[int]:

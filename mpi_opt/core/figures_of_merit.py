@@ -29,6 +29,9 @@ VAL_LOSS = "val_loss"
 MAIN = "figure_of_merit"
 """The default name of the figure of merit of a user's function."""
 
+RESULT_FIGURES = ("seconds", "samples_per_second")
+"""Figures of merit of a training that are no metrics: its duration and its speed."""
+
 
 @dataclass(frozen=True)
 class FiguresOfMerit:

@@ -20,6 +20,7 @@ from mpi_learn.settings.user_code import is_function, load_function
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.configuration.placeholders import filled, filled_training
+from mpi_opt.core.figures_of_merit import RESULT_FIGURES
 from mpi_opt.core.objective import CHECKPOINT_S, MetricCurves, Objective
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Proposal, Trial
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
 
 T = TypeVar("T")
-
-RESULT_FIGURES = ("seconds", "samples_per_second")
-"""Figures of merit besides the metrics: the duration and the speed of a training."""
 
 
 class TrainingObjective(Objective):

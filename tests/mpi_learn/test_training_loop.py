@@ -24,6 +24,7 @@ from mpi_learn.training.checkpoints.checkpoint_file import (
     load_checkpoint,
     save_checkpoint,
 )
+from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
 from tests.mpi_learn.configurations_for_tests import NUMBERS
 from tests.mpi_learn.linear_model import LinearModel
 from tests.mpi_learn.models_for_tests import line
@@ -501,3 +502,21 @@ def test_best_epoch_without_validation_is_validated(comm):
     every = train(common, comm, data=line())
     found = train(common | {"validation": {"every": 5}}, comm, data=line())
     assert found.history["val_loss"][found.best_epoch] == every.history["val_loss"][every.best_epoch]
+
+
+@pytest.mark.parametrize(
+    ("asked_at", "stops_at", "stopped_by", "n_epochs"),
+    [(1, None, "left", 3), (3, None, "epochs", 5), (1, 2, "callback", 3)],
+    ids=["in the middle", "before the last epoch", "callback in the epoch that trains meanwhile"],
+)
+def test_a_training_that_is_over_does_not_leave_its_ranks(comm, asked_at, stops_at, stopped_by, n_epochs):
+    kept = KeptEpoch()
+
+    def on_epoch(epoch, metrics):
+        kept.is_left = epoch == asked_at
+        return epoch == stops_at
+
+    configuration = NUMBERS | {"epochs": 5, "validation": {"mode": "thread"}}
+    result = train(configuration, comm, data=line(), on_epoch=on_epoch, kept=kept)
+    assert result.stopped_by == stopped_by
+    assert len(result.history["loss"]) == n_epochs

@@ -27,8 +27,13 @@ def test_functions_and_trainings_with_a_total_batch_may_be_elastic():
         ({"objective": "train", "training": TRAINING | {"pipeline": {"stages": 2}}}, "remove it"),
         ({"folds": 3}, "remove it, or folds"),
         ({"objective": "external"}, "remove it"),
+        (
+            {"objective": "train", "training": TRAINING, "figure_of_merit": ["val_loss", "seconds"]}
+            | {"direction": ["minimize", "minimize"]},
+            "remove it, or this figure of merit",
+        ),
     ],
-    ids=["per-rank", "pipeline", "folds", "external"],
+    ids=["per-rank", "pipeline", "folds", "external", "duration"],
 )
 def test_trials_whose_number_of_ranks_cannot_change_are_refused_in_one_sentence(changed, cure):
     with pytest.raises(ConfigurationError, match=r"blocks\.elastic") as raised:

@@ -45,6 +45,8 @@ def test_a_trial_that_waits_for_its_ranks_takes_the_place_of_no_other_and_is_not
 def test_a_trial_that_is_put_back_knows_the_ranks_that_keep_its_last_epoch():
     queue = TrialQueue(1)
     queue.mark_running(queue.take(1, ListedStrategy().ask))
+    assert not queue.continuing
     queue.put_back(queue.running[0], holders=[2, 3])
+    assert [one.number for one in queue.continuing] == [0]
     (again,) = queue.take_continuing(1, lambda _: True)
     assert (again.attempt, again.holders) == (2, (2, 3))

@@ -45,6 +45,11 @@ class TrialQueue:
         """Number of trials for which the strategy has not been asked."""
         return self.n_trials - self.n_begun - len(self.waiting)
 
+    @property
+    def continuing(self) -> list[Attempt]:
+        """The waiting trials that continue from an epoch that ranks keep."""
+        return [one for one in self.waiting if one.holders]
+
     def running_on(self, block: int) -> Attempt | None:
         """The trial that runs on a block; None if there is none."""
         return next((one for one in self.running.values() if one.block == block), None)
