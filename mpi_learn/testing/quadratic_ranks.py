@@ -21,6 +21,7 @@ from mpi_learn.testing.thread_ranks import Turns
 N, RATE, MOMENTUM = 40, 0.1, 0.5
 SAMPLES = (4, 5, 8, 3, 6, 2, 7)
 """Samples of a step of each worker, or of each rank of a cluster."""
+WITHOUT_COUNTS = FlatLayout(((6, 6), (4,)))
 
 
 def start() -> np.ndarray:
@@ -54,6 +55,7 @@ class Rank:
         n_steps: Steps per epoch, where the algorithm needs to know them.
         make: Makes the optimizers; default: momentum.
         weights: The initial ones.
+        weights_layout: Their layout. Counts, as those of models, are 0 in the weights and 1 in every gradient.
         more: Further attributes of `AlgorithmSetup`.
     """
 
@@ -64,6 +66,7 @@ class Rank:
         n_steps: int = 0,
         make: MakeOptimizer | None = None,
         weights: np.ndarray | None = None,
+        weights_layout: FlatLayout = WITHOUT_COUNTS,
         **more: Any,
     ) -> None:
         self.comm = comm
@@ -71,8 +74,10 @@ class Rank:
         self.layout = rank_layout_of(self.options, comm.size)
         self.weights = aligned_empty(N)
         self.weights[:] = start() if weights is None else weights
+        self.counts = weights_layout.counts
+        self.weights[self.counts] = 0
         self.algorithm: Any = make_algorithm(self.options, AlgorithmSetup(
-            comm, self.layout, self.weights, FlatLayout(((6, 6), (4,))), n_sums=5, n_steps=n_steps, learning_rate=RATE,
+            comm, self.layout, self.weights, weights_layout, n_sums=5, n_steps=n_steps, learning_rate=RATE,
             make_optimizer=make or with_momentum, **more,
         ))  # fmt: skip
         workers, leaders = self.layout.workers, self.layout.leaders
@@ -90,6 +95,7 @@ class Rank:
             assert self.worker is not None, "a master makes no steps"
             vector = aligned_empty(N + 5)
             vector[:N] = summed_gradient(self.worker, self.n_made, self.weights)
+            vector[self.counts] = 1
             vector[N:] = SAMPLES[self.worker], 1, SAMPLES[self.worker], 0, 0
             self.n_made += 1
             yield vector

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,6 +20,9 @@ from mpi_learn.optimizers.configuration import Sgd
 from mpi_learn.optimizers.make_optimizer import make_optimizer
 from mpi_learn.testing.quadratic_ranks import N, Rank, mean_gradient
 from mpi_learn.testing.thread_ranks import Turns, run_ranks
+from tests.mpi_learn.configurations_for_tests import TORCH
+from tests.optional_packages import needs
+from tests.world import in_world
 
 ALL = pytest.mark.parametrize("name", ENCODINGS)
 CHUNK = 256
@@ -189,18 +194,19 @@ def test_clusters_send_one_message_to_each_partner(name):
     ids=str,
 )
 def test_a_compressed_training_follows_one_in_float32(options, name):
-    """The distance from the minimum of a parabola with noise, after a way of 0.64."""
+    """The distance from the minimum of a parabola with noise, after a way of 0.64. The layout has counts, as models."""
+    layout = FlatLayout(((6, 6), (2,))).with_counts()
     n_ranks = 6 if options.get("masters", 1) > 1 else 4
     has_turns = options["name"] in ("easgd", "gem", "clusters")  # in the others, the ranks wait for one another
 
     def optimizer(wanted, updates):
-        return make_optimizer(wanted or Sgd(learning_rate=0.02), FlatLayout(((N,),)))
+        return make_optimizer(wanted or Sgd(learning_rate=0.02), layout)
 
     def distance(section):
         turns = [Turns([*range(n_ranks - (options["name"] != "clusters"))] * 21) for _ in range(10)]
 
         def run(comm):
-            rank = Rank(comm, section, 20, make=optimizer)
+            rank = Rank(comm, section, 20, make=optimizer, weights_layout=layout)
             n_steps = 20 if rank.worker is not None else 0
             made = [rank.epoch(n_steps, turn if has_turns else None)["weights"] for turn in turns]
             return np.mean(made[5:], axis=0), len(rank.layout.workers)
@@ -210,9 +216,39 @@ def test_a_compressed_training_follows_one_in_float32(options, name):
             np.testing.assert_array_equal(weights, found[0][0])
         n = found[0][1]
         minimum = -np.mean([mean_gradient(k, step, np.zeros(N)) for k in range(n) for step in range(200)], axis=0)
-        return np.abs(found[0][0] - minimum).mean()
+        return np.abs(found[0][0] - minimum)[: -layout.counts.size].mean()
 
     assert distance(options | {"compression": name}) == pytest.approx(distance(options), abs=0.03)
+
+
+PROGRAM = f"""
+import json
+from mpi4py import MPI
+from mpi_learn import train
+from tests.mpi_learn.models_for_tests import line
+
+model = {{"model": "{TORCH}:build_regression", "loss": "mse", "batch_size": 20, "epochs": 4}}
+found = {{}}
+for name, rate in (("gem", 0.01), ("easgd", 0.02)):
+    for compression in ("none", "int8"):
+        algorithm = {{"name": name, "compression": compression, "sync_every": 1}}
+        optimizer = {{"name": "sgd", "learning_rate": rate}}
+        result = train(model | {{"algorithm": algorithm, "optimizer": optimizer}}, MPI.COMM_WORLD, data=line())
+        found.setdefault(name, []).append(result.history["loss"] + result.history["val_loss"])
+if MPI.COMM_WORLD.rank == 0:
+    print(json.dumps(found))
+"""
+
+
+@needs("torch")
+@pytest.mark.mpi
+def test_a_model_trains_with_changes_in_8_bits_as_with_whole_ones(tmp_path):
+    """With one worker, whose order is fixed. The changes of a model have counts of 0, and are sent nevertheless."""
+    done = in_world(2, "-c", PROGRAM, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for name, (whole, encoded) in json.loads(done.stdout).items():
+        assert encoded == pytest.approx(whole, rel=0.02), name
+        assert whole[-1] < 0.5 * whole[4], name
 
 
 def test_counts_are_exact_and_arrays_without_a_gradient_keep_their_remainders():

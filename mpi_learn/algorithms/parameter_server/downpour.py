@@ -44,7 +44,7 @@ def build(options: Downpour, setup: AlgorithmSetup) -> Algorithm:
         return LocalStepsWorker(link, setup.n, options.sync_every, setup.make_optimizer(own, setup.n_steps))
 
     quorum = options.quorum if options.synchronous else None
-    return make_role(Method(make_centre, make_worker, options.compression, quorum), setup)
+    return make_role(Method(make_centre, make_worker, options.compression, quorum, sends_gradients=True), setup)
 
 
 class GradientSum:

@@ -14,6 +14,7 @@ from mpi_learn.algorithms.parameter_server.master import MasterRank
 from mpi_learn.algorithms.parameter_server.server import Server
 from mpi_learn.algorithms.parameter_server.transfer import Transfers
 from mpi_learn.algorithms.parameter_server.worker import Worker, WorkerRank
+from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.communicators import Communicator, subset
 from mpi_learn.mpi.host_memory import rows_of_host
@@ -44,6 +45,8 @@ class Method:
         compression: The form of the messages, as in the configuration.
         quorum: Fraction of the workers whose messages make a synchronous round; None: asynchronous.
         sends_weights: Whether workers send weights and receive changes; else they send changes and receive weights.
+        sends_gradients: Whether these changes are gradients, with counts of the arrays that have one; the counts of
+            weights, and so those of their changes, are always 0.
     """
 
     make_centre: Callable[[CentreSetup], Centre]
@@ -51,6 +54,7 @@ class Method:
     compression: str
     quorum: float | None = None
     sends_weights: bool = False
+    sends_gradients: bool = False
 
 
 def make_role(method: Method, setup: AlgorithmSetup) -> Algorithm:
@@ -61,8 +65,10 @@ def make_role(method: Method, setup: AlgorithmSetup) -> Algorithm:
         return WorkerRank(setup, method.make_worker(LocalLink(own)), None, own)
     mailboxes = rows_of_host(comm, setup.n) if method.compression == "none" else {}
 
+    vectors = setup.weights_layout if method.sends_gradients else FlatLayout(((setup.n,),))
+
     def transfers() -> Transfers:
-        return Transfers.make(method.compression, setup.weights_layout, sends_weights=method.sends_weights)
+        return Transfers.make(method.compression, vectors, sends_weights=method.sends_weights)
 
     link, children = _link(setup, mailboxes, transfers), layout.children(comm.rank)
     centre: Centre | None = None
