@@ -83,9 +83,18 @@ class Dimension(ABC):
         object.__setattr__(self, "default", self.exact(default))
 
     def _check_belief(self) -> None:
-        if (belief := self.belief) is not None and belief.value not in self:
-            problem, cure = f"the expected value {belief.value!r} is not one of its values", "write one, or remove it"
+        """Verifies that the expected value is one of the dimension, and converts it to the form of the store."""
+        if isinstance(self.expect, Mapping):
+            given = {key: python_value(value) for key, value in self.expect.items()}
+            object.__setattr__(self, "expect", given)
+        if (belief := self.belief) is None:
+            return
+        is_whole = isinstance(self, Integer) and isinstance(belief.value, float) and belief.value.is_integer()
+        value = int(belief.value) if is_whole else belief.value
+        if value not in self:
+            problem, cure = f"the expected value {value!r} is not one of its values", "write one, or remove it"
             raise SpaceError(problem, where="expect.value", cure=cure)
+        object.__setattr__(self, "expect", {**cast(Mapping[str, Any], self.expect), "value": value})
 
     @property
     def belief(self) -> Belief | None:

@@ -63,6 +63,38 @@ def test_the_first_trial_is_the_expected_point(strategy):
     assert first.parameters == {"rate": pytest.approx(3e-3), "units": 64, "kind": "b"}
 
 
+@pytest.mark.parametrize("strategy", ["bayesian", "evolutionary"])
+def test_the_expected_point_follows_known_points_and_is_tried_once(strategy):
+    known, expected = {"kind": "a", "share": 0.9}, {"kind": "b", "share": pytest.approx(0.25)}
+    space = {"kind": KIND, "share": SHARE, "other": Real(0, 1)}
+    points = [known | {"other": 0.5}, known | {"other": 0.6}]
+    searched = make_strategy(strategy, space, seed=3, options={"initial": points})
+    asked = searched.ask(8)
+    assert [one.parameters for one in asked[:2]] == points
+    assert asked[2].parameters.items() >= expected.items()
+    of_point_0 = make_strategy(strategy, space, seed=3).ask(1)[0].parameters
+    assert [one.number for one in asked if one.parameters == of_point_0] == [2]
+    resumed = make_strategy(strategy, space, seed=3, options={"initial": points})
+    resumed.resume([(one, float(one.number)) for one in asked[:4]])
+    assert [one.parameters for one in resumed.ask(2)] == [one.parameters for one in asked[4:6]]
+
+
+@pytest.mark.parametrize(
+    ("dimension", "stored"),
+    [
+        (Integer(8, 512, expect={"value": np.int64(64), "factor": np.float32(2.5)}), {"value": 64, "factor": 2.5}),
+        (Integer(8, 512, expect={"value": 64.0, "spread": 3}), {"value": 64, "spread": 3}),
+        (Real(0, 1, expect={"value": np.float32(0.3)}), {"value": 0.3}),
+        (Categorical(["a", "b"], expect={"value": np.str_("b")}), {"value": "b"}),
+    ],
+)
+def test_a_belief_may_have_numpy_scalars_and_whole_floats(dimension, stored):
+    assert dimension.expect == stored
+    assert [type(value) for value in dimension.expect.values()] == [type(value) for value in stored.values()]
+    space = Space({"x": dimension})
+    assert space_from_json(space_to_json(space)) == space
+
+
 def regrets(space, optimum, n_trials, seed):
     """The regret of the best point of a quadratic function after each trial."""
     strategy, best = make_strategy("bayesian", space, seed=seed), []
