@@ -98,23 +98,27 @@ def check(
 
     use_one_process()
     from mpi_opt.configuration.plan import Plan
+    from mpi_opt.store.errors import StoreOutdatedError
     from mpi_opt.strategies.points.exhaustion import notes_on_points
-    from mpi_opt.study.earlier_study import read_earlier
-    from mpi_opt.study.open_study import build_strategy, existing_study
+    from mpi_opt.study.open_study import find_study
 
     configuration = _read(space, changes)
-    plan, transfer = Plan(configuration, space.resolve().parent, n_ranks=n or 1), configuration.search.transfer
-    earlier = read_earlier(configuration, plan.space)
-    build_strategy(plan, earlier, transfer)
+    plan = Plan(configuration, space.resolve().parent, n_ranks=n or 1)
+    found = find_study(plan)
     _print_study(configuration)
-    if (existing := existing_study(plan)) is not None:
-        print(f"exists     {existing.n_ended} of {counted(configuration.search.trials, 'trial')} have ended")
-    if earlier and transfer is not None:
-        print(f"transfer   {counted(len(earlier), 'trial')} of an earlier study, the best {transfer.best} first")
+    if (error := found.unread) is not None:
+        then = "; search migrates it" if isinstance(error, StoreOutdatedError) else ""
+        print(f"note       the file was not compared with the study in {error.where}: {error.problem}{then}")
+    n_ended = 0 if found.record is None else found.record.n_ended
+    if found.record is not None:
+        print(f"exists     {n_ended} of {counted(configuration.search.trials, 'trial')} have ended")
+    if found.earlier and found.section is not None:
+        n_earlier = counted(len(found.earlier), "trial")
+        print(f"transfer   {n_earlier} of an earlier study, the best {found.section.best} first")
     for name, dimension in plan.space.items():
         print(f"  {name:<20} {dimension}")
     search = configuration.search
-    for note in notes_on_points(plan.space, search.strategy, search.options, search.trials):
+    for note in notes_on_points(plan.space, search.strategy, search.options, search.trials, n_ended):
         print(f"note       {note}")
     try:
         _check_one_batch(configuration, plan.directory)

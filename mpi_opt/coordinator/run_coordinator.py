@@ -100,7 +100,9 @@ def run_coordinator(
                 if note := plan.configuration.note_on_folds():
                     progress.note(f"note: {note}")
                 search = plan.configuration.search
-                for of_points in notes_on_points(plan.space, search.strategy, search.options, search.trials):
+                for of_points in notes_on_points(
+                    plan.space, search.strategy, search.options, search.trials, study.record.n_ended
+                ):
                     progress.note(f"note: {of_points}")
                 _announce(progress, link, request.job_end_s)
                 if settings.kept_models is not None:

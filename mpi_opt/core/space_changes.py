@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 from mpi_opt.core.dimension import Categorical, Dimension, Integer, Real, Value
 from mpi_opt.core.space import Parameters, Space
@@ -70,6 +71,11 @@ def with_defaults(parameters: Parameters, before: Space, now: Space) -> Paramete
             )
         found[name] = default
     return {name: found[name] for name in now if name in found}
+
+
+def with_beliefs(space: Space, other: Space) -> Space:
+    """`space` with the beliefs of `other`, which means the same."""
+    return Space({name: replace(cast(Any, one), expect=other[name].expect) for name, one in space.items()})
 
 
 def _meaning(space: Space) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from mpi_learn.settings.paths import expanded
 from mpi_opt.errors import StoreError, without_passwords
 from mpi_opt.store import schema
-from mpi_opt.store.errors import StoreOutdatedError, damaged, explained
+from mpi_opt.store.errors import StoreEmptyError, StoreOutdatedError, StoreUnreachableError, damaged, explained
 
 # psycopg warns of each transaction that fails because of another process, which this program expects and repeats
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
@@ -261,13 +261,11 @@ def _check_without_version(known_names: set[str], place: str, read_only: bool) -
 
     `known_names` are those of its tables that have the name of a table of a store; there must be none.
     """
-    if known_names:
-        problem = f"contains other tables ({', '.join(sorted(known_names))})"
-    elif read_only:
-        problem = "contains no studies"
-    else:
+    if not known_names and not read_only:
         return
-    raise StoreError(f"the database {problem}: not a store of MPI Opt", where=place, cure="name another --store")
+    kind = StoreError if known_names else StoreEmptyError
+    problem = f"other tables ({', '.join(sorted(known_names))})" if known_names else "no studies"
+    raise kind(f"the database contains {problem}: not a store of MPI Opt", where=place, cure="name another --store")
 
 
 def _check_version(version: int, place: str, read_only: bool) -> None:
@@ -296,7 +294,7 @@ def _create_or_migrate(connection: Connection, version: int | None) -> None:
 def _refused(error: DBAPIError, address: URL) -> StoreError:
     if address.get_backend_name() != "sqlite" and not getattr(error.orig, "sqlstate", None):
         problem = f"no connection: {without_passwords(str(error.orig).strip().splitlines()[0])}"
-        return StoreError(
+        return StoreUnreachableError(
             problem,
             where=without_password(address),
             cure="check host, port, user and password, and that the server runs",

@@ -5,6 +5,8 @@ mpi_opt.errors.StoreError   URL, directory, permission or version; exit status 2
 │   ├── StoreFullError              no space on the disk, over the quota, or an I/O error
 │   └── StoreLockedError            another program holds the write lock
 ├── StoreOutdatedError      the schema is older, and the store was opened for reading
+├── StoreEmptyError         the database has no tables of a store, and was opened for reading
+├── StoreUnreachableError   the server does not answer, or refuses the connection
 ├── InvalidQueryError       a query of the user has a wrong syntax, or the name of a table or column
 ├── StoreMovedError         the file was deleted or replaced while it was open; exit status 1
 ├── StoreDamagedError       SQLite cannot read the file, or its content is invalid
@@ -40,6 +42,14 @@ class StoreLockedError(StoreNotReadyError):
 
 class StoreOutdatedError(StoreError):
     """The store has an older schema and was opened for reading, which cannot migrate it."""
+
+
+class StoreEmptyError(StoreError):
+    """The database has no tables of a store and was opened for reading, which cannot create them."""
+
+
+class StoreUnreachableError(StoreError):
+    """The server does not answer, or refuses the connection."""
 
 
 class StoreMovedError(StoreError):

@@ -12,10 +12,11 @@ from mpi_opt.configuration.plan import Plan
 from mpi_opt.configuration.sections import TransferSection
 from mpi_opt.core.counted import listed, plural
 from mpi_opt.core.space import Space
+from mpi_opt.core.space_changes import with_beliefs
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import may_exist
-from mpi_opt.store.errors import StoreConflictError
+from mpi_opt.store.errors import StoreConflictError, StoreEmptyError, StoreOutdatedError, StoreUnreachableError
 from mpi_opt.store.records import EarlierTrial, StudyRecord
 from mpi_opt.strategies import REFITTING, Transfer, make_strategy
 from mpi_opt.strategies.strategy import Strategy
@@ -35,6 +36,7 @@ class OpenStudy:
     Attributes:
         store: The store.
         record: The study.
+        space: The space of the strategy, after the extension.
         strategy: A new strategy, to which no trial has been passed.
         new_strategy: Builds another new strategy, for a study that other processes have changed meanwhile.
         extension: An extension of the space that `extend` writes; None without one.
@@ -42,14 +44,10 @@ class OpenStudy:
 
     store: Store
     record: StudyRecord
+    space: Space
     strategy: Strategy
     new_strategy: Callable[[], Strategy]
     extension: Extension | None = None
-
-    @property
-    def space(self) -> Space:
-        """The space of the strategy, after the extension."""
-        return self.record.space if self.extension is None else self.extension.space
 
     def extend(self) -> None:
         """Writes an extended space to the store. Called by the search that owns the study, or if no search does."""
@@ -82,48 +80,76 @@ def open_study(plan: Plan, *, awaits_refit: bool = False) -> OpenStudy:
         return _open(plan, awaits_refit)
 
 
-def existing_study(plan: Plan) -> StudyRecord | None:
-    """The study of `plan` in its store, which is only read; None if there is none.
+@dataclass(frozen=True)
+class FoundStudy:
+    """What a search would continue or create.
+
+    Attributes:
+        record: The study in its store; None if it is new.
+        earlier: The trials that were, or will be, transferred to it.
+        section: The section ``search.transfer`` with which it was created.
+        space: The space of its strategy: after the extension, as it was first written, with the beliefs of the plan.
+        extension: The extension of the space; None without one.
+        unread: Why the store could not be read, although a search may open it.
+    """
+
+    record: StudyRecord | None
+    earlier: Sequence[EarlierTrial]
+    section: TransferSection | None
+    space: Space
+    extension: Extension | None = None
+    unread: StoreError | None = None
+
+
+def find_study(plan: Plan) -> FoundStudy:
+    """Makes the checks of `open_study`, and builds the strategy, without a change of the store.
 
     Raises:
-        ConfigurationError: It cannot continue with `plan`.
-        StoreError: The store cannot be read.
+        ConfigurationError: The study cannot continue with `plan`, or an option of the strategy is invalid.
+        StoreError: The store cannot be read, or there is no earlier study to transfer.
     """
-    if not may_exist(plan.configuration.store):
-        return None
-    with Store.open(plan.configuration.store, read_only=True) as store:
-        record = store.study(plan.configuration.study)
-        if record is not None:
-            check_unchanged(plan, record, store, has_earlier=bool(store.earlier(record.id)))
-        return record
+    url = plan.configuration.store
+    with ExitStack() as opened:
+        try:
+            store = opened.enter_context(Store.open(url, read_only=True)) if may_exist(url) else None
+        except StoreEmptyError:
+            store = None
+        except (StoreOutdatedError, StoreUnreachableError) as error:
+            build_strategy(plan)
+            return FoundStudy(None, (), None, plan.space, unread=error)
+        found = _found(plan, store)
+    build_strategy(plan, found.earlier, found.section, space=found.space)
+    return found
+
+
+def _found(plan: Plan, store: Store | None) -> FoundStudy:
+    configuration = plan.configuration
+    record = None if store is None else store.study(configuration.study)
+    if store is None or record is None:
+        return FoundStudy(None, read_earlier(configuration, plan.space), configuration.search.transfer, plan.space)
+    _check_not_deleted(store, record)
+    earlier = store.earlier(record.id)
+    extension = check_unchanged(plan, record, store, has_earlier=bool(earlier))
+    space = with_beliefs(record.space, plan.space) if extension is None else extension.space
+    return FoundStudy(record, earlier, _transfer_of(record) if earlier else None, space, extension)
 
 
 def _open(plan: Plan, awaits_refit: bool) -> OpenStudy:
-    configuration, extension = plan.configuration, None
+    url = plan.configuration.store
     with ExitStack() as opened:
-        store = Store.open(configuration.store) if may_exist(configuration.store) else None
-        if store is not None:
-            opened.callback(store.close)
-        record = None if store is None else store.study(configuration.study)
-        if store is None or record is None:
-            earlier, section = read_earlier(configuration, plan.space), configuration.search.transfer
-            space = plan.space
-        else:
-            _check_not_deleted(store, record)
-            earlier = store.earlier(record.id)
-            extension = check_unchanged(plan, record, store, has_earlier=bool(earlier))
-            space = record.space if extension is None else extension.space  # in the order in which it was first written
-            section = _transfer_of(record) if earlier else None
-        new_strategy = partial(build_strategy, plan, earlier, section, awaits_refit=awaits_refit, space=space)
+        store = opened.enter_context(Store.open(url)) if may_exist(url) else None
+        found = _found(plan, store)
+        new_strategy = partial(
+            build_strategy, plan, found.earlier, found.section, awaits_refit=awaits_refit, space=found.space
+        )
         strategy = new_strategy()
         if store is None:
-            store = Store.open(configuration.store)
-            opened.callback(store.close)
-        record = record or _create(store, plan, earlier)
+            store = opened.enter_context(Store.open(url))
+        record = found.record or _create(store, plan, found.earlier)
         if plan.definition is not None:
             remember_objective(plan.definition, record.name, store.url)
         opened.pop_all()
-        return OpenStudy(store, record, strategy, new_strategy, extension)
+        return OpenStudy(store, record, found.space, strategy, new_strategy, found.extension)
 
 
 def _transfer_of(record: StudyRecord) -> TransferSection:

@@ -19,6 +19,7 @@ from mpi_opt.cli.main import main, run
 from mpi_opt.core.space import Real
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
+from mpi_opt.store.errors import StoreUnreachableError
 from mpi_opt.strategies import make_strategy
 from mpi_opt.study.past_trials import EXTERNAL_RANKS, PastTrials
 
@@ -260,6 +261,80 @@ def test_check_reports_the_study_in_the_store_or_why_it_cannot_continue(folder, 
     (folder / "one.yaml").write_text(yaml.safe_dump(STUDY | {"direction": "maximize"}))
     assert run(["check", "one.yaml"]) == 2
     assert "was created with another direction" in capsys.readouterr().err
+
+
+def with_belief(folder: Path, expect: dict | None, strategy: str = "bayesian") -> None:
+    dimension = STUDY["space"]["x"] | ({} if expect is None else {"expect": expect})
+    changed = STUDY | {"space": {"x": dimension}, "search": {"strategy": strategy, "trials": 9}, "folds": 1}
+    (folder / "one.yaml").write_text(yaml.safe_dump(changed))
+
+
+def test_a_study_continues_with_the_beliefs_of_its_file(folder, capsys):
+    with_belief(folder, None)
+    assert run(["ask", "one.yaml"]) == 0
+    for value in (0.8125, 0.3125):
+        capsys.readouterr()
+        with_belief(folder, {"value": value, "spread": 0.1})
+        assert run(["ask", "one.yaml"]) == 0
+        assert json.loads(capsys.readouterr().out)[0]["parameters"] == {"x": value}
+    for command in ("ask", "check"):
+        with_belief(folder, {"value": 0.5}, "random")
+        assert run([command, "one.yaml"]) == 2
+        assert "random does not use beliefs" in capsys.readouterr().err
+    with_belief(folder, None, "random")
+    assert run(["ask", "one.yaml"]) == 0
+
+
+def changed_store(folder: Path, *statements: str) -> None:
+    with contextlib.closing(sqlite3.connect(folder / "one.db")) as database, database:
+        for statement in statements:
+            database.execute(statement)
+
+
+def test_check_accepts_a_store_that_search_creates_or_migrates(folder, capsys):
+    with_belief(folder, None)
+    (folder / "one.db").touch()
+    assert run(["check", "one.yaml"]) == 0
+    assert not {"exists", "note"} & set(capsys.readouterr().out.split())
+    assert run(["ask", "one.yaml"]) == 0
+    changed_store(folder, "UPDATE schema_version SET version = version - 1")
+    assert run(["check", "one.yaml"]) == 0
+    assert "the store has an older schema" in (said := " ".join(capsys.readouterr().out.split()))
+    assert "search migrates it" in said
+
+
+def test_check_without_the_server_of_the_store_says_so(folder, capsys, monkeypatch):
+    def refused(url, *, read_only):
+        raise StoreUnreachableError("no connection", where=url, cure="start the server")
+
+    monkeypatch.setattr(Store, "open", refused)
+    (folder / "one.yaml").write_text(yaml.safe_dump(STUDY | {"store": "postgresql://ada@server/studies"}))
+    assert run(["check", "one.yaml"]) == 0
+    assert "the file was not compared with the study in postgresql" in capsys.readouterr().out
+
+
+def test_check_needs_the_earlier_study_only_for_a_new_one(folder, capsys):
+    source = {"space": {"x": Real(0, 1)}, "strategy": "random", "study": "source", "store": "sqlite:///source.db"}
+    search(lambda trial: trial.parameters["x"], trials=2, progress=False, **source)
+    transfer = {"transfer": {"store": "sqlite:///source.db", "best": 1}, "strategy": "bayesian", "trials": 9}
+    (folder / "one.yaml").write_text(yaml.safe_dump(STUDY | {"search": transfer}))
+    assert run(["ask", "one.yaml"]) == 0
+    (folder / "source.db").unlink()
+    assert run(["ask", "one.yaml"]) == 0
+    assert run(["check", "one.yaml"]) == 0
+    assert "transfer   2 trials of an earlier study, the best 1 first" in capsys.readouterr().out
+    assert run(["check", "one.yaml", "--study", "new"]) == 2
+
+
+def test_check_refuses_a_study_of_which_rows_were_deleted(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "objective.py").write_text("def objective(trial):\n    return 1.0\n")
+    content = STUDY | {"search": {"strategy": "random", "trials": 2}, "folds": 1}
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump(content))
+    searched("one.yaml")
+    changed_store(tmp_path, "DELETE FROM trials WHERE number = 1")
+    assert run(["check", "one.yaml"]) == 2
+    assert "rows of trial 1 were deleted" in capsys.readouterr().err
 
 
 def test_the_file_of_the_other_program_is_recognised(folder, capsys):

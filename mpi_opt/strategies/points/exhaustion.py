@@ -18,22 +18,25 @@ WITHOUT_REPETITION = ("grid",)
 FROM_A_MODEL = ("auto", "bayesian")
 
 
-def notes_on_points(space: Space, strategy: str, options: Mapping[str, Any], n_trials: int) -> list[str]:
-    """Sentences about the number of trials, if it does not suit the space."""
-    notes = note_on_points(space, strategy, options, n_trials), note_on_initial(space, strategy, options, n_trials)
-    return [note for note in notes if note is not None]
+def notes_on_points(space: Space, strategy: str, options: Mapping[str, Any], n_trials: int, n_ended: int) -> list[str]:
+    """Sentences about the number of trials, of which `n_ended` have ended, if it does not suit the space."""
+    of_points = note_on_points(space, strategy, options, n_trials)
+    of_initial = note_on_initial(space, strategy, options, n_trials, n_ended)
+    return [note for note in (of_points, of_initial) if note is not None]
 
 
-def note_on_initial(space: Space, strategy: str, options: Mapping[str, Any], n_trials: int) -> str | None:
-    """That no model will propose a trial, if the trials that fill the space before it are all."""
-    if strategy not in FROM_A_MODEL or n_trials < 2:
+def note_on_initial(
+    space: Space, strategy: str, options: Mapping[str, Any], n_trials: int, n_ended: int = 0
+) -> str | None:
+    """That no model will propose a trial, if the trials before the first model are all; None once half have ended."""
+    if strategy not in FROM_A_MODEL or n_trials < 2 or 2 * n_ended >= n_trials:
         return None
     n_initial = n_initial_points(len(space), options.get("initial_points"))
     if n_trials > n_initial:
         return None
     return (
-        f"{strategy} fills the space with the first {n_initial} trials, before it uses their results: "
-        f"a search of {n_trials} trials learns nothing from them"
+        f"no trial of this search is proposed by a model of the results: in {strategy}, the first {n_initial} trials "
+        f"come before it, and the search has {n_trials}"
     )
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store, connecting, schema
+from mpi_opt.store.errors import StoreUnreachableError
 from tests.mpi_opt.store.conftest import empty
 from tests.mpi_opt.store.made_up import make_study
 from tests.optional_packages import needs
@@ -274,6 +275,7 @@ def test_processes_that_create_a_store_at_once_get_the_same_one(
 @needs("psycopg")
 def test_server_that_is_not_there_is_named_without_the_password() -> None:
     error = refused("postgresql://ada:secret@127.0.0.1:1/studies")
+    assert isinstance(error, StoreUnreachableError)
     assert "no connection" in error.problem
     assert "secret" not in str(error)
 

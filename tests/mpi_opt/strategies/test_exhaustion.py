@@ -66,6 +66,12 @@ def test_it_is_noted_that_all_trials_are_proposed_before_the_first_model(strateg
     assert bool(note_on_initial(SPACE, strategy, options, n_trials)) == is_noted
 
 
+def test_a_study_that_has_nearly_ended_has_no_note_on_models():
+    noted = [note_on_initial(SPACE, "auto", {}, 8, n_ended) is not None for n_ended in (0, 3, 4, 8)]
+    assert noted == [True, True, False, False]
+    assert "no trial of this search is proposed by a model" in note_on_initial(SPACE, "auto", {}, 8)
+
+
 @pytest.mark.parametrize(
     ("strategy", "n_run", "notes"),
     [
