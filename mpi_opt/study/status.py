@@ -172,11 +172,18 @@ def _expected_end(study: StudyRecord, wanted: int, per_hour: float | None) -> st
 
 
 def _blocks(attempts: Sequence[AttemptRecord], since: str) -> list[BlockStatus]:
-    """The blocks that have run one of `attempts` in the search that began at `since`, by index."""
+    """The blocks that have run one of `attempts` in the search that began at `since`, by index.
+
+    A block of which another one has a rank since was dissolved.
+    """
     latest: dict[int, AttemptRecord] = {}
-    for attempt in sorted(attempts, key=lambda one: one.started_at):
-        if attempt.started_at >= since:
-            latest[attempt.block] = attempt
+    block_of: dict[str, int] = {}
+    for attempt in sorted(attempts, key=lambda one: one.started_at, reverse=True):
+        if attempt.started_at < since:
+            break
+        owners = [block_of.setdefault(rank, attempt.block) for rank in attempt.ranks.split(",")]
+        if all(owner == attempt.block for owner in owners):
+            latest.setdefault(attempt.block, attempt)
     return [
         BlockStatus(
             block,

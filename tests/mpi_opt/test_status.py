@@ -145,6 +145,21 @@ def test_blocks_are_those_of_the_present_search(store, study, path):
     assert any(line[:4] == ["2", "7-9", "node1", "idle"] for line in lines)
 
 
+def test_blocks_whose_ranks_now_belong_to_another_block_are_not_idle(store, study, path):
+    store.start(study.id, [start(8, block=4)])
+    own(store, study, owner(600, 0))
+    set_times(path, {5: 40, 6: 30, 7: 20}, {8: 5})
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for number, begun, ended, ranks in ((5, 90, 80, "1,2"), (6, 60, 30, "2,3"), (7, 50, 20, "4,5")):
+            values = (ago(begun), ago(ended), ranks, number)
+            connection.execute(
+                "UPDATE attempts SET started_at = ?, finished_at = ?, ranks = ? WHERE trial_id % 1000 = ?", values
+            )
+        connection.execute("UPDATE attempts SET ranks = '3,6' WHERE trial_id % 1000 = 8")
+    blocks = SearchStatus.read(store, None).blocks
+    assert [(block.ranks, block.number) for block in blocks] == [("4,5", None), ("3,6", 8)]
+
+
 def test_restarts_are_counted_and_the_latest_event_is_first(store, study):
     for number in range(12):
         store.event(study.id, "search_restarted", f"restart {number}")

@@ -1,4 +1,4 @@
-"""The attempts of a search on the axis of time, and the fraction of the time in which the blocks were busy."""
+"""The attempts of a search on the axis of time, and the fraction of the time in which the ranks were busy."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class Bar:
 
     Attributes:
         width: The number of ranks, relative to the widest attempt on a block of the study.
+        ranks: The ranks of the block.
     """
 
     block: int
@@ -33,6 +34,7 @@ class Bar:
     strip: int = 0
     strips: int = 1
     width: float = 1.0
+    ranks: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,10 @@ class Timeline:
         bars: The attempts, by their start.
         began_at: The start of the first attempt, UTC ISO-8601 text.
         span_s: The seconds from the first start to the last known start or end.
-        utilisation: The fraction of the time from the first start to the last end on a block, over all blocks, in which
-            a trial ran; between 0 and 1. It is that of the searches, without the pauses between them and without blocks
-            that a search did not have. None if no block ran an attempt.
+        utilisation: The fraction of the time from the first start to the last end on a block, over all ranks of blocks,
+            in which a trial ran; between 0 and 1. It is that of the searches, without the pauses between them and
+            without ranks that a search did not have. None if no block ran an attempt.
+        n_blocks: The most blocks that existed at once, of those that ran at least one attempt.
         pause_s: The seconds between the searches of the study, in which none ran.
     """
 
@@ -53,6 +56,7 @@ class Timeline:
     began_at: str
     span_s: float
     utilisation: float | None
+    n_blocks: int = 0
     pause_s: float = 0.0
 
     @property
@@ -71,11 +75,6 @@ class Timeline:
     def rows(self) -> list[int]:
         """The blocks that ran at least one attempt, after `EXTERNAL_BLOCK` if a workload system ran one."""
         return sorted({bar.block for bar in self.bars})
-
-    @property
-    def blocks(self) -> list[int]:
-        """The blocks that ran at least one attempt, without `EXTERNAL_BLOCK`."""
-        return [row for row in self.rows if row != EXTERNAL_BLOCK]
 
 
 def make_timeline(attempts: Sequence[AttemptRecord], events: Sequence[EventRecord] = ()) -> Timeline | None:
@@ -99,6 +98,7 @@ def make_timeline(attempts: Sequence[AttemptRecord], events: Sequence[EventRecor
             end_s=((end or last) - origin).total_seconds(),
             outcome=attempt.outcome or "running",
             width=n / most if n else 1.0,
+            ranks=frozenset(attempt.ranks.split(",")),
         )
         for attempt, start, end, n in zip(ordered, starts, ends, n_ranks, strict=True)
     ]
@@ -108,10 +108,11 @@ def make_timeline(attempts: Sequence[AttemptRecord], events: Sequence[EventRecor
     on_blocks = [bar for bar in bars if bar.block != EXTERNAL_BLOCK]
     resumed = [datetime.fromisoformat(event.at) for event in events if event.kind == STUDY_RESUMED]
     resumed_s = sorted((at - origin).total_seconds() for at in resumed)
-    utilisation = _utilisation(_by_search(on_blocks, resumed_s)) if on_blocks else None
+    of_searches = _by_search(on_blocks, resumed_s)
+    utilisation, n_blocks = _utilisation(of_searches) if on_blocks else None, _most_blocks(of_searches)
     span_s = (last - origin).total_seconds()
     searched = [(min(bar.begin_s for bar in run), max(bar.end_s for bar in run)) for run in _by_search(bars, resumed_s)]
-    return Timeline(bars, ordered[0].started_at, span_s, utilisation, span_s - _covered(searched))
+    return Timeline(bars, ordered[0].started_at, span_s, utilisation, n_blocks, span_s - _covered(searched))
 
 
 def _in_strips(bars: Sequence[Bar]) -> dict[int, Bar]:
@@ -149,12 +150,26 @@ def _by_search(bars: Sequence[Bar], resumed_s: Sequence[float]) -> list[list[Bar
 def _utilisation(searches: Sequence[Sequence[Bar]]) -> float:
     busy_s = available_s = 0.0
     for bars in searches:
-        spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        spans: dict[str, list[tuple[float, float]]] = defaultdict(list)  # of a rank, which may change its block
         for bar in bars:
-            spans[bar.block].append((bar.begin_s, bar.end_s))
-        busy_s += sum(_covered(block) for block in spans.values())
+            for rank in bar.ranks:
+                spans[rank].append((bar.begin_s, bar.end_s))
+        busy_s += sum(map(_covered, spans.values()))
         available_s += len(spans) * (max(bar.end_s for bar in bars) - min(bar.begin_s for bar in bars))
     return busy_s / available_s if available_s > 0 else 1.0
+
+
+def _most_blocks(searches: Sequence[Sequence[Bar]]) -> int:
+    """The most blocks that existed at once: a block exists until another one has one of its ranks."""
+    most = 0
+    for bars in searches:
+        present: dict[int, frozenset[str]] = {}
+        for bar in bars:
+            if present.get(bar.block) != bar.ranks:
+                others = {block: ranks for block, ranks in present.items() if ranks.isdisjoint(bar.ranks)}
+                present = others | {bar.block: bar.ranks}
+                most = max(most, len(present))
+    return most
 
 
 def _covered(spans: Sequence[tuple[float, float]]) -> float:

@@ -131,8 +131,8 @@ def _tiles(study: Study, timeline: Timeline | None) -> str:
             (f"{pace:,.0f}" if pace > 100 else f"{pace:.3g}", "trials per hour"),
         ]
     if timeline and timeline.utilisation is not None:
-        n_blocks = len(timeline.blocks)
-        tiles.append((f"{timeline.utilisation:.1%}", f"of the time busy, {counted(n_blocks, 'block')}"))
+        n_blocks = counted(timeline.n_blocks, "block")
+        tiles.append((f"{timeline.utilisation:.1%}", f"of the time busy, {n_blocks}"))
     return "".join(f'<div class="tile"><b>{escaped(v)}</b><span>{escaped(text)}</span></div>' for v, text in tiles)
 
 

@@ -32,7 +32,8 @@ def at(seconds: float) -> str:
     return time_of(datetime(2026, 1, 1, tzinfo=UTC).timestamp() + seconds)
 
 
-def attempt(block: int, begin: int, end: int | None, outcome: str = "complete", ranks: str = "1,2,3") -> AttemptRecord:
+def attempt(block: int, begin: int, end: int | None, outcome: str = "complete", ranks: str = "") -> AttemptRecord:
+    ranks = ranks or ",".join(str(3 * block + rank) for rank in (1, 2, 3))
     times = [None if s is None else at(s) for s in (begin, end)]
     return AttemptRecord(begin, 1, block, ranks, "node1", times[0], times[1], outcome if end else None, None)
 
@@ -163,6 +164,15 @@ def test_utilisation_is_the_busy_part_of_all_blocks() -> None:
     assert [bar.outcome for bar in spans.bars] == ["complete", "lost", "complete", "complete"]
 
 
+def test_ranks_that_change_their_block_are_as_busy_as_before() -> None:
+    """Two trials on one rank each for 4 s; then one of them on both ranks for 6 s. All 20 rank seconds are busy."""
+    moved = [attempt(0, 0, 4, ranks="1"), attempt(1, 0, 4, "moved", ranks="2"), attempt(2, 4, 10, ranks="1,2")]
+    spans = make_timeline(moved)
+    assert (spans.utilisation, spans.n_blocks, spans.rows) == (pytest.approx(1.0), 2, [0, 1, 2])
+    again = make_timeline([*moved, attempt(3, 12, 20, ranks="1")])  # rank 1 for 18 of 20 s, rank 2 for 10
+    assert (again.utilisation, again.n_blocks) == (pytest.approx((18 + 10) / 40), 2)
+
+
 @needs("matplotlib")
 def test_a_trial_that_continues_on_fewer_ranks_has_a_lower_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     from mpi_opt.views.figures import plots
@@ -188,7 +198,7 @@ def test_trials_of_a_workload_system_are_on_no_block() -> None:
     """The search runs from 10 s to 18 s, and its block is busy for 4 s. External trials overlap."""
     external = [attempt(-1, 0, 30), attempt(-1, 1, 40)]
     spans = make_timeline([*external, attempt(0, 10, 12), attempt(0, 16, 18)])
-    assert (spans.rows, spans.blocks) == ([-1, 0], [0])
+    assert (spans.rows, spans.n_blocks) == ([-1, 0], 1)
     assert (spans.span_s, spans.utilisation) == (40, pytest.approx(4 / 8))
     assert make_timeline(external).utilisation is None
 
