@@ -100,7 +100,11 @@ def main() -> None:
     parser.add_argument("--spread", type=float, default=0.1)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--smoke", action="store_true", help="three searches of branin; prints their table")
     given = parser.parse_args()
+    if given.smoke:
+        print(table([searched(("branin", belief, 0, given.spread)) for belief in BELIEFS]))
+        return
     known = [json.loads(line) for line in given.results.open()] if given.results.is_file() else []
     done = {(line["problem"], line["belief"], line["seed"], line["spread"]) for line in known}
     wanted = [(n, b, s, given.spread) for s in range(given.seeds) for n in given.problems.split(",") for b in BELIEFS]
