@@ -34,7 +34,8 @@ A_TRAINING = {
     "data": {"train": ["digits.h5"], "validation_fraction": 0.2, "features": "X", "labels": "y"},
     "loss": "sparse_categorical_crossentropy",
 }
-A_STUDY = {"space": {"units": {"type": "integer", "low": 1, "high": 9}}, "training": A_TRAINING}
+WITH_TOTAL = A_TRAINING | {"batch_size": {"total": 64}}  # as elastic blocks need
+A_STUDY = {"space": {"units": {"type": "integer", "low": 1, "high": 9}}, "training": WITH_TOTAL}
 
 
 def _ids(example: Example) -> str:

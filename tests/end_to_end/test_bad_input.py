@@ -145,7 +145,7 @@ CASES = [
         "space.yaml: blocks.size: expected an integer, found 'large'",
         "write, for example, `size: 5`, or auto",
     ),
-    ("blocks.sise", 2, "space.yaml: blocks.sise: unknown key", "did you mean size? known keys: size, spares"),
+    ("blocks.sise", 2, "space.yaml: blocks.sise: unknown key", "did you mean size? known keys: size, elastic, spares"),
     (
         "trial.timeout",
         "-5",

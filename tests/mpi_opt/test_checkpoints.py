@@ -102,7 +102,7 @@ def trained(monkeypatch) -> list[tuple[Path, Path | None]]:
         return Result({"val_loss": [x]}, {}, 1.0, 1.0, 1, "epochs", None, None, None, None, None)
 
     monkeypatch.setattr(mpi_learn, "train", train, raising=False)
-    monkeypatch.setattr(mpi_learn, "rehearse", lambda *arguments, **options: None, raising=False)
+    monkeypatch.setattr(mpi_learn, "rehearse", lambda *arguments, **options: (), raising=False)
     return seen
 
 
