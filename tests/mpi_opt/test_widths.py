@@ -19,7 +19,7 @@ from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.trial import Proposal, Reporter, Trial
-from mpi_opt.messages.messages import Report, TrialProgress
+from mpi_opt.messages.messages import Leave, Report, TrialProgress
 from mpi_opt.objectives.function_objective import FunctionObjective
 from mpi_opt.strategies.strategy import Decision
 from tests.mpi_opt.fakes import ListedStore, ListedStrategy, ScriptedLink
@@ -127,3 +127,22 @@ def test_the_median_rule_compares_all_values_of_a_trial_that_continues():
     rule.carry((0, 1), (0, 2))
     assert not rule.prunes((0, 2), 1, 2.0)
     assert not rule.prunes((0, 2), 2, 2.0), "its best value is better than the median"
+
+
+def test_an_idle_block_joins_a_long_trial_after_its_next_epoch_but_no_short_one(widths):
+    pool, link = widths.pool, widths.pool.link
+    sent = []
+    link.send = lambda rank, message: sent.append((rank, message))
+    for total, is_asked in ((12, False), (100, True)):  # a change costs 50 s
+        for done in (1, 2):
+            widths.hear(1, TrialProgress(0, done, total, 6, 50.0 + 10.0 * done))
+            widths.change()
+        assert ((1, Leave(0)) in sent) == is_asked
+        widths.forget(0)
+    for done in (1, 2):
+        widths.hear(1, TrialProgress(0, done, 100, 6, 10.0 * done))
+    widths.change()
+    widths.leave(widths.queue.running[0])
+    for rank in (1, 2):
+        pool.mark_left(rank)
+    assert list(pool.membership.blocks.values()) == [(1, 2)]
