@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from mpi_learn.environment import prepare_environment, quiet_stderr, reuse_freed_memory
-from mpi_learn.errors import ModelError
+from mpi_learn.errors import ConfigurationError, ModelError
 
 NAMES = {"keras": "Keras", "torch": "PyTorch"}
 EXTRAS = {"keras": "cpu", "torch": "torch"}
@@ -130,12 +130,31 @@ def load_framework(name: str) -> Any:
     """The package of a framework.
 
     Raises:
-        ModelError: It is not installed, or Keras does not run on TensorFlow.
+        ModelError: It is not installed, or Keras runs neither on TensorFlow nor on PyTorch.
     """
     try:
         package = importlib.import_module(name)
     except ImportError as error:
         raise ModelError(f"{NAMES[name]} is needed: {error}", cure=f"pip install mpi-opt[{EXTRAS[name]}]") from error
-    if name == "keras" and (backend := package.backend.backend()) != "tensorflow":
-        raise ModelError(f"Keras runs on {backend} here", cure="unset KERAS_BACKEND, or set it to tensorflow")
+    if name == "keras" and (backend := package.backend.backend()) not in ("tensorflow", "torch"):
+        raise ModelError(f"Keras runs on {backend} here", cure="set KERAS_BACKEND to tensorflow or torch")
     return package
+
+
+def runs_on_torch(model: Any) -> bool:
+    """Whether `model` is a Keras model on the PyTorch backend of Keras."""
+    return framework_of(model) == "keras" and bool(sys.modules["keras"].backend.backend() == "torch")
+
+
+def without_tensorflow(what: str, where: str = "model", cure: str = "") -> ConfigurationError:
+    """The error of `what` needs Keras on TensorFlow.
+
+    Args:
+        cure: What else can be done.
+    """
+    instead = "set KERAS_BACKEND to tensorflow"
+    return ConfigurationError(
+        f"with KERAS_BACKEND=torch, {what} is not available",
+        where=where,
+        cure=f"{cure}, or {instead}" if cure else instead,
+    )

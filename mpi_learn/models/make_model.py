@@ -12,7 +12,7 @@ from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.composition import Composition
 from mpi_learn.models.configuration import ModelConfiguration, ModelSettings
 from mpi_learn.models.example import Example
-from mpi_learn.models.frameworks import NAMES, framework_of, load_framework, prepared
+from mpi_learn.models.frameworks import NAMES, framework_of, load_framework, prepared, runs_on_torch, without_tensorflow
 from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES, compares_samples
 from mpi_learn.models.model import UNSAVED_RANDOM, Model
 from mpi_learn.models.network import Network
@@ -91,10 +91,17 @@ def _classes(
     if framework_of(next(iter(models.values()))) == "keras":
         if settings.configuration.device != "auto":
             raise ConfigurationError(
-                "only the device of a PyTorch model can be chosen; Keras uses the GPU that TensorFlow finds",
+                "only the device of a PyTorch model can be chosen; Keras uses the GPU that its backend finds",
                 where="device",
                 cure="leave it out, or export CUDA_VISIBLE_DEVICES= to train on the CPU",
             )
+        if any(map(runs_on_torch, models.values())):
+            if composition is not None:
+                raise without_tensorflow(f"`{composition.key}:`")
+            from mpi_learn.models.keras_torch.model import KerasTorchModel
+            from mpi_learn.models.keras_torch.network import KerasTorchNetwork
+
+            return KerasTorchModel, KerasTorchNetwork
         from mpi_learn.models.keras_.model import KerasModel
         from mpi_learn.models.keras_.network import KerasNetwork
 
@@ -125,8 +132,10 @@ def _check_compile(
     """Raises ConfigurationError if `compile: true` would have no effect, or was never tried."""
     if not configuration.compile:
         return
-    if framework_of(next(iter(models.values()))) == "keras":
-        raise ConfigurationError("torch.compile is for PyTorch modules", where="compile", cure="write `xla: true`")
+    first = next(iter(models.values()))
+    if framework_of(first) == "keras":
+        cure = "leave it out" if runs_on_torch(first) else "write `xla: true`"
+        raise ConfigurationError("torch.compile is for PyTorch modules", where="compile", cure=cure)
     conflicts = [f"`{composition.key}:`"] if composition is not None else []
     conflicts += ["a LightningModule"] * any(hasattr(model, "training_step") for model in models.values())
     conflicts += ["`gradient_checkpointing: true`"] * configuration.gradient_checkpointing

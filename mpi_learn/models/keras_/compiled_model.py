@@ -13,13 +13,21 @@ import tensorflow as tf
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example, Tensors, named
+from mpi_learn.models.keras_.inspection import (
+    SEED_STATE,
+    check_loop,
+    input_names,
+    not_taken,
+    overrides,
+    takes_training,
+)
 from mpi_learn.models.keras_.losses import compile_arguments, ignored_class, make_output_loss, structured
 from mpi_learn.models.keras_.metrics import MetricStates
-from mpi_learn.models.keras_.network import SEED_STATE, KerasNetwork, error_text, fit_errors, overrides, takes_training
+from mpi_learn.models.keras_.network import KerasNetwork, fit_errors
 from mpi_learn.models.keras_.outputs import described, flat_outputs
 from mpi_learn.models.keras_.tensors import tensors
 from mpi_learn.models.labels import OutputLosses, output_losses
-from mpi_learn.models.outputs import Outputs, shown
+from mpi_learn.models.outputs import Outputs
 
 
 class GradientRecorder(keras.optimizers.Optimizer):  # type: ignore[misc] # Keras has no types
@@ -61,33 +69,6 @@ class GradientRecorder(keras.optimizers.Optimizer):  # type: ignore[misc] # Kera
         if self.shift:
             for variable in trainable_variables or ():
                 variable.assign(variable + self.shift)
-
-
-def check_loop(model: keras.Model, is_validated: bool) -> None:
-    """Checks that the model leaves the loops over batches to the caller.
-
-    Args:
-        is_validated: Whether there are validation data, for which `fit` calls `evaluate`.
-
-    Raises:
-        ModelError: It overrides a method that is not called here, or its state depends on the order of the batches.
-    """
-    for layer in model._flatten_layers():
-        if getattr(layer, "stateful", False):
-            raise ModelError(
-                f"{layer.name} has stateful=True: each batch would continue the previous one",
-                where="model",
-                cure="leave stateful out, and give whole sequences",
-            )
-    of_validation = ("evaluate", "make_test_function") if is_validated else ()
-    for name in ("fit", "make_train_function", *of_validation):
-        if overrides(model, name):
-            cure = "override `train_step`, `test_step` or `compute_loss`, or use `callbacks`"
-            if getattr(model, "inputs", None):  # as the tasks of keras_hub, which preprocess their data in `fit`
-                cure = "return keras.Model(model.input, model.output): the same layers, without methods of the class"
-            raise ModelError(
-                f"{type(model).__name__} overrides `{name}`, which MPI Learn does not call", where="model", cure=cure
-            )
 
 
 @contextmanager
@@ -239,7 +220,7 @@ class CompiledModel:
         except Exception as error:
             if isinstance(error, NotImplementedError) and self.has_train_step:
                 return None
-            raise _not_taken(self.model, example, error) from error
+            raise not_taken(self.model, example, error) from error
         return described(self.model, outputs)
 
     def _compile(self, example: Example) -> None:
@@ -319,46 +300,3 @@ def as_data(x: Any, y: Any, weights: Any) -> tuple[Any, ...]:
     if y is None and weights is None:
         return (x,)
     return (x, y) if weights is None else (x, y, weights)
-
-
-def input_names(model: keras.Model, example: Example) -> tuple[str, ...]:
-    """The names by which the model is called; empty for a tensor or a list of tensors.
-
-    Raises:
-        ModelError: The data do not name the model's inputs.
-    """
-    inputs, names = getattr(model, "inputs", None), example.x_names
-    if not inputs:
-        return names
-    # a single input is passed as it is: Keras then accepts any name; several in a mapping have no order
-    structure = getattr(model, "input", None) if len(inputs) > 1 else None
-    by_name = isinstance(structure, dict)
-    known = tuple(structure) if isinstance(structure, dict) else tuple(tensor.name for tensor in inputs)
-    if names and len(inputs) > 1 and set(names) != set(known):
-        raise ModelError(
-            f"the model's inputs are named {', '.join(known)}, the data's features {', '.join(names)}",
-            where="data.features",
-            cure=f"write {{{', '.join(f'{name}: …' for name in known)}}}",
-        )
-    if by_name and not names:
-        raise ModelError(
-            f"the model takes its inputs by name ({', '.join(known)}), which have no order",
-            where="data.features",
-            cure=f"write a mapping: {{{', '.join(f'{name}: …' for name in known)}}}",
-        )
-    return names if len(inputs) > 1 else ()
-
-
-def _not_taken(model: keras.Model, example: Example, error: Exception) -> ModelError:
-    """The error of a model that cannot be called on the example."""
-    shapes = [array.shape[1:] for array in example.x]
-    expected = [tuple(tensor.shape[1:]) for tensor in getattr(model, "inputs", None) or ()]
-    if expected and expected != shapes:
-        return ModelError(
-            f"the model takes samples of shape {shown(expected)}, the data have {shown(shapes)}",
-            where="data.features",
-            cure="change the input shape of the model, or data.features",
-        )
-    return ModelError(
-        f"the model does not take samples of shape {shown(shapes)}: {error_text(error)}", where="data.features"
-    )

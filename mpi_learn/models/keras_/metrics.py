@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
@@ -63,7 +62,7 @@ class MetricStates:
         """
         change = [value - start for value, start in zip(values, before, strict=True)]
         for total, count in self._losses:
-            factor = tf.math.divide_no_nan(n, change[count])
+            factor = keras.ops.divide_no_nan(n, change[count])
             change[total], change[count] = factor * change[total], factor * change[count]
         return change
 
@@ -124,8 +123,8 @@ class MetricStates:
 
     def _results(self, changes: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         values = [
-            tf.cast(start + change, variable.dtype)
+            keras.ops.cast(start + change, variable.dtype)
             for start, change, variable in zip(self.initial, changes, self.variables, strict=True)
         ]
         with keras.StatelessScope(list(zip(self.variables, values, strict=True))):
-            return {name: np.asarray(value) for name, value in self._model.get_metrics_result().items()}
+            return {name: keras.ops.convert_to_numpy(value) for name, value in self._model.get_metrics_result().items()}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import inspect
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import chain
@@ -21,6 +19,7 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, Tensors, named
 from mpi_learn.models.frameworks import seeded_python
 from mpi_learn.models.keras_.checkpointing import check_precision, recomputed
+from mpi_learn.models.keras_.inspection import COUNTERS, RANK_SEED, SEED_STATE, error_text, overrides, takes_training
 from mpi_learn.models.keras_.losses import make_output_loss, mean_loss
 from mpi_learn.models.keras_.optimizer import KerasRule
 from mpi_learn.models.keras_.outputs import described, flat_outputs, without_none
@@ -35,14 +34,6 @@ from mpi_learn.update_rule import UpdateRule
 
 FIT_ERRORS = (ValueError, TypeError, KeyError, AttributeError, NotImplementedError, tf.errors.OpError)
 """Exceptions of Keras and TensorFlow if a model does not fit its data."""
-
-SEED_STATE = "seed_generator_state"
-"""The name of the variable of a `keras.random.SeedGenerator`."""
-RANK_SEED = 1_000_003
-"""The difference between the seeds of two ranks."""
-
-COUNTERS = re.compile(r"_\d+(?=/|$)")
-"""The counters in paths such as ``dense_3/kernel``: they depend on how many layers a process has made before."""
 
 
 class KerasNetwork:
@@ -361,19 +352,3 @@ def fit_errors(where: str = "model") -> Iterator[None]:
         yield
     except FIT_ERRORS as error:
         raise ModelError(f"model, loss and data do not fit together: {error_text(error)}", where=where) from error
-
-
-def error_text(error: Exception) -> str:
-    """The message of an error of Keras, without the text that Keras adds before and after it."""
-    text = re.sub(r"\x1b\[\d*m", "", str(error)).split("Arguments received by")[0]
-    return re.sub(r"^Exception encountered when calling .*\n*", "", text).strip()
-
-
-def takes_training(function: Callable[..., Any]) -> bool:
-    """Whether a function has a parameter ``training``. Keras passes it to no other, not even to ``**options``."""
-    return "training" in inspect.signature(function).parameters
-
-
-def overrides(model: keras.Model, method: str) -> bool:
-    """Whether the user's class replaces a method of `keras.Model`."""
-    return getattr(type(model), method) is not getattr(keras.Model, method)

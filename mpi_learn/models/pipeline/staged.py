@@ -12,7 +12,7 @@ from mpi_learn.errors import ModelError
 from mpi_learn.models.composition import Composition, Part
 from mpi_learn.models.configuration import ModelConfiguration, ModelSettings
 from mpi_learn.models.example import Example
-from mpi_learn.models.frameworks import framework_of, prepared
+from mpi_learn.models.frameworks import framework_of, prepared, runs_on_torch, without_tensorflow
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network
 from mpi_learn.models.pipeline.section import PipelineSection
@@ -115,6 +115,8 @@ def _called(entry: Any, settings: ModelSettings, index: int) -> Any:
 
 
 def _of_framework(model: Any) -> StagesOfFramework:
+    if runs_on_torch(model):
+        raise without_tensorflow("`pipeline:`")
     if framework_of(model) == "keras":
         from mpi_learn.models.keras_.stages import KerasStages
 

@@ -41,20 +41,11 @@ class TorchModel(Model):
     """
 
     framework = "torch"
+    _sums_on_device: torch.Tensor | None
 
     def __init__(self, module: torch.nn.Module, settings: ModelSettings, example: Example) -> None:
         self.settings, self.module = settings, module
-        self.network = self.state = TorchNetwork(module, settings)
-        self.networks = {"": self.network}
-        self.uses_gpu = self.network.uses_gpu
-        self.layout = self.network.layout.with_counts()
-        self.weights = host_empty(self.layout.size)
-        self.weights[:] = 0
-        self.network.move_into(self.weights)
-        self.synchronizes_statistics = self.network.synchronizes_statistics
-        self._sums_on_device: torch.Tensor | None = None
-        self._loss_on_device = torch.empty(0)  # one of these sums
-        self.copy_rows = page_locked_rows if self.uses_gpu else None
+        self._hold(TorchNetwork(module, settings))
         self._arguments, self._label_names = arguments_of(module, example.x_names), example.y_names
         self._casts = False
         arrays = self.network.arrays()
@@ -160,6 +151,20 @@ class TorchModel(Model):
         self._sums_on_device, self._loss_on_device = None, torch.empty(0)
         self.network.close()
         self._step.close()
+
+    def _hold(self, network: TorchNetwork) -> None:
+        """Makes the parameters of a network parts of the weights."""
+        self.network = self.state = network
+        self.networks = {"": network}
+        self.uses_gpu = network.uses_gpu
+        self.layout = network.layout.with_counts()
+        self.weights = host_empty(self.layout.size)
+        self.weights[:] = 0
+        network.move_into(self.weights)
+        self.synchronizes_statistics = network.synchronizes_statistics
+        self._sums_on_device = None
+        self._loss_on_device = torch.empty(0)  # one of these sums
+        self.copy_rows = page_locked_rows if self.uses_gpu else None
 
     def _compile(self, example: Example) -> None:
         """Lets PyTorch compile the module, and tries it, for errors before the first step."""

@@ -1,0 +1,1 @@
+"""Keras models on the PyTorch backend of Keras."""
