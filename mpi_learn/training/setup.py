@@ -36,7 +36,7 @@ from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.context import TrainingContext
 from mpi_learn.training.evaluation import Validator
 from mpi_learn.training.same_model import Mark, agree_on_arrays, agree_on_outputs
-from mpi_learn.training.shards import dependence_on_ranks
+from mpi_learn.training.shards import COMPRESSED, dependence_on_ranks
 from mpi_learn.training.tracing import RecordedTimeline, Timeline, clear_traces
 
 N_IN_EXAMPLE = 8
@@ -67,6 +67,7 @@ def build_model(context: TrainingContext) -> Model:
         with agreed_errors(comm, waits_long=True):
             if context.worker == 0 and model is not None:
                 found = {dependence_on_ranks(model, example, has_shards=total.shards is not None)}
+                found.add(COMPRESSED if context.configuration.algorithm.compression != "none" else "")
                 if context.chain is not None:  # another stage may draw random numbers
                     found.update(context.chain.allgather(*found))
                 why = tuple(filter(None, sorted(found)))

@@ -15,6 +15,10 @@ UNSETTABLE_RANDOM = (
     "a layer, loss or metric draws random numbers with tf.random, whose state cannot be set for each shard: results "
     "depend on the number of ranks. Use keras.random with a keras.random.SeedGenerator"
 )
+COMPRESSED = (
+    "each rank has compression errors of its own, so that results depend on the number of ranks: leave compression out "
+    "for the same results on any number"
+)
 
 
 class ShardedGradient:

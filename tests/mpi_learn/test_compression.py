@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from mpi4py import MPI
 from pydantic import ValidationError
 
+from mpi_learn import train
 from mpi_learn.algorithms.compression.encodings import ENCODINGS
 from mpi_learn.algorithms.compression.error_feedback import ErrorFeedback, KnownWeights
 from mpi_learn.algorithms.configuration import AllReduce, Clusters, Downpour, Easgd, Gem
@@ -20,7 +22,9 @@ from mpi_learn.optimizers.configuration import Sgd
 from mpi_learn.optimizers.make_optimizer import make_optimizer
 from mpi_learn.testing.quadratic_ranks import N, Rank, mean_gradient
 from mpi_learn.testing.thread_ranks import Turns, run_ranks
+from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
 from tests.mpi_learn.configurations_for_tests import TORCH
+from tests.mpi_learn.models_for_tests import line
 from tests.optional_packages import needs
 from tests.world import in_world
 
@@ -249,6 +253,20 @@ def test_a_model_trains_with_changes_in_8_bits_as_with_whole_ones(tmp_path):
     for name, (whole, encoded) in json.loads(done.stdout).items():
         assert encoded == pytest.approx(whole, rel=0.02), name
         assert whole[-1] < 0.5 * whole[4], name
+
+
+@needs("torch")
+def test_a_training_with_compression_gets_no_more_ranks_in_elastic_blocks():
+    for compression in ("none", "int8"):
+        kept = KeptEpoch()
+        model = {"model": f"{TORCH}:build_regression", "loss": "mse", "batch_size": {"total": 20}, "epochs": 1}
+        train(
+            model | {"algorithm": {"name": "allreduce", "compression": compression}},
+            MPI.COMM_SELF,
+            data=line(),
+            kept=kept,
+        )
+        assert kept.is_bound == (compression == "int8")
 
 
 def test_counts_are_exact_and_arrays_without_a_gradient_keep_their_remainders():
