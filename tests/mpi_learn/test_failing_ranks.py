@@ -5,11 +5,14 @@ from __future__ import annotations
 import gc
 import time
 import weakref
+from threading import get_ident
 
 import numpy as np
 import pytest
 
 from mpi_learn.algorithms import cluster_exchange
+from mpi_learn.algorithms.compression.encodings import ENCODINGS
+from mpi_learn.algorithms.compression.error_feedback import KnownWeights
 from mpi_learn.data.samples.batches import Dealer
 from mpi_learn.errors import TrainingError
 from mpi_learn.mpi import messaging
@@ -88,6 +91,41 @@ def test_a_rank_that_raises_ends_a_training_with_shared_memory(name):
     for failing, place in ((0, None), (5, 2)):
         seen = error_of_each(ALGORITHMS[name], failing, place, n_hosts=1)
         assert seen == [f"{failing}: RuntimeError: boom"] * 6
+
+
+INT8 = {"compression": "int8"}
+STEPS_OF_COMPRESSION = {
+    "worker encodes": ({"name": "downpour"} | INT8, 5, (type(ENCODINGS["int8"]), "encode")),
+    "master encodes": ({"name": "gem"} | INT8, 0, (type(ENCODINGS["int8"]), "encode")),
+    "master encodes in a round": ({"name": "downpour", "synchronous": True} | INT8, 0, (KnownWeights, "encode")),
+    "lower master encodes": ({"name": "easgd", "masters": 3} | INT8, 2, (type(ENCODINGS["int8"]), "encode")),
+}
+
+
+@pytest.mark.parametrize(("options", "failing", "step"), STEPS_OF_COMPRESSION.values(), ids=STEPS_OF_COMPRESSION)
+def test_a_rank_that_raises_in_its_compression_ends_the_training(options, failing, step, monkeypatch):
+    failing_threads, original = set(), getattr(*step)
+    monkeypatch.setattr(*step, lambda *arguments: boom() if get_ident() in failing_threads else original(*arguments))
+
+    def run(comm):
+        rank = Rank(comm, options, N_STEPS)
+        n_steps = N_STEPS if rank.worker is not None else 0
+        rank.epoch(n_steps)
+        try:
+            with agreed_errors(comm):
+                if comm.rank == failing:
+                    failing_threads.add(get_ident())
+                rank.algorithm.run(rank.steps(n_steps))
+        except TrainingError as error:
+            return f"{error.rank}: {error.reason}"
+        finally:
+            failing_threads.discard(get_ident())
+            rank.algorithm.close()
+            comms.append(comm)
+
+    comms = []
+    assert run_ranks(6, run) == [f"{failing}: RuntimeError: boom"] * 6
+    assert comms[0].unreceived() == []
 
 
 def test_a_worker_whose_optimizer_raises_after_an_exchange_blocks_no_other_rank():

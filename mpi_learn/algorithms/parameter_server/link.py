@@ -11,7 +11,7 @@ import numpy as np
 
 from mpi_learn.algorithms.algorithm import Deal
 from mpi_learn.algorithms.parameter_server.centre import Centre
-from mpi_learn.algorithms.parameter_server.transfer import Transfers
+from mpi_learn.algorithms.parameter_server.transfer import VECTOR, Transfers
 from mpi_learn.mpi.collectives import receive_into, send_from
 from mpi_learn.mpi.communicators import Communicator
 
@@ -167,9 +167,10 @@ class RemoteLink(Link):
         """Sends a header and a vector."""
         if self.mailbox is not None and vector is not self.mailbox:
             self.mailbox[:] = vector
+        message = self.transfers.up.message(vector, batch_weight) if self.mailbox is None else None
         send_from(self.comm, make_header(self.version, batch_weight), self.master, tag)
-        if self.mailbox is None:
-            self.transfers.up.send(self.comm, vector, self.master, batch_weight)
+        if message is not None:
+            send_from(self.comm, message, self.master, VECTOR)
 
     def _answer(self, vector: np.ndarray) -> np.ndarray | None:
         header = make_header()

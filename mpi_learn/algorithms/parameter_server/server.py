@@ -21,7 +21,7 @@ from mpi_learn.algorithms.parameter_server.link import (
     SWAP,
     make_header,
 )
-from mpi_learn.algorithms.parameter_server.transfer import Transfers
+from mpi_learn.algorithms.parameter_server.transfer import VECTOR, Transfers
 from mpi_learn.flat_layout import aligned_empty
 from mpi_learn.mpi.collectives import receive_into, send_from
 from mpi_learn.mpi.communicators import Communicator
@@ -147,10 +147,12 @@ class Server:
             self._answer(source, vector)
 
     def _answer(self, source: int, vector: np.ndarray) -> None:
+        has_message = not self.has_failure and source not in self.mailboxes
+        message = self.transfers[source].down.message(vector, 1) if has_message else None
         header = NO_ANSWER if self.has_failure else make_header(self.centre.version)
         send_from(self.comm, header, source, ANSWER)
-        if not self.has_failure and source not in self.mailboxes:
-            self.transfers[source].down.send(self.comm, vector, source, 1)
+        if message is not None:
+            send_from(self.comm, message, source, VECTOR)
 
     def _end_round(self) -> None:
         """Ends a synchronous round when enough children have sent; those that have ended their epoch do not count."""
@@ -162,8 +164,9 @@ class Server:
         if not self.has_failure:
             self.centre.flush()
             self.has_failure |= self.centre.has_failure
-        for source in self._waiting:
+        while self._waiting:
+            source = self._waiting[0]
             vector = self.mailboxes.get(source, self._vector)
             self.centre.answer(vector)
             self._answer(source, vector)
-        self._waiting = []
+            del self._waiting[0]  # only now: `dismiss` answers the others

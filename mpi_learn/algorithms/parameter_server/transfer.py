@@ -13,7 +13,7 @@ import numpy as np
 from mpi_learn.algorithms.compression.encodings import ENCODINGS, Encoding
 from mpi_learn.algorithms.compression.error_feedback import ErrorFeedback, KnownWeights
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.mpi.collectives import receive_into, send_from
+from mpi_learn.mpi.collectives import receive_into
 from mpi_learn.mpi.communicators import Communicator
 
 VECTOR = 17
@@ -27,8 +27,11 @@ class Transfer(ABC):
         """Begins an epoch, with the weights of the last `Algorithm.synchronize`, (n,) float32."""
 
     @abstractmethod
-    def send(self, comm: Communicator, vector: np.ndarray, to: int, weight: float) -> None:
-        """Sends `vector`, (n,) float32, which contains the factor `weight`. Its content is lost."""
+    def message(self, vector: np.ndarray, weight: float) -> np.ndarray:
+        """What is sent of `vector`, (n,) float32, which contains the factor `weight`. Its content is lost.
+
+        Call it before the header is sent: if it fails, the receiver does not wait for the message.
+        """
 
     @abstractmethod
     def receive(self, comm: Communicator, vector: np.ndarray, source: int, weight: float) -> None:
@@ -42,8 +45,8 @@ class Transfer(ABC):
 class Whole(Transfer):
     """Float32, unchanged."""
 
-    def send(self, comm: Communicator, vector: np.ndarray, to: int, weight: float) -> None:
-        send_from(comm, vector, to, VECTOR)
+    def message(self, vector: np.ndarray, weight: float) -> np.ndarray:
+        return vector
 
     def receive(self, comm: Communicator, vector: np.ndarray, source: int, weight: float) -> None:
         receive_into(comm, vector, source)
@@ -62,15 +65,14 @@ class EncodedChanges(Transfer):
     def __init__(self, encoding: Encoding, layout: FlatLayout) -> None:
         self._layout, self._feedback = layout, ErrorFeedback(encoding, layout.size)
 
-    def send(self, comm: Communicator, vector: np.ndarray, to: int, weight: float) -> None:
+    def message(self, vector: np.ndarray, weight: float) -> np.ndarray:
         counts, resting = vector[self._layout.counts], self._layout.resting(vector)
         if weight != 0:
             vector /= weight
         else:  # the receiver would not use it
             resting = np.arange(vector.size)
         vector[self._layout.counts] = 0
-        message = self._feedback.encode(vector, resting)
-        send_from(comm, np.append(counts.view(np.uint8), message), to, VECTOR)
+        return np.append(counts.view(np.uint8), self._feedback.encode(vector, resting))
 
     def receive(self, comm: Communicator, vector: np.ndarray, source: int, weight: float) -> None:
         encoding, counts = self._feedback.encoding, self._layout.counts
@@ -92,8 +94,8 @@ class EncodedWeights(Transfer):
     def begin_epoch(self, weights: np.ndarray) -> None:
         self._known = KnownWeights(self._encoding, weights)
 
-    def send(self, comm: Communicator, vector: np.ndarray, to: int, weight: float) -> None:
-        send_from(comm, self._known.encode(vector), to, VECTOR)
+    def message(self, vector: np.ndarray, weight: float) -> np.ndarray:
+        return self._known.encode(vector)
 
     def receive(self, comm: Communicator, vector: np.ndarray, source: int, weight: float) -> None:
         message = np.empty(self._encoding.n_bytes(vector.size), np.uint8)
