@@ -81,13 +81,13 @@ class DecentralizedClusters(Algorithm):
         return cls(options, setup, cluster, leaders, optimizer)
 
     def run(self, steps: Iterable[np.ndarray]) -> None:
-        if self.outer is not None and self._counts[0] == 0:
-            self.outer.start(self.weights)
-        if self._several_leaders is not None and self.options.compression != "none":
-            encoding = ENCODINGS[self.options.compression]
-            self._acquaintance = Acquaintance(encoding, self._several_leaders.rank, self.weights)
         self._n_left = self.n_steps  # the cluster's other ranks wait in a step only while some are left
         try:
+            if self.outer is not None and self._counts[0] == 0:
+                self.outer.start(self.weights)
+            if self._several_leaders is not None and self.options.compression != "none":
+                encoding = ENCODINGS[self.options.compression]
+                self._acquaintance = Acquaintance(encoding, self._several_leaders.rank, self.weights)
             for step in steps:
                 if not self._step(step):
                     return

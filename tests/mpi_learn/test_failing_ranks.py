@@ -99,6 +99,9 @@ STEPS_OF_COMPRESSION = {
     "master encodes": ({"name": "gem"} | INT8, 0, (type(ENCODINGS["int8"]), "encode")),
     "master encodes in a round": ({"name": "downpour", "synchronous": True} | INT8, 0, (KnownWeights, "encode")),
     "lower master encodes": ({"name": "easgd", "masters": 3} | INT8, 2, (type(ENCODINGS["int8"]), "encode")),
+    "master copies weights": ({"name": "gem"} | INT8, 0, (KnownWeights, "__init__")),
+    "lower master copies weights": ({"name": "easgd", "masters": 3} | INT8, 2, (KnownWeights, "__init__")),
+    "cluster copies weights": ({"name": "clusters", "size": 2} | INT8, 2, (cluster_exchange.Acquaintance, "__init__")),
 }
 
 

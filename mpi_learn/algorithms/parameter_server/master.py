@@ -32,10 +32,10 @@ class MasterRank(Algorithm):
     def run(self, steps: Iterable[np.ndarray]) -> None:
         """Serves this master's workers until all have finished; see `Algorithm.run`."""
         has_finished = False
-        self.server.begin_epoch(self.weights)
-        if self.link is not None:
-            self.link.begin_epoch(self.weights)
         try:
+            self.server.begin_epoch(self.weights)
+            if self.link is not None:
+                self.link.begin_epoch(self.weights)
             self.centre.begin_epoch()
             self._serve()
             has_finished = not (self.server.has_failure or self.centre.has_failure)

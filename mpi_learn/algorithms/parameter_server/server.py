@@ -71,9 +71,9 @@ class Server:
         Args:
             weights: Those of the last `Algorithm.synchronize`, (n,) float32.
         """
-        for transfers in self.transfers.values():
-            transfers.begin_epoch(weights)
         self._active, self._waiting, self.has_failure = set(self.children), [], False
+        for transfers in self.transfers.values():  # if this fails, `dismiss` needs the active children
+            transfers.begin_epoch(weights)
 
     def serve(self, deal: Deal | None = None) -> None:
         """Serves until every child has ended its epoch.
