@@ -46,6 +46,20 @@ def test_a_compiled_module_trains_to_the_same_weights(monkeypatch):
         np.testing.assert_allclose(one[1].numpy(), other[1].numpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_each_of_many_trainings_in_a_process_is_compiled(monkeypatch):
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled_by(backend, monkeypatch)
+    for _ in range(12):
+        graphs.clear()
+        trained(compile=True, epochs=1)
+        assert graphs, "this module was not compiled"
+
+
 def test_a_module_that_cannot_be_compiled_is_refused_before_the_first_step(monkeypatch):
     def backend(graph, inputs):
         raise RuntimeError("no compiler")

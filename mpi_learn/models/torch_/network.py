@@ -92,8 +92,10 @@ class TorchNetwork:
     def compile_module(self) -> None:
         """Lets `torch.compile` compile the module, which itself stays as it is.
 
-        `module.compile()` has no effect on a `torch.nn.Sequential` (PyTorch 2.13).
+        `module.compile()` has no effect on a `torch.nn.Sequential` (PyTorch 2.13). Compiled code of earlier trainings
+        in this process is dropped: PyTorch compiles a function at most 8 times, and then no longer.
         """
+        torch.compiler.reset()
         self._call = torch.compile(self.module)
 
     @contextmanager
@@ -323,6 +325,7 @@ class TorchNetwork:
 
     def close(self) -> None:
         """Moves the module from a GPU to the CPU, with tensors that it keeps as attributes; frees memory of the GPU."""
+        self._call = self.module
         if shares_memory():
             return
         self.flat = torch.from_numpy(self.weights)
