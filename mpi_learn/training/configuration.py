@@ -104,6 +104,11 @@ class TrainingConfiguration(ModelConfiguration):
                 self, compression=exchange.compression, accumulate=exchange.accumulate
             ):
                 raise ValueError(problem)
+        if self.compile and self.validation.mode == "thread":
+            raise InvalidValue(
+                "torch.compile is not supported with `validation: {mode: thread}`: one thread alone may compile",
+                "leave one of them out",
+            )
         # a master has weights alone; an optimizer of a framework needs the variables of a model
         not_fused = next((part.optimizer for part in self.parts if isinstance(part.optimizer, NotFused)), None)
         if isinstance(algorithm, Downpour) and not_fused is not None:

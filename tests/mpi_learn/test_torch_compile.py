@@ -71,6 +71,10 @@ def test_a_module_that_cannot_be_compiled_is_refused_before_the_first_step(monke
 
 REFUSED = {
     "checkpointing": ({"gradient_checkpointing": True}, "not supported with `gradient_checkpointing: true`"),
+    "validation in a thread": (
+        {"validation": {"mode": "thread"}},
+        "(?s)not supported with `validation: {mode: thread}`",
+    ),
     "stages": ({"pipeline": {"stages": 1}}, "not supported with `pipeline:`"),
 }
 
