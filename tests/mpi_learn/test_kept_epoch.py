@@ -138,6 +138,7 @@ def test_a_training_may_have_another_number_of_ranks_in_each_epoch(trained, widt
     for until, width in enumerate(widths):
         kept = [kept[first % len(kept)], *fresh(width - 1)]
         result, other, seen = trained(kept, until, leaves=True)
+        assert (result.stopped_by == "left") == (until + 1 < EPOCHS)
         epochs += seen
     assert epochs == list(range(EPOCHS))
     assert (result.stopped_by, result.epochs) == (calm.stopped_by, EPOCHS)

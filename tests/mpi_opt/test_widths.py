@@ -146,3 +146,20 @@ def test_an_idle_block_joins_a_long_trial_after_its_next_epoch_but_no_short_one(
     for rank in (1, 2):
         pool.mark_left(rank)
     assert list(pool.membership.blocks.values()) == [(1, 2)]
+
+
+def test_a_wide_block_is_divided_when_its_trial_leaves_it_for_others_and_the_time_of_the_trial_counts_on(widths):
+    pool, queue = widths.pool, widths.queue
+    pool.regroup([0, 1])
+    for rank in (1, 2):
+        pool.mark_left(rank)
+    ((block, ranks),) = pool.membership.blocks.items()
+    assert ranks == (1, 2)
+    running = queue.running[0]
+    running.block, running.started_at_s = block, -30.0
+    widths._lacks_ranks = True
+    widths.leave(running)
+    for rank in ranks:
+        pool.mark_left(rank)
+    assert sorted(pool.membership.blocks.values()) == [(1,), (2,)]
+    assert queue.waiting[0].before_s >= 30.0
