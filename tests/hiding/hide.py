@@ -15,7 +15,8 @@ PROJECT = ("mpi_learn", "mpi_opt", "tests")
 
 _hidden: set[str] = set()
 _hidden_modules: dict[str, ModuleType] = {}
-"""What `hide_only` has taken away, until it gives it back."""
+_hidden_attributes: dict[str, object] = {}
+"""What `hide_only` has taken away, until it gives it back: packages, modules, and the attributes with their names."""
 
 
 def hide_only(packages: Set[str]) -> None:
@@ -32,18 +33,19 @@ def hide_only(packages: Set[str]) -> None:
         return
     _hidden.clear()
     _hidden.update(packages)
-    for name, module in _hidden_modules.items():
-        sys.modules[name] = module
+    sys.modules.update(_hidden_modules)
+    for name, value in _hidden_attributes.items():  # not always the module: a package may have a value of this name
         parent, _, attribute = name.rpartition(".")
-        if parent in sys.modules:
-            setattr(sys.modules[parent], attribute, module)
+        setattr(sys.modules[parent], attribute, value)
     foreign = {name for name in sys.modules if name.partition(".")[0] in packages}
     _hidden_modules.clear()
     _hidden_modules.update({name: sys.modules.pop(name) for name in foreign | _importers(packages)})
+    _hidden_attributes.clear()
     for name in _hidden_modules:
         parent, _, attribute = name.rpartition(".")
-        if parent in sys.modules:
-            vars(sys.modules[parent]).pop(attribute, None)  # "from parent import attribute" would find it there
+        if parent in sys.modules and attribute in vars(sys.modules[parent]):
+            # "from parent import attribute" would find it there
+            _hidden_attributes[name] = vars(sys.modules[parent]).pop(attribute)
 
 
 def _importers(packages: Set[str]) -> set[str]:
