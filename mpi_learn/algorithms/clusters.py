@@ -177,10 +177,12 @@ class DecentralizedClusters(Algorithm):
         if (leaders := self._several_leaders) is None:
             return
         partners = partners_of(self.options.chosen_neighbours, leaders.rank, leaders.size, self._n_rounds)
-        self._counts[1] += 1
         if partners:
+            if self._acquaintance is None and self.options.compression != "none":  # `run` has failed before
+                self._acquaintance = Acquaintance(ENCODINGS[self.options.compression], leaders.rank, self.weights)
             known = self._acquaintance.among(partners) if self._acquaintance is not None else None
             self._exchange = Exchange(leaders, self.weights, partners, known)
+        self._counts[1] += 1  # last: a round that this cluster could not begin is begun by `close`
 
     def _complete_exchanges(self, leaders: Communicator) -> None:
         """Makes all clusters take part in the same number of rounds and applies them. Collective over `leaders`."""

@@ -100,6 +100,9 @@ def _classes(
                 raise without_tensorflow(f"`{composition.key}:`")
             from mpi_learn.models.keras_torch.model import KerasTorchModel
             from mpi_learn.models.keras_torch.network import KerasTorchNetwork
+            from mpi_learn.models.torch_.tensors import choose_device
+
+            choose_device("auto")  # an earlier training of this process may have chosen another one
 
             return KerasTorchModel, KerasTorchNetwork
         from mpi_learn.models.keras_.model import KerasModel

@@ -66,11 +66,12 @@ def build_model(context: TrainingContext) -> Model:
         # in a block of its own: the stages compute together, and only the last one has checked labels
         with agreed_errors(comm, waits_long=True):
             if context.worker == 0 and model is not None:
-                found = {dependence_on_ranks(model, example, has_shards=total.shards is not None)}
-                found.add(COMPRESSED if context.configuration.algorithm.compression != "none" else "")
+                found = [dependence_on_ranks(model, example, has_shards=total.shards is not None)]
                 if context.chain is not None:  # another stage may draw random numbers
-                    found.update(context.chain.allgather(*found))
-                why = tuple(filter(None, sorted(found)))
+                    found = context.chain.allgather(found[0])
+                if context.configuration.algorithm.compression != "none":
+                    found.append(COMPRESSED)
+                why = tuple(filter(None, sorted(set(found))))
                 is_compared = total.shards is None and COMPARES_SAMPLES in model.notes
                 model.notes, model.depends_on_ranks = (*model.notes, *why), is_compared or bool(why)
     if comm.size > 1:  # before the broadcast, which would mix up the arrays of models with other shapes

@@ -12,8 +12,9 @@ from mpi_learn.models.example import Example
 from mpi_learn.models.model import Model
 
 UNSETTABLE_RANDOM = (
-    "a layer, loss or metric draws random numbers with tf.random, whose state cannot be set for each shard: results "
-    "depend on the number of ranks. Use keras.random with a keras.random.SeedGenerator"
+    "a layer, loss or metric draws random numbers with tf.random, or on PyTorch with keras.random without a "
+    "SeedGenerator. Their state cannot be set for each shard: results depend on the number of ranks. Use keras.random "
+    "with a keras.random.SeedGenerator"
 )
 COMPRESSED = (
     "each rank has compression errors of its own, so that results depend on the number of ranks: leave compression out "

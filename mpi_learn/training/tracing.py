@@ -254,10 +254,12 @@ def peak_bytes() -> int:
 
 def gpu_memory(framework: str) -> dict[str, float]:
     """Memory that `framework` uses on one GPU, in MiB; empty without a GPU, and on a master, which does not load it."""
-    module = sys.modules.get("torch" if framework == "torch" else "tensorflow")
+    keras = sys.modules.get("keras")
+    uses_torch = framework == "torch" or (keras is not None and keras.backend.backend() == "torch")
+    module = sys.modules.get("torch" if uses_torch else "tensorflow")
     if module is None:
         return {}
-    if framework == "torch":
+    if uses_torch:
         return {"gpu_memory_mb": module.cuda.memory_allocated() / MIB} if module.cuda.is_available() else {}
     if not module.config.list_logical_devices("GPU"):
         return {}

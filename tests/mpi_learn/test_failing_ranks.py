@@ -94,6 +94,7 @@ def test_a_rank_that_raises_ends_a_training_with_shared_memory(name):
 
 
 INT8 = {"compression": "int8"}
+CLUSTERS = {"name": "clusters", "size": 2, "exchange_every": 1}
 STEPS_OF_COMPRESSION = {
     "worker encodes": ({"name": "downpour"} | INT8, 5, (type(ENCODINGS["int8"]), "encode")),
     "master encodes": ({"name": "gem"} | INT8, 0, (type(ENCODINGS["int8"]), "encode")),
@@ -101,19 +102,22 @@ STEPS_OF_COMPRESSION = {
     "lower master encodes": ({"name": "easgd", "masters": 3} | INT8, 2, (type(ENCODINGS["int8"]), "encode")),
     "master copies weights": ({"name": "gem"} | INT8, 0, (KnownWeights, "__init__")),
     "lower master copies weights": ({"name": "easgd", "masters": 3} | INT8, 2, (KnownWeights, "__init__")),
-    "cluster copies weights": ({"name": "clusters", "size": 2} | INT8, 2, (cluster_exchange.Acquaintance, "__init__")),
+    "cluster copies weights": (CLUSTERS | INT8, 2, (cluster_exchange.Acquaintance, "__init__")),
+    "cluster encodes": (CLUSTERS | INT8, 2, (type(ENCODINGS["int8"]), "encode")),
 }
 
 
+@pytest.mark.parametrize("in_first_epoch", [True, False])
 @pytest.mark.parametrize(("options", "failing", "step"), STEPS_OF_COMPRESSION.values(), ids=STEPS_OF_COMPRESSION)
-def test_a_rank_that_raises_in_its_compression_ends_the_training(options, failing, step, monkeypatch):
+def test_a_rank_that_raises_in_its_compression_ends_the_training(options, failing, step, in_first_epoch, monkeypatch):
     failing_threads, original = set(), getattr(*step)
     monkeypatch.setattr(*step, lambda *arguments: boom() if get_ident() in failing_threads else original(*arguments))
 
     def run(comm):
         rank = Rank(comm, options, N_STEPS)
         n_steps = N_STEPS if rank.worker is not None else 0
-        rank.epoch(n_steps)
+        if not in_first_epoch:
+            rank.epoch(n_steps)
         try:
             with agreed_errors(comm):
                 if comm.rank == failing:

@@ -90,16 +90,20 @@ class EncodedWeights(Transfer):
 
     def __init__(self, encoding: Encoding) -> None:
         self._encoding = encoding
+        self._known: KnownWeights | None = None
 
     def begin_epoch(self, weights: np.ndarray) -> None:
         self._known = KnownWeights(self._encoding, weights)
 
     def message(self, vector: np.ndarray, weight: float) -> np.ndarray:
+        assert self._known is not None, "an epoch has begun"
         return self._known.encode(vector)
 
     def receive(self, comm: Communicator, vector: np.ndarray, source: int, weight: float) -> None:
         message = np.empty(self._encoding.n_bytes(vector.size), np.uint8)
         receive_into(comm, message, source)
+        if self._known is None:  # the first epoch has failed at its beginning: nobody uses the vector
+            return
         self._known.follow(message)
         vector[:] = self._known.values
 

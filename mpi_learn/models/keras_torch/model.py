@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 import torch
+from keras.src.random.seed_generator import global_seed_generator
 
 from mpi_learn.devices.device_vector import Vector
 from mpi_learn.errors import ModelError, UserError
@@ -65,11 +66,14 @@ class KerasTorchModel(TorchModel):
             try:
                 self.states.check(self._run_from, example)
                 self.module.train()
+                drawn = np.array(global_seed_generator().state)
                 loss = self._run(tensors(example.x), tensors(example.y), tensors(example.weights))[0]
                 loss.backward()
             except FIT_ERRORS as error:
                 raise _unfit(error) from error
             self.network.check_unchanged(before)
+        # keras.random without a SeedGenerator draws from one of Keras, whose state is no variable of the model
+        self.has_unsaved_random = not np.array_equal(drawn, np.array(global_seed_generator().state))
         self.has_custom_loss = self._losses.may_be_sums or bool(model.losses)
         self._step = StepVector(self.network, self.layout, self.n_sums)
 
