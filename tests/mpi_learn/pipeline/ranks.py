@@ -201,6 +201,8 @@ def refused():
     # a model of three classes, and a total batch, with which stages compute before the first step
     cases["labels"] = configuration("build", 2, {"total": BATCH})
     cases["labels"]["data"]["train"] = [str(FOLDER / "labels.npz")]
+    # with batch statistics, each stage says that results depend on the number of ranks; it is trained
+    cases["normalised"] = configuration("build_normalised", 2, {"total": BATCH})
     if FRAMEWORK == "keras":
         cases["penalised"] = configuration("build_penalised", 2)
     return {name: world.allgather(error_of(wanted, world)) for name, wanted in cases.items()}
