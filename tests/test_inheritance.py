@@ -29,8 +29,8 @@ def ancestors(name: str, classes: dict[str, list[str]]) -> list[str]:
 FIELDS = {"Section", "MPILearnError"}
 """Sections of a configuration inherit the fields of others, and errors those of `MPILearnError`; no methods."""
 
-ARGUED = {"LivePanel"}
-"""Shows the counts of `PlainProgress` in another way."""
+ARGUED = {"LivePanel", "KerasTorchModel"}
+"""One shows the counts of `PlainProgress` in another way, the other has loss and metrics of Keras in a `TorchModel`."""
 
 
 def test_classes_have_one_level_of_inheritance_except_errors_and_options():

@@ -217,7 +217,8 @@ class StudyState:
         value = values.add(report.fold, report.step, report.value)
         self.has_repeated_step |= values.has_repeated_step
         if value is None:
-            return values.is_pruned  # a trial that has left its block may not have received that it must stop
+            # a trial that has left its block may not have received that it must stop
+            return values.is_pruned and values.is_carried
         cost = self._limits.figures_of_merit.sign * value
         decision = self._strategy.report(running.proposal, report.step, cost)
         is_bad = self._median_rule is not None and self._median_rule.prunes(key, report.step, cost)
