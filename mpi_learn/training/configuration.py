@@ -319,6 +319,7 @@ def read_configuration(
             "this is the configuration of a search, not of a training", where=where, cure="use it with mpi-opt"
         )
     configuration = validated(TrainingConfiguration, content, where)
+    # a fold has validation samples whatever `data:` says
     checked = configuration.model_copy(update={"data": None}) if is_fold else configuration
     for key, metric in configuration.watched_metrics().items():
         checked.check_metric(metric, key_in_file(where, key))

@@ -137,7 +137,7 @@ class Training:
                 unfinished = epoch
                 continue
             unfinished, last_reason = None, self._finish_epoch(epoch, on_epoch, progress)
-            # a training that leaves its ranks would continue, also if the last epoch was its last or a callback ends it
+            # with validation in a thread, the epoch after the one in which it was asked to leave may be the last one
             if reason == LEFT and (last_reason is not None or number + 1 == self.configuration.epochs):
                 reason = None
             reason = reason or last_reason

@@ -24,11 +24,11 @@ GAIN = 0.03
 """A change must shorten the rest of a trial by this share, besides twice its cost: measured times scatter."""
 
 N_COSTS = 20
-"""The expected cost of a change is the mean of this number of last ones."""
+"""The expected cost of a change is the mean cost of this number of changes, the latest ones."""
 
 
 @dataclass
-class Measured:
+class TrialTimes:
     """The measured times of a trial.
 
     Attributes:
@@ -75,7 +75,7 @@ class Widths:
     def __init__(self, pool: BlockPool, queue: TrialQueue, state: StudyState, settings: SearchSettings) -> None:
         self.pool, self.queue, self.state = pool, queue, state
         self.settings, self.is_elastic, self.curve = settings, settings.is_elastic, SpeedUp()
-        self._trials: dict[int, Measured] = {}
+        self._trials: dict[int, TrialTimes] = {}
         self._costs_s: deque[float] = deque(maxlen=N_COSTS)
         self._first_cost_s = math.inf
         self._warm: set[int] = set()  # ranks that have led a trial: a process loads libraries in its first one
@@ -87,7 +87,7 @@ class Widths:
         if running is None or rank != self.pool.ranks(running.block)[0]:
             return  # the block was given up
         n_ranks, self._is_new = len(self.pool.ranks(running.block)), True
-        trial = self._trials.setdefault(progress.number, Measured(running.attempt))
+        trial = self._trials.setdefault(progress.number, TrialTimes(running.attempt))
         if trial.add(progress, running.attempt, n_ranks):
             moved_s = 0.0 if trial.left_s is None else running.started_at_s - trial.left_s
             assert trial.first is not None, "there are two epochs"
@@ -117,6 +117,7 @@ class Widths:
         if not (self.is_elastic and self._is_new and self.settings.stop_condition.has_time_for_one()):
             return
         self._is_new = False
+        # new trials come first: ranks are given back to them before idle ones are given away
         n_missing = self.queue.n_left + len(self.queue.waiting) if self._needs_ranks else 0
         plan = {} if n_missing else self._plan()
         for running in list(self.queue.running.values()):
@@ -130,7 +131,7 @@ class Widths:
         """Queues a trial again that has left its block, and forms the block on which it continues."""
         block, ranks = running.block, self.pool.ranks(running.block)
         divide = self._needs_ranks or self._is_too_wide(running)
-        trial = self._trials.setdefault(running.number, Measured(running.attempt))
+        trial = self._trials.setdefault(running.number, TrialTimes(running.attempt))
         expected, trial.joining, trial.left_s = trial.joining, [], self.pool.now_s
         joining = [one for one in expected if one in self.pool.idle and not divide]
         self.state.requeue([running], f"it continues on another number of ranks than {len(ranks)}", "moved")
@@ -168,7 +169,7 @@ class Widths:
         """The expected cost of a change, in seconds: that of the last ones, and of the last starts of trials."""
         return sum(self._costs_s) / len(self._costs_s) if self._costs_s else self._first_cost_s
 
-    def _measured(self, running: Attempt) -> Measured | None:
+    def _measured(self, running: Attempt) -> TrialTimes | None:
         """The measured times of a trial; None before the first epoch of its attempt has ended."""
         trial = self._trials.get(running.number)
         return trial if trial is not None and trial.attempt == running.attempt else None
@@ -207,7 +208,7 @@ class Widths:
             if (left_s := self._remaining_s(running)) is not None and not self._trials[number].is_asked:
                 sizes[number], remaining_s[number] = len(self.pool.ranks(running.block)), left_s
                 last.append((-left_s, number))
-        heapq.heapify(last)
+        heapq.heapify(last)  # the search ends with its last trial, so that one gets ranks first
         plan: dict[int, list[int]] = {}
         wider, then_s = dict(sizes), dict(remaining_s)
         for block in idle:

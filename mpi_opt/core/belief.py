@@ -48,6 +48,7 @@ def read_belief(given: Any, *, is_number: bool) -> Belief:
         return Belief(value, factor=factor)
     if not _is_above(value, -math.inf):
         raise SpaceError(f"expected a number, not {value!r}", where="expect.value", cure=cure)
+    # a factor is a distance on a logarithmic scale, which needs a value above 0; a spread is one on a linear scale
     if spread is None:
         if not _is_above(value, 0):
             cure = "write a spread, for example expect: {value: 0, spread: 0.1}"

@@ -102,7 +102,7 @@ class EncodedWeights(Transfer):
     def receive(self, comm: Communicator, vector: np.ndarray, source: int, weight: float) -> None:
         message = np.empty(self._encoding.n_bytes(vector.size), np.uint8)
         receive_into(comm, message, source)
-        if self._known is None:  # the first epoch has failed at its beginning: nobody uses the vector
+        if self._known is None:  # the first epoch has failed at its beginning: the vector is not used
             return
         self._known.follow(message)
         vector[:] = self._known.values
