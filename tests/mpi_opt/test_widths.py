@@ -17,12 +17,13 @@ from mpi_opt.coordinator.trials.trial_queue import TrialQueue
 from mpi_opt.coordinator.widths import Widths
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.block_layout import BlockLayout
-from mpi_opt.core.limits import SearchLimits
+from mpi_opt.core.limits import MAX_FIRST_FAILURES, SearchLimits
 from mpi_opt.core.trial import Proposal, Reporter, Trial
 from mpi_opt.messages.messages import Leave, Report, TrialProgress
 from mpi_opt.objectives.function_objective import FunctionObjective
 from mpi_opt.strategies.strategy import Decision
 from tests.mpi_opt.fakes import ListedStore, ListedStrategy, ScriptedLink
+from tests.mpi_opt.outcomes import an_outcome
 
 
 class Recorder(Reporter):
@@ -103,6 +104,16 @@ def test_work_that_has_not_grown_does_not_count(widths):
     for done in (1, 1, 2, 2, 1, 3):
         widths.hear(1, TrialProgress(0, done, 100, 6, 10.0 * done))
     assert widths._trials[0].epoch_s == {1: 10.0}
+
+
+def test_a_search_is_not_hopeless_while_a_trial_moves_to_another_block(widths):
+    for number in range(1, 1 + MAX_FIRST_FAILURES):
+        widths.state.tell(Proposal(number, {}), an_outcome(number, "failed", error="ValueError: no"))
+    assert not widths.state.is_hopeless
+    widths.leave(widths.queue.running[0])
+    assert not widths.queue.running
+    assert not widths.state.is_hopeless
+    assert not widths.state.may_start_another(1.0)
 
 
 def test_a_trial_that_continues_is_judged_once_for_each_step_and_is_still_stopped(widths):
