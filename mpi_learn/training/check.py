@@ -29,6 +29,20 @@ from mpi_learn.training.result import why_unsavable
 from mpi_learn.training.setup import build_model, make_training_batches
 from mpi_learn.training.tracing import resident_bytes
 
+OF_PROBABILITIES = (
+    "binary_crossentropy",
+    "categorical_crossentropy",
+    "sparse_categorical_crossentropy",
+    "binary_focal_crossentropy",
+    "categorical_focal_crossentropy",
+)
+"""Losses of Keras whose gradient vanishes for outputs outside of [0, 1]."""
+
+NO_PROBABILITIES = (
+    "outputs of the first batch are outside of [0, 1]: end the model with a sigmoid or softmax activation, or write "
+    "a loss of your own for logits"
+)
+
 
 def check(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset | None = None) -> str:
     """Prepares data, model and optimizer as `train` does, and runs one batch forward and backward.
@@ -103,7 +117,14 @@ def _lines(context: TrainingContext, model: Model) -> list[tuple[str, str]]:
         notes.append(UNSAVED_RANDOM)
     if model.takes_samples:
         with suppress(NotImplementedError, ModelError):  # a Keras model without `call`
-            lines.append(("outputs", _described(model.predict(batch.x))))
+            outputs = model.predict(batch.x)
+            lines.append(("outputs", _described(outputs)))
+            if (
+                model.framework == "keras"
+                and configuration.loss in OF_PROBABILITIES
+                and not _are_probabilities(outputs)
+            ):
+                notes.append(f"{configuration.loss} expects probabilities, but {NO_PROBABILITIES}")
     metrics, norm, seconds = _one_step(model, batch)
     total = configuration.total_batch
     n_samples = configuration.samples_at_once(1) if total is None else total.total
@@ -125,6 +146,10 @@ def _lines(context: TrainingContext, model: Model) -> list[tuple[str, str]]:
         ("memory", f"{resident_bytes() / MIB:,.0f} MiB of this process"),
         *(("note", note) for note in dict.fromkeys([*notes, *model.notes])),
     ]
+
+
+def _are_probabilities(outputs: Sequence[np.ndarray]) -> bool:
+    return all(bool(np.all((array >= 0) & (array <= 1))) for array in outputs)
 
 
 def _first_batch(batches: AnyBatches) -> Samples:

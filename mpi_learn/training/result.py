@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import SavingError
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import result_of_rank
@@ -60,7 +61,7 @@ class Result:
     load_model: Callable[[], Any] = field(repr=False)
     save_model: Callable[[Path], Path] = field(repr=False)
     save_weights: Callable[[Path], tuple[Path, str]] = field(repr=False)
-    load_validation: Callable[[], tuple[SampleArrays, SampleArrays]] = field(repr=False)
+    load_validation: Callable[[], Samples] = field(repr=False)
     epochs_before: int = 0
 
     @cached_property
@@ -71,14 +72,21 @@ class Result:
     @property
     def validation(self) -> tuple[SampleArrays, SampleArrays]:
         """(x, y) of the validation data, copied; several arrays as a tuple, or as a mapping if they have names."""
-        return self.load_validation()
+        samples = self.load_validation()
+        return _arrays(samples.x, samples.format.x_names), _arrays(samples.y, samples.format.y_names)
+
+    @property
+    def validation_weights(self) -> SampleArrays | None:
+        """The weights of the validation samples, of shape (n,), copied; by output if these have own ones; else None."""
+        samples = self.load_validation()
+        return _arrays(samples.weights, samples.format.weight_names) if samples.weights else None
 
 
-def validation_of(dataset: Dataset) -> tuple[SampleArrays, SampleArrays]:
-    """The validation samples as (x, y): a mapping if they have names, else the only array or a tuple of arrays."""
+def validation_of(dataset: Dataset) -> Samples:
+    """A copy of the validation samples; their files are closed again."""
     samples = dataset.take_validation(slice(None))
     dataset.close()
-    return _arrays(samples.x, samples.format.x_names), _arrays(samples.y, samples.format.y_names)
+    return samples
 
 
 def _arrays(arrays: tuple[np.ndarray, ...], names: tuple[str, ...]) -> SampleArrays:

@@ -248,7 +248,7 @@ def _check_one_batch(configuration: StudyConfiguration, directory: Path) -> None
     shown = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in sample.items()}
     of_fold = " of the first fold" if configuration.folds.number > 1 else ""
     print(f"one batch{of_fold} with " + ", ".join(f"{name} {value}" for name, value in shown.items()))
-    print(objective.check(MPI.COMM_SELF, sample))
+    print(objective.check(MPI.COMM_SELF, sample, configuration.figures_of_merit()))
 
 
 def _progress(configuration: StudyConfiguration, counts: ProgressCounts) -> PlainProgress:

@@ -41,6 +41,15 @@ class Dimension(ABC):
         given = ", ".join(f"{name}={value!r}" for name, value, default in values if value != default)
         return f"{type(self).__name__}({given})"
 
+    def __str__(self) -> str:
+        """The type and the values, for messages: ``real, 0.0001 to 0.1, log-uniform``."""
+        condition = ", ".join(f"{name} is {_listed(wanted)}" for name, wanted in (self.when or {}).items())
+        return ", ".join(filter(None, (self.kind, *self._values(), condition and f"when {condition}")))
+
+    @abstractmethod
+    def _values(self) -> tuple[str, ...]:
+        """The parts of `__str__` that name the values."""
+
     def entry(self) -> dict[str, Any]:
         """The dimension as in a ``space.yaml``, of JSON types."""
         given = {n: value for n, value in vars(self).items() if value is not None and not n.startswith("_")}
@@ -165,6 +174,9 @@ class Real(Dimension):
         n_steps = 0.0 if self.step is None else (value - self.low) / self.step
         return abs(n_steps - round(n_steps)) <= 1e-6
 
+    def _values(self) -> tuple[str, ...]:
+        return _range_text(self.low, self.high, self.step, self.prior)
+
     @cached_property
     def _numbers(self) -> Interval | Grid:
         if self.step is None:
@@ -240,6 +252,9 @@ class Integer(Dimension):
             and (value - self.low) % self.step == 0
         )
 
+    def _values(self) -> tuple[str, ...]:
+        return _range_text(self.low, self.high, self.step, self.prior)
+
     @cached_property
     def _numbers(self) -> Grid:
         return Grid(self.low, self.high, self.step, self.prior)
@@ -314,6 +329,22 @@ class Categorical(Dimension):
 
     def __contains__(self, value: object) -> bool:
         return any(type(c) is type(value) and c == value for c in self.categories)
+
+    def _values(self) -> tuple[str, ...]:
+        return (f"one of {_listed(self.categories)}",)
+
+
+def _range_text(low: float, high: float, step: float | None, prior: str) -> tuple[str, ...]:
+    steps = "" if step is None or (step == 1 and isinstance(step, int)) else f" in steps of {step:g}"
+    ends = [str(end) if isinstance(end, int) else f"{end:g}" for end in (low, high)]
+    return (f"{' to '.join(ends)}{steps}", "" if prior == "uniform" else prior)
+
+
+def _listed(values: object) -> str:
+    """One or several values, as in YAML."""
+    several = values if isinstance(values, list | tuple) else [values]
+    words = {"None": "null", "True": "true", "False": "false"}
+    return ", ".join(value if isinstance(value, str) else words.get(str(value), str(value)) for value in several)
 
 
 def _number(value: Value) -> float:

@@ -197,7 +197,9 @@ class Space(Mapping[str, Dimension]):
             for value in wanted if isinstance(wanted, list | tuple) else (wanted,):
                 if value not in self.dimensions[parent]:
                     raise SpaceError(
-                        f"{parent} never takes the value {value!r}", where=where, cure=f"see {self.dimensions[parent]}"
+                        f"{parent} never takes the value {value!r}",
+                        where=where,
+                        cure=f"its values: {self.dimensions[parent]}",
                     )
 
     def _sorted_by_condition(self) -> list[str]:

@@ -6,9 +6,10 @@ import math
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mpi_learn.environment import choose_gpu
@@ -17,10 +18,12 @@ from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.mpi.lost_ranks import is_protected
 from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import is_function, load_function
+from mpi_learn.settings.user_traceback import user_traceback
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.configuration.placeholders import filled, filled_training
-from mpi_opt.core.figures_of_merit import RESULT_FIGURES
+from mpi_opt.core.counted import counted
+from mpi_opt.core.figures_of_merit import RESULT_FIGURES, FiguresOfMerit
 from mpi_opt.core.objective import CHECKPOINT_S, MetricCurves, Objective
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Proposal, Trial
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
     from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
 
 T = TypeVar("T")
+
+N_TRIED = 1_000
+"""`check` calls functions of figures of merit after a training on this number of samples at most."""
 
 
 class TrainingObjective(Objective):
@@ -86,16 +92,57 @@ class TrainingObjective(Objective):
             self.notes = self._prepare(rehearse, comm, parameters)
         self._is_prepared = True
 
-    def check(self, comm: Communicator, parameters: Parameters) -> str:
-        """Trains on one batch, of the first of several folds, and returns a summary. Collective over `comm`."""
+    def check(self, comm: Communicator, parameters: Parameters, figures: FiguresOfMerit) -> str:
+        """Trains on one batch, of the first of several folds, and returns a summary. Collective over `comm`.
+
+        Functions of the figures of merit are called once, after a training of one epoch on a part of the samples.
+
+        Raises:
+            UserError: The training is invalid, or such a function returns no number.
+        """
         from mpi_learn.training.check import check
 
         trial = Trial(Proposal(0, parameters), comm=comm, study_seed=0, folds=self.n_folds)  # any seed: same sizes
 
-        def check_fold(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset) -> str:
-            return check(configuration, comm, data=self._fold(data, trial))
+        def check_fold(
+            configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset
+        ) -> tuple[str, TrainingConfiguration, Dataset]:
+            fold = self._fold(data, trial)
+            return check(configuration, comm, data=fold), configuration, fold
 
-        return self._prepare(check_fold, comm, parameters)
+        summary, configuration, fold = self._prepare(check_fold, comm, parameters)
+        return "\n".join([summary, *self._tried_functions(figures, configuration, comm, fold)])
+
+    def _tried_functions(
+        self, figures: FiguresOfMerit, configuration: TrainingConfiguration, comm: Communicator, data: Dataset
+    ) -> Iterator[str]:
+        """Calls each function of a figure of merit; yields a line with what it returns, or the exception."""
+        if not self._functions:
+            return
+        from mpi_learn import train
+
+        few = data.evenly_spaced(N_TRIED)
+        always = configuration.validation.model_copy(update={"every": 1})
+        short = {"epochs": 1, "validation": always, "checkpoint": None, "trace": None, "early_stopping": None}
+        result = train(configuration.model_copy(update=short), comm, data=few)
+        after = f"after one epoch on {counted(few.n_training, 'sample')}"
+        for name, function in self._functions.items():
+            expected = figures if len(self.figures) == 1 else FiguresOfMerit((name,))
+            try:
+                value = function(result)
+            except Exception as error:  # noqa: BLE001 - of the user
+                # no error of the check: the function may need more epochs or samples
+                yield f"{'note':<12} {name} failed {after}:\n{indent(user_traceback(error).rstrip(), ' ' * 4)}"
+                continue
+            try:
+                found = expected.read(value)
+            except TypeError as error:
+                cure = f"correct what {name} returns"
+                raise ConfigurationError(str(error), where="figure_of_merit", cure=cure) from None
+            except ValueError as error:
+                yield f"{'note':<12} {name} {after}: {error}"
+            else:
+                yield f"{'figure':<12} {name} {' '.join(f'{number:.4g}' for number in found.values())} {after}"
 
     def __call__(self, trial: Trial) -> tuple[object, MetricCurves | None]:
         changes = self._changes(trial, filled(self.training, trial.parameters))

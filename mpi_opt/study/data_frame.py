@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from mpi_opt.core.space import Integer, Real
+from mpi_opt.core.space import Categorical, Integer, Real
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store.records import StudyRecord
@@ -41,6 +41,9 @@ def data_frame(study: StudyRecord, trials: Sequence[TrialRecord]) -> pandas.Data
     # they remain integers, unless the hyperparameter is inactive in a trial
     numbers += [column for column in integers if frame[column].dtype.kind != "i"]
     frame = frame.astype(dict.fromkeys(numbers, float))
+    for name, column in named.parameters.items():  # tables show the category None as text
+        if isinstance(kinds[column], Categorical) and None in kinds[column]:
+            frame[column] = [trial.parameters.get(name) for trial in trials]
     for column, kind in integers.items():
         if column in numbers and max(abs(kind.low), abs(kind.high)) > MAX_EXACT:
             frame[column] = pandas.array([row[column] for row in rows], dtype="Int64")

@@ -91,7 +91,7 @@ def _assignment(study: StudyRecord, text: str) -> tuple[str, Any]:
     for value in (_value(written), written):
         if value in dimension:
             return name, dimension.exact(value)
-    raise SpaceError(f"{written} is not a value of {dimension}", where=name, cure="write one of its values")
+    raise SpaceError(f"expected {dimension}; found {written}", where=name, cure="write one of these values")
 
 
 def _range(study: StudyRecord, text: str) -> tuple[str, tuple[float, float]]:
@@ -106,9 +106,9 @@ def _range(study: StudyRecord, text: str) -> tuple[str, tuple[float, float]]:
     assert isinstance(dimension, Real | Integer), "there is no other kind"
     if not dimension.low <= low <= high <= dimension.high:
         cure = "a larger space needs search: {extend: true}, see the documentation"
-        raise SpaceError(f"{low:g} to {high:g} is not in {dimension}", where=name, cure=cure)
+        raise SpaceError(f"expected a part of: {dimension}; found {low:g} to {high:g}", where=name, cure=cure)
     if (ends := _ends(dimension, low, high)) is None:
-        problem = f"there is no value of {dimension} from {low:g} to {high:g}"
+        problem = f"there is no value from {low:g} to {high:g}: {dimension}"
         raise SpaceError(problem, where=name, cure="write a range with at least one value")
     return name, ends
 

@@ -18,6 +18,7 @@ from mpi_opt.study.trial_table import (
     shown_names,
     trial_columns,
     trial_rows,
+    with_null,
 )
 
 
@@ -32,7 +33,7 @@ def as_text(study: StudyRecord, best: TrialRecord | None, store: str, *, is_fini
     if best is not None:
         values = ", ".join(map(" ".join, figures_as_text(best, study)))
         lines.append(f"best: trial {best.number}, {values}")
-        lines.append(", ".join(f"{name}={cell(value)}" for name, value in best.parameters.items()))
+        lines.append(", ".join(f"{name}={cell(with_null(value))}" for name, value in best.parameters.items()))
     return "\n  ".join(lines)
 
 

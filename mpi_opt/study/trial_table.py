@@ -59,7 +59,7 @@ def _trial_row(trial: TrialRecord, first: Iterable[str], columns: StudyColumns) 
     if columns.pareto is not None:
         row[columns.pareto] = trial.pareto
     for parameter, column in columns.parameters.items():
-        row[column] = trial.parameters.get(parameter)
+        row[column] = with_null(trial.parameters[parameter]) if parameter in trial.parameters else None
     return row | {name: getattr(trial, name) for name in LAST_COLUMNS}
 
 
@@ -88,6 +88,11 @@ def _with_uncertainty(figure: Measured | None) -> str:
     if figure is None:
         return "none"
     return f"{figure:.6g}" + ("" if figure.uncertainty is None else f" ± {figure.uncertainty:.3g}")
+
+
+def with_null(value: object) -> object:
+    """The value of a hyperparameter that exists in a trial: ``null`` for the category None, as in a ``space.yaml``."""
+    return "null" if value is None else value
 
 
 def cell(value: object, width: int | None = CELL_WIDTH) -> str:

@@ -230,7 +230,7 @@ CASES = [
         "space.units.when",
         {"rate": 5.0},
         "space.yaml: space.units.when: rate never takes the value 5.0",
-        "see Real(low=0.0001, high=0.1, prior='log-uniform')",
+        "its values: real, 0.0001 to 0.1, log-uniform",
     ),
     (
         "space.units.when",

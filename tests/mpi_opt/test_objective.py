@@ -11,6 +11,7 @@ from mpi4py import MPI
 import mpi_learn
 from mpi_learn.training.checkpoints.checkpoint_file import DamagedCheckpoint, SavedTraining
 from mpi_learn.training.result import Result
+from mpi_opt.core.figures_of_merit import read_figures_of_merit
 from mpi_opt.core.trial import Proposal, Trial
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.objectives import training_objective
@@ -298,3 +299,50 @@ def test_a_checkpoint_that_the_user_names_or_that_may_be_read_later_is_required(
     with pytest.raises(DamagedCheckpoint):
         objective(trial(9))
     assert len(sections) == 1
+
+
+FIGURES = """
+def classes(result):
+    x, y = result.validation
+    assert sorted(set(y.tolist())) == [0, 1, 2], "the files are sorted by class"
+    return len(result.validation_weights)
+
+def late(result):
+    return result.history["val_loss"][3]
+
+def none(result):
+    pass
+
+def infinite(result):
+    return float("inf")
+
+def both(result):
+    return 1.0, 2.0
+"""
+
+
+@needs("keras")
+def test_check_calls_the_function_of_the_figure_of_merit(training, tmp_path):
+    import keras
+
+    (tmp_path / "figures.py").write_text(FIGURES)
+    network = "keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])"  # outputs are logits
+    (tmp_path / "model.py").write_text(f"import keras\ndef build(units):\n    return {network}\n")
+    arrays = {"X": np.ones((100, 2), np.float32), "y": np.repeat([0, 1, 2], SHARES), "w": np.ones(100)}
+    np.savez(tmp_path / "data.npz", **arrays)
+    training["data"] |= {"weights": "w", "validation_fraction": 0.5}
+    directions = {"figures.py:both": ("minimize", "maximize")}
+
+    def checked(name: str) -> str:
+        figures = read_figures_of_merit(name, directions.get(name, "minimize"), "mean", is_training=True)
+        return TrainingObjective(training, name, tmp_path).check(MPI.COMM_SELF, {}, figures)
+
+    keras.utils.set_random_seed(0)
+    text = checked("figures.py:classes")
+    assert "figures.py:classes 50 after one epoch on 50 samples" in text
+    assert "sparse_categorical_crossentropy expects probabilities" in text
+    assert 'return result.history["val_loss"][3]' in checked("figures.py:late")
+    assert "must be a finite number, not inf" in checked("figures.py:infinite")
+    assert "figures.py:both 1 2 after one epoch" in checked("figures.py:both")
+    with pytest.raises(ConfigurationError, match="figure_of_merit: the figure of merit must be a number, not None"):
+        checked("figures.py:none")

@@ -37,11 +37,26 @@ def test_decoded_values_belong_to_the_dimension_and_come_back(dimension, unit):
     assert again == pytest.approx(value, rel=1e-9) if isinstance(value, float) else again is value or again == value
 
 
-@pytest.mark.parametrize("dimension", [*DIMENSIONS, Real(0, 1, when={"kind": ["a", "b"]})], ids=str)
+@pytest.mark.parametrize("dimension", [*DIMENSIONS, Real(0, 1, when={"kind": ["a", "b"]})], ids=repr)
 def test_a_dimension_is_shown_as_the_call_that_creates_it(dimension):
     shown = repr(dimension)
     assert eval(shown) == dimension
     assert "None" not in shown or isinstance(dimension, Categorical)
+
+
+@pytest.mark.parametrize(
+    ("dimension", "text"),
+    [
+        (Real(1e-4, 0.1, prior="log-uniform"), "real, 0.0001 to 0.1, log-uniform"),
+        (Integer(16, 256, step=16), "integer, 16 to 256 in steps of 16"),
+        (Integer(1, 2**62), "integer, 1 to 4611686018427387904"),
+        (Categorical(["relu", None, True, 2]), "categorical, one of relu, null, true, 2"),
+        (Real(0, 1, when={"kind": ["a", "b"], "on": True}), "real, 0 to 1, when kind is a, b, on is true"),
+    ],
+    ids=repr,
+)
+def test_messages_describe_a_dimension_in_words(dimension, text):
+    assert str(dimension) == text
 
 
 @pytest.mark.parametrize("dimension", [d for d in DIMENSIONS if math.isfinite(d.size)], ids=str)

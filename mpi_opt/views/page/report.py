@@ -29,7 +29,7 @@ from mpi_opt.errors import ConfigurationError, shortened
 from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, FoldRecord, readable
 from mpi_opt.study.past_trials import EXTERNAL_BLOCK
 from mpi_opt.study.study import Study
-from mpi_opt.study.trial_table import LAST_COLUMNS, NOTE, cell, html_table, trial_columns, trial_rows
+from mpi_opt.study.trial_table import LAST_COLUMNS, NOTE, cell, html_table, trial_columns, trial_rows, with_null
 from mpi_opt.views import series
 from mpi_opt.views.figures.importance import MIN_TRIALS, Forest
 from mpi_opt.views.figures.timeline import Timeline, make_timeline
@@ -194,7 +194,10 @@ def _best_ranges(study: Study) -> str:
         if not values:
             text = "inactive in all of them"
         elif isinstance(dimension, Categorical):
-            text = ", ".join(f"{value} ({count})" for value, count in Counter(map(str, values)).most_common(4))
+            text = ", ".join(
+                f"{value} ({count})"
+                for value, count in Counter(str(with_null(value)) for value in values).most_common(4)
+            )
         else:
             text = f"{cell(min(numbers))} … {cell(max(numbers))}"
         rows.append(f'<tr><td class="text">{escaped(name)}</td><td>{escaped(text)}</td></tr>')

@@ -15,6 +15,7 @@ from mpi_opt.core.space import Categorical, Dimension, Integer
 from mpi_opt.store.records import CurveRecord, FoldRecord
 from mpi_opt.study.budgets import budget_text
 from mpi_opt.study.study import Study
+from mpi_opt.study.trial_table import with_null
 from mpi_opt.views import series
 from mpi_opt.views.block_label import block_label
 from mpi_opt.views.figures.importance import MIN_TRIALS, Forest
@@ -142,7 +143,7 @@ def _dimension(study: Study, name: str, dimension: Dimension) -> dict[str, Any]:
         entry["whole"] = True
     if isinstance(dimension, Integer) and max(abs(dimension.low), abs(dimension.high)) >= 10**DIGITS:
         # numbers of the page are rounded, and those of JavaScript are not exact beyond 2**53
-        entry["texts"] = [str(t.parameters[name]) if name in t.parameters else None for t in study.trials]
+        entry["texts"] = [str(with_null(t.parameters[name])) if name in t.parameters else None for t in study.trials]
     return entry
 
 

@@ -14,7 +14,7 @@ from mpi_opt.core.trial import Outcome, Proposal
 from mpi_opt.errors import without_passwords
 from mpi_opt.study.progress import Progress
 from mpi_opt.study.study import Study
-from mpi_opt.study.trial_table import cell
+from mpi_opt.study.trial_table import cell, with_null
 from mpi_opt.views.text.progress_counts import ProgressCounts
 from mpi_opt.views.trackers import Tracker
 
@@ -278,7 +278,7 @@ def _blocks(counts: ProgressCounts) -> Text:
 
 
 def _parameter(name: str, value: object) -> str:
-    return f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {cell(value, 24)}"
+    return f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {cell(with_null(value), 24)}"
 
 
 def _number(value: float) -> str:

@@ -24,6 +24,7 @@ from mpi_opt.study.trial_table import (
     study_columns,
     trial_columns,
     trial_rows,
+    with_null,
 )
 from mpi_opt.views.block_label import block_label
 
@@ -158,7 +159,7 @@ def trial_page(
         ("note", trial.note),
         ("continues", None if trial.resume_from is None else f"trial {trial.resume_from}"),
     ]
-    parameters = [(name, "null" if value is None else value) for name, value in trial.parameters.items()]
+    parameters = [(name, with_null(value)) for name, value in trial.parameters.items()]
     parts = [_aligned_pairs(facts), _section("hyperparameters", _aligned_pairs(parameters))]
     if folds:
         rows = [(fold.fold, fold.figure_of_merit, fold.duration_s) for fold in folds]

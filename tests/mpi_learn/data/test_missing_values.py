@@ -145,7 +145,7 @@ def test_files_are_closed_after_a_training_and_after_an_error(tmp_path, memory):
     with open_context(whole, MPI.COMM_SELF, None) as context:
         expected = context.dataset.take_validation(slice(None)).x[0]
     assert is_closed(tmp_path / "data.h5")
-    np.testing.assert_array_equal(validation_of(context.dataset)[0], expected)
+    np.testing.assert_array_equal(validation_of(context.dataset).x[0], expected)
     assert is_closed(tmp_path / "data.h5"), "reading the validation data after the training opens the file again"
     with pytest.raises(ZeroDivisionError) as in_training, open_context(whole, MPI.COMM_SELF, None) as failed:
         failed.dataset.take_training(slice(None))
