@@ -107,10 +107,7 @@ def _lines(context: TrainingContext, model: Model) -> list[tuple[str, str]]:
         ("labels", _described(batch.y, names.y_names) or "none"),
     ]
     if batch.weights:
-        ranges = [f"{array.min():.4g} to {array.max():.4g}" for array in batch.weights]
-        owners = names.weight_names or ("",)
-        shown = [f"{owner} {text}".strip() for owner, text in zip(owners, ranges, strict=True)]
-        lines.append(("weights", f"per sample, {', '.join(shown)} in this batch"))
+        lines.append(("weights", f"per sample, {_ranges(batch.weights, names.weight_names or ('',))} in this batch"))
     example = Example(batch.x, batch.y, batch.weights)
     notes = [COMPARES_SAMPLES] if compares_samples(model, example, configuration.precision) else []
     if model.has_unsaved_random:
@@ -146,6 +143,11 @@ def _lines(context: TrainingContext, model: Model) -> list[tuple[str, str]]:
         ("memory", f"{resident_bytes() / MIB:,.0f} MiB of this process"),
         *(("note", note) for note in dict.fromkeys([*notes, *model.notes])),
     ]
+
+
+def _ranges(arrays: Sequence[np.ndarray], names: Sequence[str]) -> str:
+    ranges = [f"{array.min():.4g} to {array.max():.4g}" for array in arrays]
+    return ", ".join(f"{name} {text}".strip() for name, text in zip(names, ranges, strict=True))
 
 
 def _are_probabilities(outputs: Sequence[np.ndarray]) -> bool:

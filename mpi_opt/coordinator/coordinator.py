@@ -125,6 +125,8 @@ class Coordinator:
                 self.state.announce(STUDY_RESUMED, str(past))
 
     def _handle(self, rank: int, message: ToCoordinator) -> None:
+        # A message may be older than what rank 0 has decided since, for example of a block that was given up. The owner
+        # of the state compares it with the present state, and ignores it if it does not fit.
         match message:
             case Outcome():
                 self._handle_outcome(rank, message)
