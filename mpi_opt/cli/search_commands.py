@@ -104,7 +104,7 @@ def check(
 
     configuration = _read(space, changes)
     plan = Plan(configuration, space.resolve().parent, n_ranks=n or 1)
-    # A conflict with the study in the store is found in milliseconds, and the model is built for seconds: the store first.
+    # The store first: a conflict with the study is found in milliseconds, and building the model takes seconds.
     found = find_study(plan)
     _print_study(configuration)
     if (error := found.unread) is not None:
