@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -13,11 +14,13 @@ import mpi_learn.training.train
 from mpi_learn import read_configuration, train
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
-from mpi_learn.errors import ConfigurationError, TrainingError
+from mpi_learn.errors import ConfigurationError, DataError, TrainingError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.testing.thread_ranks import run_ranks
 from mpi_learn.training import tracing
+from mpi_learn.training.context import open_context
+from mpi_learn.training.setup import _broadcast
 
 LAYOUT = FlatLayout(((3,),))
 N_SUMS, N_TRAINING, N_VALIDATION = 5, 22, 9
@@ -403,3 +406,36 @@ def test_an_unfinished_line_of_a_timeline_is_left_out(tmp_path):
     head = json.dumps({"rank": 0, "host": "a", "role": "worker"})
     (tmp_path / "rank-00000.jsonl").write_text(head + '\n["gradient", "compute", 5, 3]\n["exch')
     assert tracing.read_traces(tmp_path)[0].events == [("gradient", "compute", 5, 3)]
+
+
+@pytest.mark.parametrize("error", [None, DataError("no samples")], ids=["no error", "agreed error"])
+def test_stages_and_replicas_have_communicators_that_end_with_the_training(monkeypatch, error):
+    """Ranks 0 to 3 are stage 0 and 1 of the first model, then those of the second."""
+    monkeypatch.setattr("mpi_learn.training.context.split", lambda comm, color: comm.Split(color))
+    configuration = configured(pipeline={"stages": 2}, algorithm="allreduce")
+    worlds = []
+
+    def run(comm):
+        worlds.append(comm)
+        with pytest.raises(DataError) if error else nullcontext(), open_context(configuration, comm, dataset()) as own:
+            assert own.chain is not None
+            held = own.peers.allgather(comm.rank), own.chain.allgather(comm.rank), own.worker, own.first_with_loss
+            if error:
+                raise error
+        return held
+
+    found = run_ranks(4, run)
+    assert worlds[0].unfreed() == []
+    if error is None:
+        assert found == [([0, 2], [0, 1], 0, 1), ([1, 3], [0, 1], 0, 1), ([0, 2], [2, 3], 1, 1), ([1, 3], [2, 3], 1, 1)]
+
+
+def test_ranks_start_with_the_state_of_the_first_worker_and_their_own_random_numbers():
+    def run(comm):
+        model = CountingModel(comm.rank)
+        model.weights[:] = 10 + comm.rank
+        model.steps_before, model.state.random = 20 + comm.rank, 30 + comm.rank
+        _broadcast(comm, model, 1)
+        return [*model.weights, model.state.statistic, model.steps_before, model.state.random]
+
+    assert run_ranks(3, run) == [[11, 11, 11, 1, 21, 30 + rank] for rank in range(3)]

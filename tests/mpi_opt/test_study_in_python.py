@@ -349,3 +349,22 @@ def test_the_front_of_one_figure_of_merit_is_all_trials_with_the_best_value(url:
     for x, value in [(0.1, 2.0), (0.2, 1.0), (0.3, 1.0)]:
         study.add_trial({"x": x}, value)
     assert [trial.number for trial in study.pareto()] == [1, 2]
+
+
+def test_reading_a_study_never_opens_its_store_for_writing(study: Study, url: str, monkeypatch) -> None:
+    opened: list[bool] = []
+    real = Store.open
+
+    def noted(*arguments, read_only: bool = False, **more):
+        opened.append(read_only)
+        return real(*arguments, read_only=read_only, **more)
+
+    study.ask(1)
+    monkeypatch.setattr(Store, "open", noted)
+    for read in (study.folds, study.curves, study.attempts, study.events, study.codes, study._read_again):
+        read()
+    assert opened == [True] * 6
+    with Store.open(url, read_only=True) as store, pytest.raises(UserError, match="read"):
+        store.note(study.record.id, 0, "no")
+    study.note(0, "yes")
+    assert Study.open(url, "hand").trials[0].note == "yes"

@@ -396,3 +396,24 @@ def test_only_the_best_of_too_many_curves_are_drawn(digits: Study, monkeypatch: 
     drawn = {curve.number for curve in series.curves_to_draw(digits)}
     assert {trial.number for trial in digits.ranked()[:5]} <= drawn
     assert 5 < len(drawn) <= 10
+
+
+def test_external_trials_are_in_as_few_strips_as_run_at_once() -> None:
+    """A trial begins in the first strip that is free, also in the moment in which another one ends."""
+    spans = [(0, 30), (1, 4), (2, 9), (4, 6), (6, 20), (9, 12), (31, 40)]
+    bars = make_timeline([attempt(-1, *span) for span in spans], []).bars
+    assert [bar.strip for bar in bars] == [0, 1, 2, 1, 1, 2, 0]
+    assert {bar.strips for bar in bars} == {3}
+
+
+@needs("matplotlib")
+def test_better_curves_are_drawn_later_and_wider_and_named_from_the_best(digits: Study) -> None:
+    from mpi_opt.views.figures import plots
+
+    axes = plots.curves(digits).axes[0]
+    best = [f"trial {trial.number}" for trial in digits.ranked(("complete",))[: len(axes.lines)]]
+    assert len(best) > 2
+    assert [line.get_label() for line in axes.lines] == best[::-1]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == best
+    widths = [line.get_linewidth() for line in axes.lines]
+    assert widths == [widths[0]] * (len(best) - 1) + [widths[-1]] and widths[-1] > widths[0]
