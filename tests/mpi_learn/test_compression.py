@@ -302,3 +302,21 @@ def test_every_algorithm_knows_the_same_compressions(section):
     assert section(compression="2-bit").compression == "2-bit"
     with pytest.raises(ValidationError, match="2-bit"):
         section(compression="3-bit")
+
+
+def test_counts_are_exact_and_change_no_compressed_gradient():
+    """Scales of 8 bits are those of the gradient alone, although a count is a thousand times as large."""
+    plain, counted = FlatLayout(((4,), (5,))), FlatLayout(((4,), (5,), (2,)), has_counts=True)
+    gradient = np.linspace(-1, 1, 9, dtype=np.float32)
+
+    def summed(comm, layout, counts):
+        reduction = make_reduction(AllReduce(compression="int8"), layout, comm.size)
+        step = np.concatenate([gradient * (1 + comm.rank), counts, [1, 0, 1, 0, 0]]).astype(np.float32)
+        reduction.sum(comm, step)
+        return step
+
+    without = run_ranks(2, lambda comm: summed(comm, plain, []))
+    others = run_ranks(2, lambda comm: summed(comm, counted, [1000, 2000]))
+    for one, other in zip(without, others, strict=True):
+        assert list(other[9:11]) == [2000, 4000]
+        np.testing.assert_allclose(other[:9], one[:9], atol=0.02)

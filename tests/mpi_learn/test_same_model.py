@@ -269,3 +269,8 @@ def test_a_rank_that_waits_in_the_start_is_ended_by_sigterm(tmp_path):
 
 def environment_of(pid):
     return Path(f"/proc/{pid}/environ").read_text().split("\0")
+
+
+def test_an_array_is_described_by_its_name_its_shape_and_whether_it_is_trained():
+    assert str(FIRST) == "the trained array a of shape (3,) (float32)"
+    assert str(SECOND) == "the array b of shape (1,) (float32)"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mpi_learn.training.sections import EarlyStopping, Target
-from mpi_learn.training.state import History, Stopping
+from mpi_learn.training.state import History, State, Stopping
 
 NAN = math.nan
 CASES = {
@@ -94,3 +94,23 @@ def test_values_that_come_after_their_epoch_keep_all_columns_equally_long():
     np.testing.assert_array_equal(history.columns["val_loss"], [4, 5, NAN])
     history.append({"loss": 3.0, "val_loss": 6.0})
     np.testing.assert_array_equal(history.columns["val_loss"], [4, 5, NAN, 6])
+
+
+@pytest.mark.parametrize("reason", ["target", "early_stopping"])
+def test_an_end_is_kept_although_a_later_epoch_does_not_show_it(reason):
+    """With validation in a thread, one more epoch is trained; it may be worse than the one that ended the training."""
+    section = {"target": Target(metric="val_loss", below=0.1), "early_stopping": EarlyStopping(patience=9)}
+    ended = State(Stopping(section["early_stopping"], section["target"]))
+    ended.history.append({"val_loss": 0.5})
+    ended.pause(reason, 1.0, [])
+    values, arrays = ended.snapshot()
+    then = {"callbacks": [], "target": {"below": 0.1}, "early_stopping": section["early_stopping"].model_dump()}
+
+    def restored(now):
+        state = State(Stopping(section["early_stopping"], section["target"]))
+        state.restore(values)
+        state.restore_same(values, arrays, then, now)
+        return state.ended_by
+
+    assert restored(then) == reason
+    assert restored(then | {reason: {"below": 0.01, "patience": 20}}) is None

@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from mpi_learn.job.stop_request import StopRequest
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.block_pool import BlockPool
 from mpi_opt.coordinator.coordinator import Coordinator
+from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stop_condition import StopCondition
 from mpi_opt.core.attempt import Attempt
@@ -1274,3 +1276,29 @@ def test_a_store_that_is_not_ready_is_waited_for(monkeypatch):
     store.finish = finish
     search(ScriptedLink(squares), trials=3, store=store)
     assert [done.outcome.number for done in store.finished] == [0, 1, 2]
+
+
+def test_a_trial_that_a_workload_system_runs_is_not_counted_as_killing_searches():
+    outcomes = ["killed", "killed", "killed"]
+    store = ListedStore([TrialRecord(0, "running", {"x": 0}, attempts=4)])
+    store.attempted = [AttemptRecord(0, n, 0, "1", "", "", "", outcome, "") for n, outcome in enumerate(outcomes, 1)]
+    store.attempted.append(AttemptRecord(0, 4, 0, EXTERNAL_RANKS, "", "", "", "running", ""))
+    search(ScriptedLink(squares), trials=3, store=store)
+    assert sorted(finish.outcome.number for finish in store.finished) == [1, 2]
+
+
+def test_waiting_for_a_store_is_said_once_for_each_write(monkeypatch):
+    monkeypatch.setattr("mpi_opt.coordinator.retrying_store.PAUSE_S", 0.0)
+    notes, refusals = [], [StoreFullError("no room", where="x.db")] * 3
+    progress = SimpleNamespace(note=notes.append)
+
+    def event(study_id, kind, detail):
+        if refusals:
+            raise refusals.pop()
+
+    store = RetryingStore(SimpleNamespace(event=event), 1, progress, must_end=lambda: False)
+    store.event("a", "b")
+    assert notes == ["the search waits for its store: x.db: no room"]
+    refusals += [StoreFullError("no room", where="x.db")] * 2
+    store.event("a", "b")
+    assert len(notes) == 2

@@ -1,9 +1,11 @@
+import numpy as np
 import pytest
 
 from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import Failed
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import make_strategy
+from mpi_opt.strategies.constructive import _one_of_the_best
 
 SPACE = Space(
     {
@@ -82,3 +84,12 @@ def test_depth_stays_a_value_of_its_dimension_if_every_trial_fails():
 def test_depth_that_is_no_integer_is_an_error():
     with pytest.raises(ConfigurationError, match="depth"):
         make_strategy("constructive", SPACE, options={"depth": "activation"})
+
+
+def test_network_that_grows_is_one_of_the_front_if_there_are_several_figures():
+    costs = [(3.0, 3.0), (1.0, 4.0), (2.0, 2.0), (4.0, 1.0), (2.0, 2.5)]
+    networks = [(cost, {"units": number}) for number, cost in enumerate(costs)]
+    rng = np.random.default_rng(0)
+    assert {_one_of_the_best(networks, rng)["units"] for _ in range(60)} == {1, 2, 3}
+    single = [(cost, {"units": number}) for number, cost in enumerate([3.0, 1.0, 2.0])]
+    assert {_one_of_the_best(single, rng)["units"] for _ in range(9)} == {1}

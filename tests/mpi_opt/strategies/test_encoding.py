@@ -1,8 +1,9 @@
 """Rows of numbers for points, in which models measure distances."""
 
+import numpy as np
 import pytest
 
-from mpi_opt.core.space import Categorical, Integer, Space
+from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.strategies.points.encoding import Encoding
 
 
@@ -29,3 +30,24 @@ def test_every_category_survives_the_way_to_a_row_and_back():
         encoding = Encoding(Space({"kind": Categorical([f"c{k}" for k in range(n)])}))
         points = [{"kind": f"c{k}"} for k in range(n)]
         assert [encoding.point(encoding.row(point)) for point in points] == points
+
+
+@pytest.mark.parametrize(
+    ("dimension", "values"),
+    [
+        (Integer(1, 16), list(range(1, 17))),
+        (Integer(1, 17), None),
+        (Integer(8, 128, prior="log-uniform", step=8), list(range(8, 129, 8))),
+        (Real(0, 1), None),
+        (Categorical((4.0, 2.5, 1)), [4.0, 2.5, 1]),
+        (Categorical([f"c{k}" for k in range(20)]), [f"c{k}" for k in range(20)]),
+    ],
+)
+def test_numbers_of_at_most_sixteen_values_and_all_categories_have_levels(dimension, values):
+    encoding = Encoding(Space({"first": Real(0, 1), "own": dimension}))
+    assert encoding.levels[0] is None
+    levels = encoding.levels[1]
+    assert (levels is None) == (values is None)
+    if values is not None:
+        assert [encoding.point(np.array([0.5, level]))["own"] for level in levels] == values
+        assert [encoding.row({"first": 0.5, "own": value})[1] for value in values] == pytest.approx(levels)

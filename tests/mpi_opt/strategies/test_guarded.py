@@ -279,3 +279,11 @@ def test_a_preparation_that_failed_is_followed_by_the_next_one():
     answers = iter([list])
     refill()
     assert prepared.pop() == 7
+
+
+def test_hints_reach_the_strategy_with_its_points_and_its_limits(monkeypatch):
+    steered = []
+    monkeypatch.setattr(Fragile, "steer", lambda strategy, points, limits: steered.append((points, limits)))
+    points, limits = [{"x": 0.5, "n": 3}], {"x": (0.2, 0.3)}
+    guarded().steer(points, limits)
+    assert steered == [(points, limits)]

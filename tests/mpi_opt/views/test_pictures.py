@@ -408,12 +408,19 @@ def test_external_trials_are_in_as_few_strips_as_run_at_once() -> None:
 
 @needs("matplotlib")
 def test_better_curves_are_drawn_later_and_wider_and_named_from_the_best(digits: Study) -> None:
+    from matplotlib.colors import to_hex
+
     from mpi_opt.views.figures import plots
+    from mpi_opt.views.figures.drawing import COLOURS
 
     axes = plots.curves(digits).axes[0]
     best = [f"trial {trial.number}" for trial in digits.ranked(("complete",))[: len(axes.lines)]]
     assert len(best) > 2
     assert [line.get_label() for line in axes.lines] == best[::-1]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == best
+    (background,) = axes.collections
+    assert len(background.get_paths()) == sum(bool(trial.state != "failed") for trial in digits.trials) - len(best)
+    assert to_hex(background.get_colors()[0]) == COLOURS["faint"]
+    assert background.get_zorder() <= axes.lines[0].get_zorder()
     widths = [line.get_linewidth() for line in axes.lines]
     assert widths == [widths[0]] * (len(best) - 1) + [widths[-1]] and widths[-1] > widths[0]
