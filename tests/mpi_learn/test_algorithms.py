@@ -13,15 +13,17 @@ import pytest
 from pydantic import TypeAdapter
 
 from mpi_learn.algorithms.algorithm import AlgorithmSetup
-from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
+from mpi_learn.algorithms.allreduce import SynchronousAllReduce, mean_statistics, weighted_statistics
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration, AllReduce
 from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.algorithms.rank_layout import make_rank_layout, rank_layout_of
+from mpi_learn.algorithms.reduction import ExactSum
 from mpi_learn.algorithms.reduction_choice import make_reduction
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.optimizers.configuration import Adam, Sgd
 from mpi_learn.optimizers.make_optimizer import make_optimizer
+from mpi_learn.testing.quadratic_ranks import Rank
 from mpi_learn.testing.thread_ranks import run_ranks
 from tests.world import in_world
 
@@ -373,3 +375,24 @@ def test_an_outer_optimizer_needs_all_clusters():
     assert read({"name": "clusters"}).chosen_neighbours == "random"
     with pytest.raises(ValueError, match="the mean over all clusters"):
         read({"name": "clusters", "outer": {"name": "nesterov"}, "neighbours": "ring"})
+
+
+def test_an_algorithm_that_ends_closes_its_sum_and_frees_its_communicators():
+    closed, worlds = [], []
+
+    class Closing(ExactSum):
+        def close(self):
+            closed.append(self)
+
+    def run(comm, options):
+        worlds.append(comm)
+        algorithm = Rank(comm, options).algorithm
+        if isinstance(algorithm, SynchronousAllReduce):
+            algorithm.reduction = Closing()
+        algorithm.close()
+
+    run_ranks(2, lambda comm: run(comm, {"name": "allreduce"}))
+    assert len(closed) == 2
+    for options in ({"name": "clusters", "size": 2}, {"name": "gem", "processes": 2}, {"name": "downpour"}):
+        run_ranks(5, lambda comm, options=options: run(comm, options))
+        assert worlds[-1].unfreed() == []

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ import pytest
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.optimizers.configuration import Adam
+from mpi_learn.settings.section import Section
+from mpi_learn.settings.validation import validated
 from mpi_learn.settings.yaml_file import dumped, parsed, read_yaml
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_learn.training.sections import EarlyStopping
@@ -357,3 +360,18 @@ def test_yaml_in_another_encoding_is_refused_with_the_line(tmp_path):
         read_yaml(tmp_path / "a.yaml")
     assert caught.value.where == str(tmp_path / "a.yaml")
     assert "save the file in UTF-8" in caught.value.cure
+
+
+class Weighted(Section):
+    weights: dict[int, float | Literal["equal"]]
+
+
+def test_an_invalid_name_of_a_key_is_explained_before_its_value():
+    """Both are invalid at the same place: the type of the value is no type of the name."""
+
+    with pytest.raises(ConfigurationError) as error:
+        validated(Weighted, {"weights": {"a": "b"}}, "a.yaml")
+    assert error.value.problem == "expected an integer as the key, found 'a'"
+    with pytest.raises(ConfigurationError) as error:
+        validated(Weighted, {"weights": {"1": "b"}}, "a.yaml")
+    assert error.value.problem.startswith("expected a number") and "equal" in error.value.cure

@@ -503,3 +503,32 @@ def test_the_example_searches_for_a_gan(tmp_path):
     connection.close()
     assert len(found) == 2
     assert all(0 < value < 20 for (value,) in found)
+
+
+@needs("torch")
+@pytest.mark.parametrize("condition", ["discriminator", ["generator", "discriminator"]])
+def test_labels_are_an_input_of_the_models_that_are_conditioned_on_them(condition):
+    """Losses and gradients of the first step are those of PyTorch alone."""
+    import torch
+    from torch.nn.functional import binary_cross_entropy_with_logits as entropy
+
+    settings = model_settings(
+        f"{TORCH}:build_gan_with_labels", {"of_generator": condition != "discriminator"}, GAN_LOSS[TORCH], seed=1
+    )
+    pixels, digit = digits().training.x[0][:20], digits().training.y[0][:20]
+    noise = np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32)
+    pair = AdversarialPair(GanSection(latent=8, condition=condition))
+    model = make_model(settings, Example([pixels, noise], [digit]), pair)
+    losses = model.probe([pixels, noise], [digit])
+    step = model.gradient([pixels, noise], [digit])
+    d, g = (model.networks[name].current() for name in ("discriminator", "generator"))
+    labels = torch.from_numpy(digit)
+    fake = g(torch.from_numpy(noise), *([labels] if condition != "discriminator" else []))
+    ones, zeros = torch.ones(20, 1), torch.zeros(20, 1)
+    d_loss = (entropy(d(torch.from_numpy(pixels), labels), ones) + entropy(d(fake.detach(), labels), zeros)) / 2
+    g_loss = entropy(d(fake, labels), ones)
+    np.testing.assert_allclose(np.array(losses) / 20, [d_loss.item(), g_loss.item()], rtol=1e-5)
+    expected = [*torch.autograd.grad(d_loss, list(d.parameters()))]
+    np.testing.assert_allclose(
+        step[: sum(one.numel() for one in expected)] / 20, np.concatenate([one.ravel() for one in expected]), atol=1e-6
+    )

@@ -322,3 +322,15 @@ def test_it_is_unknown_whether_ranks_live_whose_parent_is_gone(environment, monk
     monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2")
     monkeypatch.setattr("os.getppid", lambda: 2**22 + 1)  # above the largest number of a process
     assert not all_ranks_live()
+
+
+def test_ranks_are_not_known_to_live_where_proc_cannot_be_read(monkeypatch):
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "1")
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "1")
+    assert all_ranks_live()
+
+    def fail(path):
+        raise PermissionError(path)
+
+    monkeypatch.setattr(Path, "iterdir", fail)
+    assert not all_ranks_live()

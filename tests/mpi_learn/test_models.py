@@ -660,3 +660,48 @@ def test_random_numbers_that_a_checkpoint_cannot_hold_are_said(tmp_path):
     train(configuration | checkpoint, MPI.COMM_SELF, data=data, on_note=notes.append)
     assert notes == [UNSAVED_RANDOM]
     assert f"note         {UNSAVED_RANDOM}" in check(read_configuration(configuration), MPI.COMM_SELF, data=data)
+
+
+@needs("keras")
+@pytest.mark.parametrize("with_floats", [True, False])
+def test_assigned_variables_are_stored_one_by_one_except_for_those_that_are_known(with_floats):
+    """The first of them is known, or a real number; the state of the random generator comes after them."""
+    import keras
+
+    from mpi_learn.models.keras_.network import KerasNetwork
+
+    layers = keras.layers.BatchNormalization(), keras.layers.Dropout(0.5), keras.layers.BatchNormalization()
+    module = keras.Sequential([keras.Input((3,)), *layers, keras.layers.Dense(1)])
+    network = KerasNetwork(module, model_settings("no function"))
+    network.bind()
+    floats, integers = network.floats(), network.integers()
+    with network.scope([variable.value for variable in module.trainable_variables]) as scope:
+        network(X3, training=True)
+    assert len(scope.assigned) == 5
+    known = [next(iter(scope.assigned.values()))]
+    network.store_assigned(scope, known, with_floats=with_floats)
+    is_changed = (network.floats() != floats).reshape(-1, 3).any(axis=1).tolist()
+    assert is_changed == ([False, True, True, True] if with_floats else [False] * 4)
+    assert (network.integers() != integers).any()
+
+
+@needs("torch")
+def test_arrays_of_a_module_are_the_trained_ones_the_buffers_and_the_frozen_ones():
+    import torch
+
+    from mpi_learn.models.torch_.network import TorchNetwork
+
+    module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1))
+    module[0].weight.requires_grad = module[2].bias.requires_grad = False
+    found = [tuple(one) for one in TorchNetwork(module, model_settings("no function")).arrays()]
+    assert found == [
+        ("0.bias", (2,), "float32", True),
+        ("1.weight", (2,), "float32", True),
+        ("1.bias", (2,), "float32", True),
+        ("2.weight", (1, 2), "float32", True),
+        ("1.running_mean", (2,), "float32", False),
+        ("1.running_var", (2,), "float32", False),
+        ("1.num_batches_tracked", (), "int64", False),
+        ("0.weight", (2, 3), "float32", False),
+        ("2.bias", (1,), "float32", False),
+    ]

@@ -128,6 +128,21 @@ def build_conditional_gan(latent=8):
     return {"generator": Painter(latent), "discriminator": Judge()}
 
 
+class JudgeOfDigit(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.digit, self.first, self.last = nn.Embedding(10, 4), nn.Linear(64 + 4, 24), nn.Linear(24, 1)
+
+    def forward(self, pixels, digit):
+        return self.last(self.first(torch.cat([pixels, self.digit(digit)], 1)).relu())
+
+
+def build_gan_with_labels(of_generator, latent=8):
+    """The discriminator receives the labels, and the generator if it is to."""
+    generator = Painter(latent) if of_generator else build_gan()["generator"]
+    return {"generator": generator, "discriminator": JudgeOfDigit()}
+
+
 def pixel_gap(real, generated):
     return (real.mean(0) - generated.mean(0)).abs().mean()
 

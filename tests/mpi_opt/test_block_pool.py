@@ -196,3 +196,17 @@ def test_ranks_are_awaited_from_the_end_of_their_block_until_the_next_one_is_rea
     pool.mark_ready(Ready(2, "host"))
     assert not pool.are_moving([2])
     assert not pool.are_moving([])
+
+
+def test_a_block_rests_as_long_as_it_is_asked_to(pool, monkeypatch):
+    now_s = [100.0]
+    monkeypatch.setattr(BlockPool, "now_s", property(lambda pool: now_s[0]))
+    for block in (0, 1):
+        pool.mark_ready(Ready(block, "host"))
+        pool.idle.remove(block)
+    pool.rest(0)
+    pool.rest(1, 3.0)
+    assert pool.idle == [0]
+    for now_s[0], idle in ((102.9, [0]), (103.0, [0, 1]), (110.0, [0, 1])):
+        pool.wake()
+        assert pool.idle == idle

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -466,3 +467,14 @@ def test_thread_ends_with_the_lease(fast, store, study):
 
 def test_text_about_an_owner_names_process_host_and_time():
     assert owner_as_text(elsewhere()) == "process 4711 on node9, since 2026-02-03 04:05:06 UTC"
+
+
+def test_a_machine_without_proc_is_known_by_its_name(monkeypatch):
+    def fail(path, *arguments, **more):
+        raise FileNotFoundError(path)
+
+    assert len(module.machine().split()) == 3
+    monkeypatch.setattr(Path, "readlink", fail)
+    assert len(module.machine().split()) == 2
+    monkeypatch.setattr(Path, "read_text", fail)
+    assert module.machine() == socket.gethostname()

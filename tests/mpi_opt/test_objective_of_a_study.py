@@ -7,6 +7,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -293,3 +294,12 @@ def test_constants_in_a_set_do_not_depend_on_the_process(folder):
 def test_definition_of_a_decorated_function_is_that_of_the_user():
     assert Definition.of(with_job).is_in_file(Definition.of(with_job).digest)
     assert not Definition.of(with_job).is_in_file(Definition.of(write).digest[::-1])
+
+
+@pytest.mark.parametrize("content", [None, b"def job(:\n", b"a\0b"], ids=["no file", "no Python", "no text"])
+def test_a_file_that_cannot_be_read_or_compiled_has_no_function(tmp_path, content):
+    path = tmp_path / "own.py"
+    if content is not None:
+        path.write_bytes(content)
+    one = Definition.of(write)
+    assert not replace(one, file=str(path)).is_in_file(one.digest)

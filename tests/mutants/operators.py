@@ -297,7 +297,7 @@ def argument_dropped(node: ast.AST, has_default: Callable[[str, str], bool]) -> 
         return
     callee = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
     for keyword in node.keywords:
-        if keyword.arg is not None and has_default(callee, keyword.arg):
+        if keyword.arg not in (None, "strict") and has_default(callee, keyword.arg):
             others = [one for one in node.keywords if one is not keyword]
             yield "argument dropped", node, ast.unparse(ast.Call(node.func, node.args, others))
 

@@ -102,9 +102,3 @@ def test_a_search_without_repetition_says_nothing(capsys):
         lambda trial: 1.0, space=dict(SPACE), trials=6, strategy="random", study="s", store="sqlite://", progress=True
     )
     assert "point" not in "".join(capsys.readouterr())
-
-
-def test_notes_use_the_initial_points_that_the_user_sets():
-    assert note_on_initial(SPACE, "bayesian", {"initial_points": 4}, 5) is None
-    found = note_on_initial(SPACE, "bayesian", {"initial_points": 4}, 4)
-    assert "in bayesian, the first 4 trials come before it, and the search has 4" in found
