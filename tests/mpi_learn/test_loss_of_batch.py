@@ -110,6 +110,7 @@ def test_a_usual_loss_of_pytorch_is_none_that_compares_samples(answer, loss):
     assert loss != "each" or not answer(TORCH, "plain", loss, [WEIGHTS])
 
 
+@needs("keras")
 def test_losses_of_keras(answer):
     assert answer(KERAS, "plain", "spread")
     assert answer(KERAS, "own", None)

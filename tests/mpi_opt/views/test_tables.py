@@ -113,6 +113,7 @@ def test_page_of_a_trial_shows_a_category_that_is_null(one_trial: Callable[..., 
     assert page.split("hyperparameters\n")[1].split() == ["penalty", "null", "kind", "elu"]
 
 
+@needs("pandas")
 def test_table_and_csv_tell_the_category_null_from_an_inactive_hyperparameter() -> None:
     space = Space({"penalty": Categorical([None, "l2"]), "x": Real(0, 1, when={"penalty": "l2"})})
     points = [{"penalty": None}, {"penalty": "l2", "x": 0.5}]
@@ -122,7 +123,6 @@ def test_table_and_csv_tell_the_category_null_from_an_inactive_hyperparameter() 
         read = Study.read(store, "s")
         rows = trial_table.trial_rows(read.trials, read.record)
         assert [(row["penalty"], row["x"]) for row in rows] == [("null", None), ("l2", 0.5)]
-        pytest.importorskip("pandas")
         frame = read.dataframe()
     assert [frame["penalty"].isna().tolist(), frame["x"].isna().tolist()] == [[True, False]] * 2
 
