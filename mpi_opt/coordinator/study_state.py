@@ -292,9 +292,11 @@ class StudyState:
 
     def may_start_another(self, now_s: float) -> bool:
         """Whether another trial may start at `now_s` by the clock of the pool. If not, running trials are awaited."""
+        if self.n_usable:
+            return True
         ages_s = [one.seconds(now_s) for one in self._queue.running.values()]
         ages_s += [one.before_s for one in self._queue.continuing]
-        return bool(self.n_usable or not ages_s) or self.failures.allow_another(ages_s)
+        return not ages_s or self.failures.allow_another(ages_s)
 
     @property
     def external(self) -> Set[int]:

@@ -21,18 +21,23 @@ class Interval:
 
     def encode(self, value: float) -> float:
         """The place of `value` in [0, 1]."""
-        low, high = self.low, self.high
+        low, high = self._ends
         if self.prior == "log-uniform":
-            value, low, high = math.log(value), math.log(low), math.log(high)
+            value = math.log(value)
         return min(max((value - low) / (high - low), 0.0), 1.0)
 
     def decode(self, unit: float) -> float:
         """The number at `unit` in [0, 1]."""
+        low, high = self._ends
+        value = low + unit * (high - low)
         if self.prior == "log-uniform":
-            value = math.exp(math.log(self.low) + unit * (math.log(self.high) - math.log(self.low)))
-        else:
-            value = self.low + unit * (self.high - self.low)
+            value = math.exp(value)
         return float(min(max(value, self.low), self.high))
+
+    @cached_property
+    def _ends(self) -> tuple[float, float]:
+        """The ends of the interval, or their logarithms. A search encodes millions of numbers."""
+        return (math.log(self.low), math.log(self.high)) if self.prior == "log-uniform" else (self.low, self.high)
 
 
 @dataclass(frozen=True)

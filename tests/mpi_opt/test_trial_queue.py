@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from mpi_opt.coordinator.trials.trial_queue import TrialQueue
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.trial import Outcome, Proposal
@@ -50,3 +52,20 @@ def test_a_trial_that_is_put_back_knows_the_ranks_that_keep_its_last_epoch():
     assert [one.number for one in queue.continuing] == [0]
     (again,) = queue.take_continuing(1, lambda _: True)
     assert (again.attempt, again.holders) == (2, (2, 3))
+
+
+def test_trials_are_overdue_after_their_time_or_soon_after_a_rank_has_failed():
+    queue = TrialQueue(3)
+    running = queue.take(3, ListedStrategy().ask)
+    for attempt, due_s in zip(running, (50.0, 30.0, math.inf), strict=True):
+        attempt.block, attempt.due_s = attempt.number, due_s
+    queue.mark_running(running[:1])
+    assert not queue.overdue(49.0)
+    queue.mark_running(running[1:])
+    assert queue.overdue(49.0) == running[1:2]
+    queue.put_back(running[1])
+    assert not queue.overdue(49.0)
+    queue.expect_end_soon(2, 2, "MemoryError", 30.0)
+    assert [queue.overdue(now_s) for now_s in (39.0, 41.0, 51.0)] == [[], running[2:], [running[0], running[2]]]
+    queue.put_back(running[0])
+    assert queue.overdue(60.0) == queue.overdue(61.0) == running[2:]  # it is still there

@@ -2,7 +2,13 @@
 
 import pytest
 
-from mpi_opt.coordinator.trials.waiting_budget import MAX_FREE_BLOCKS, SHARE, WaitingBudget
+from mpi_opt.coordinator.trials.waiting_budget import (
+    MAX_FREE_BLOCKS,
+    OWN_CREDIT_S,
+    OWN_SHARE,
+    SHARE,
+    WaitingBudget,
+)
 
 
 def lost_part(n_blocks, trial_s, model_s, quick_s=0.0005, n_rounds=400):
@@ -84,3 +90,30 @@ def test_a_clock_that_is_set_back_costs_nothing():
     for duration_s in (5.0, 0.0, 5.0):
         other.earn(duration_s)
     assert budget.n_models(3, 61) == other.n_models(3, 61)
+
+
+def test_models_leave_most_of_the_time_of_rank_0_to_messages():
+    n_blocks, trial_s, model_s = 10_000, 600.0, 0.05
+    budget, modelled, n_trials = WaitingBudget(), [], 40_000
+    for _ in range(n_trials):
+        budget.earn(trial_s)
+        n_models = budget.n_models(1, n_blocks - 1)
+        budget.pay(model_s if n_models else 0.0005, n_models, 1, n_blocks - 1)
+        modelled.append(n_models)
+    assert sum(modelled[:500]) == 500  # a short search uses models for all proposals
+    late, passed_s = modelled[n_trials // 2 :], n_trials / 2 * trial_s / n_blocks
+    assert sum(late) * model_s / passed_s == pytest.approx(OWN_SHARE, rel=0.05)
+
+
+def test_a_host_that_was_suspended_does_not_end_the_use_of_models():
+    budget, n_blocks, trial_s = WaitingBudget(), 100, 1.0
+    budget.earn(trial_s)
+    budget.n_models(1, n_blocks - 1)
+    budget.pay(3600.0, 1, 1, n_blocks - 1)
+    for _ in range(100):  # forget the time of that model
+        budget.pay(0.02, 1, 1, n_blocks - 1)
+    n_trials = 0
+    while not budget.n_models(1, n_blocks - 1):
+        budget.earn(trial_s)
+        n_trials += 1
+    assert n_trials * trial_s / n_blocks < 2 * OWN_CREDIT_S / OWN_SHARE

@@ -116,7 +116,9 @@ class BlockPool:
     def assign(self, attempt: Attempt, timeout_s: float | None) -> None:
         """Takes an idle block for a trial, which starts now: one from which it continues, or the longest idle one."""
         holders, now_s = set(attempt.holders), self.now_s
-        block = next((one for one in self.idle if holders.intersection(self.ranks(one))), self.idle[0])
+        block = self.idle[0]
+        if holders:  # otherwise no block needs to be searched for, which takes long with thousands of idle ones
+            block = next((one for one in self.idle if holders.intersection(self.ranks(one))), block)
         self.idle.remove(block)
         attempt.block, attempt.ranks, attempt.hosts = block, ",".join(map(str, self.ranks(block))), self._hosts[block]
         attempt.started_at_s = now_s
@@ -274,9 +276,10 @@ class BlockPool:
             return
         self._is_dismissed = True
         self._await_moving()
-        occupied = set(busy) if self.link.processes_continue else self._preparing.union(busy)
+        blocks = set(busy) if self.link.processes_continue else self._preparing.union(busy)
+        occupied = {rank for block in blocks if block in self for rank in self.ranks(block)} | self.membership.leaving
         for rank in self.membership.ranks:
-            if self.membership.block_of(rank) in occupied or rank in self.membership.leaving:
+            if rank in occupied:
                 self.link.send(rank, EndProcess())
             else:
                 self.link.send(rank, Dismissal())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -34,6 +35,7 @@ class TrialQueue:
     held: list[Attempt] = field(default_factory=list)
     ended: list[Attempt] = field(default_factory=list)
     n_begun: int = 0
+    _next_due_s: float = math.inf  # no running trial is overdue before
 
     @property
     def has_begun_all(self) -> bool:
@@ -56,6 +58,9 @@ class TrialQueue:
 
     def overdue(self, now_s: float) -> list[Attempt]:
         """The trials whose blocks should have answered before `now_s`."""
+        if now_s <= self._next_due_s:  # the loop asks in every round, and there may be thousands of trials
+            return []
+        self._next_due_s = min((one.due_s for one in self.running.values()), default=math.inf)
         return [one for one in self.running.values() if one.due_s < now_s]
 
     def resume(self, past: PastTrials) -> None:
@@ -83,7 +88,8 @@ class TrialQueue:
         return self._take([one for one in self.waiting if one.holders and may_start(one)][:count])
 
     def _take(self, chosen: list[Attempt]) -> list[Attempt]:
-        self.waiting = [attempt for attempt in self.waiting if attempt not in chosen]
+        taken = set(chosen)  # a list would make the start of thousands of trials quadratic in their number
+        self.waiting = [attempt for attempt in self.waiting if attempt not in taken]
         self.n_begun += len(chosen)
         return chosen
 
@@ -91,6 +97,7 @@ class TrialQueue:
         """Records that trials run on their blocks."""
         for attempt in started:
             self.running[attempt.number] = attempt
+            self._next_due_s = min(self._next_due_s, attempt.due_s)
 
     def end(self, attempt: Attempt, outcome: Outcome) -> None:
         """Takes a trial that has ended off its block."""
@@ -104,7 +111,8 @@ class TrialQueue:
 
     def forget_committed(self, ended: Sequence[Attempt]) -> None:
         """Removes trials that have ended; to be called once the store has their outcomes."""
-        self.ended = [attempt for attempt in self.ended if attempt not in ended]
+        committed = set(ended)
+        self.ended = [attempt for attempt in self.ended if attempt not in committed]
 
     def mark_requeued(self, attempts: Iterable[Attempt]) -> None:
         """Records that running trials are queued in the store."""
@@ -145,6 +153,7 @@ class TrialQueue:
         running = self.running.get(number)
         if running is not None and running.block == block:
             running.error, running.due_s = error, min(running.due_s, now_s + STRANDED_S)
+            self._next_due_s = min(self._next_due_s, running.due_s)
 
     def _new(self, proposal: Proposal, attempt: int) -> Attempt:
         return Attempt(proposal, attempt, code=self.code)

@@ -3,6 +3,9 @@
 A model of all outcomes takes hundredths of a second and saves trials; in this time other blocks become idle, too. The
 budget weighs both without a choice by the user: with trials of minutes every proposal comes from a model, and with
 thousands of blocks and trials of seconds only some do.
+
+Rank 0 answers no message while it proposes. With thousands of blocks, models that together cost the blocks little time
+would occupy rank 0 always, and every block would wait. A second account limits them to a part of the time of rank 0.
 """
 
 from __future__ import annotations
@@ -17,6 +20,10 @@ SHARE = 0.015
 """The part of the blocks' time that may be lost by waiting."""
 FIRST_GUESS_S, FIRST_GUESS_OTHER_S = 0.03, 0.001
 """The times of a proposal with and without a model, until they have been measured, in seconds."""
+OWN_SHARE = 0.15
+"""The part of the time of rank 0 that models may take in a long search with many blocks."""
+OWN_CREDIT_S = 30.0
+"""The time of rank 0 that they may take before, in seconds. It suffices for the models of a thousand trials."""
 MAX_DEBT_TRIALS = 50
 """The largest debt is what the blocks earn in this number of trials each."""
 MEMORY = 0.2
@@ -31,20 +38,23 @@ class WaitingBudget:
         self._balance_s = 0.0  # of one block
         self._model_s, self._other_s = FIRST_GUESS_S, FIRST_GUESS_OTHER_S  # of one proposal
         self._trial_s = math.inf
+        self._own_s, self._n_blocks = OWN_CREDIT_S, math.inf
 
     def earn(self, duration_s: float) -> None:
         """Adds a trial that has ended."""
         duration_s = max(duration_s, 0.0)  # a clock may have been set back
         self._balance_s += SHARE * duration_s
+        # trials that last a second each, one on each block, end in one second
+        self._own_s = min(self._own_s + OWN_SHARE * duration_s / self._n_blocks, OWN_CREDIT_S)
         is_first = math.isinf(self._trial_s)
         self._trial_s = duration_s if is_first else self._trial_s + MEMORY * (duration_s - self._trial_s)
 
     def n_models(self, n_idle: int, n_running: int) -> int:
         """How many proposals for `n_idle` blocks may take the time of a model, while `n_running` trials run."""
-        n = n_idle
-        if n_idle + n_running <= MAX_FREE_BLOCKS:
+        n, self._n_blocks = n_idle, max(n_idle + n_running, 1)
+        if self._n_blocks <= MAX_FREE_BLOCKS:
             return n
-        while n and self._waiting_s(n * self._model_s, n_idle, n_running) > self._balance_s:
+        while n and not self._is_affordable(n * self._model_s, n_idle, n_running):
             n //= 2
         return n
 
@@ -61,6 +71,10 @@ class WaitingBudget:
         # a host that was suspended must not end the use of models for the rest of the search
         debt_s = MAX_DEBT_TRIALS * SHARE * (n_idle + n_running) * self._trial_s if math.isfinite(self._trial_s) else 0.0
         self._balance_s = max(self._balance_s - self._waiting_s(taken_s, n_idle, n_running), -debt_s)
+        self._own_s = max(self._own_s - taken_s, -OWN_CREDIT_S)
+
+    def _is_affordable(self, taken_s: float, n_idle: int, n_running: int) -> bool:
+        return taken_s <= self._own_s and self._waiting_s(taken_s, n_idle, n_running) <= self._balance_s
 
     def _waiting_s(self, taken_s: float, n_idle: int, n_running: int) -> float:
         """The time that idle blocks wait, and those that become idle meanwhile, for half of the time on average."""

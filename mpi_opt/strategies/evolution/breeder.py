@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 
 from mpi_opt.core.arrays import Bools, Floats
-from mpi_opt.core.pareto import order
+from mpi_opt.core.pareto import as_tuple, order
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Proposal
 from mpi_opt.strategies.evolution.niches import Member, Niches
@@ -78,7 +78,7 @@ class Breeder:
         self._space, self._seed, self._encoding = space, seed, Encoding(space)
         self._population, self._crossover, self._mutation = population, crossover, mutation
         self._n_children, self._generation, self._n_figures = n_children, generation, n_figures
-        self.history = ObservationHistory(self._encoding, n_figures)
+        self.history = ObservationHistory(self._encoding.n_dimensions, n_figures)
         levels = [0 if known is None else len(known) for known in self._encoding.levels]
         is_category = self._encoding.is_category
         self._n_categories = {i: n for i, n in enumerate(levels) if is_category[i] and n > 1}
@@ -90,6 +90,8 @@ class Breeder:
         # entered, so that a resumed search has the same rows
         self._recent = np.full((MAX_RECENT_ROWS, len(space)), np.inf)
         self._recent_numbers = np.full(MAX_RECENT_ROWS, -1)
+        # number -> point in the unit cube, its row, and which hyperparameters are active there, of trials that run
+        self._running: dict[int, tuple[Floats, Floats, Bools]] = {}
         self._prediction: tuple[int, CubicInterpolation] | None = None
         self._is_bad: Bools = np.zeros(0, dtype=bool)  # of the trials in the interpolation: failed, or with a penalty
 
@@ -100,22 +102,23 @@ class Breeder:
 
     def start(self, proposal: Proposal) -> None:
         """Enters a trial that starts."""
-        row = self._encoding.row(proposal.parameters)
+        genes, is_active = self._space.encode(proposal.parameters), self._is_active(proposal.parameters)
+        row = self._encoding.from_units(genes)
+        self._running[proposal.number] = genes, row, is_active
         slot = proposal.number % MAX_RECENT_ROWS
         if proposal.number > self._recent_numbers[slot]:
             self._recent[slot], self._recent_numbers[slot] = row, proposal.number
-        self._niches.start(row, self._is_active(proposal.parameters))
+        self._niches.start(row, is_active)
 
     def tell(self, proposal: Proposal, cost: Cost | None) -> None:
-        """Makes a trial that has ended a parent if its cost is among the best. A failed one (None) never is."""
+        """Makes a started trial that has ended a parent if its cost is among the best. A failed one (None) never is."""
         index = self.history.n
-        self.history.add(proposal, cost)
+        genes, row, is_active = self._running.pop(proposal.number)
+        self.history.add(row, cost)
         if cost is not None:
-            genes = self._space.encode(proposal.parameters)
             self._offspring.append((cost, genes))
             if not isinstance(cost, tuple):
-                row = self._encoding.from_units(genes)
-                self._niches.add(Member(float(cost), index, genes), row, self._is_active(proposal.parameters))
+                self._niches.add(Member(float(cost), index, genes), row, is_active)
         if self.history.n % self._generation == 0:
             self._select()
 
@@ -144,6 +147,12 @@ class Breeder:
 
     def _select(self) -> None:
         """Selects the best of the parents and their offspring: by cost, or by front and crowding distance (NSGA-II)."""
+        if self._n_figures == 1 and len(self._parents) == self._population:
+            # nearly all trials of a long search are worse than all parents
+            worst = as_tuple(self._parents[-1][0])
+            self._offspring = [one for one in self._offspring if as_tuple(one[0]) < worst]
+            if not self._offspring:
+                return
         both = self._parents + self._offspring
         self._parents = [both[index] for index in order([cost for cost, _ in both])[: self._population]]
         self._genes = np.array([genes for _, genes in self._parents]).reshape(-1, len(self._space))
@@ -208,7 +217,7 @@ class Breeder:
         self._prediction = n, interpolated(observed, self._encoding.is_category)
         return self._prediction[1]
 
-    def _is_active(self, parameters: Parameters) -> np.ndarray:
+    def _is_active(self, parameters: Parameters) -> Bools:
         return np.array([name in parameters for name in self._space])
 
 

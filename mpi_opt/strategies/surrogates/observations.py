@@ -11,8 +11,7 @@ import numpy as np
 from mpi_opt.core.arrays import Bools, Floats, Ints
 from mpi_opt.core.figures import Measured
 from mpi_opt.core.pareto import as_tuple
-from mpi_opt.core.trial import Proposal
-from mpi_opt.strategies.points.encoding import Encoding, GrowingArray
+from mpi_opt.strategies.points.encoding import GrowingArray
 from mpi_opt.strategies.strategy import Cost
 from mpi_opt.strategies.surrogates.extremes import scaled, without_extremes
 from mpi_opt.strategies.surrogates.scalarization import scalarized
@@ -97,16 +96,15 @@ class ObservationHistory:
         n_succeeded: Number of trials that did not fail.
     """
 
-    def __init__(self, encoding: Encoding, n_figures: int = 1) -> None:
-        self._encoding = encoding
-        self._points = GrowingArray(encoding.n_dimensions)
+    def __init__(self, n_dimensions: int, n_figures: int = 1) -> None:
+        self._points = GrowingArray(n_dimensions)
         self._values, self._uncertainties = GrowingArray(n_figures), GrowingArray(n_figures)
         self.n_succeeded = 0
 
-    def add(self, proposal: Proposal, cost: Cost | None) -> None:
-        """Adds a trial that ended: its cost, which may hold uncertainties (`Measured`), or None if it failed."""
+    def add(self, row: Floats, cost: Cost | None) -> None:
+        """Adds a trial that ended, at `row`: its cost, which may hold uncertainties, or None if it failed."""
         costs = (math.nan,) if cost is None else as_tuple(cost)
-        self._points.append(self._encoding.row(proposal.parameters))
+        self._points.append(row)
         self._values.append(np.array(costs))
         self._uncertainties.append(np.array([_uncertainty(each) for each in costs]))
         self.n_succeeded += cost is not None
