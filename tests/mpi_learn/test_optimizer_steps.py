@@ -10,6 +10,7 @@ from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers.configuration import OptimizerConfiguration, Schedule, Sgd
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.optimizers.make_optimizer import make_optimizer
+from mpi_learn.training.balance import speeds
 
 LAYOUT = FlatLayout(((2,),))
 
@@ -81,3 +82,24 @@ def test_callbacks_cannot_set_a_rate_that_a_schedule_or_a_warm_up_determines():
     assert settable()[0].fixed_by == ""
     assert settable(schedule=Schedule(name="cosine"))[0].fixed_by == reason
     assert settable(schedule=Schedule(warmup_epochs=2))[0].fixed_by == reason
+
+
+@pytest.mark.parametrize(("delay", "rates"), [(0, [0.5, 0.5, 0.05, 0.005]), (1, [0.5, 0.5, 0.5, 0.05])])
+def test_a_rate_that_waits_for_a_validation_in_a_thread_is_an_epoch_late(delay, rates):
+    """The loss does not improve after its first epoch. No epoch sees values of itself or of later ones."""
+    options = Sgd(learning_rate=0.5, schedule=Schedule(name="plateau", metric="loss", factor=0.1, patience=1))
+    history = {"loss": [1.0] * 4}
+    rate = LearningRate(options, 4, n_workers=1, history=lambda: history, delay=delay, also_fixed_by="", n_steps=10)
+    per_step = rate.per_step(0.5, options.schedule, 10, is_settable=True)
+    found = []
+    for epoch in range(4):
+        rate.begin_epoch(epoch)
+        found.append(per_step(10 * epoch))
+        assert rate.at_start_of(epoch) == found[-1]
+    assert found == pytest.approx(rates)
+
+
+def test_a_rank_without_a_measured_speed_counts_as_a_typical_one():
+    measured = [(100, 2.0), (30, 0.0), (0, 1.0), (90, 1.0), (300, 1.0)]
+    assert speeds(measured) == [50.0, 90.0, 90.0, 90.0, 300.0]
+    assert speeds([(0, 0.0), (0, 1.0)]) == [1.0, 1.0]

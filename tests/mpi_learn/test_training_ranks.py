@@ -439,3 +439,28 @@ def test_ranks_start_with_the_state_of_the_first_worker_and_their_own_random_num
         return [*model.weights, model.state.statistic, model.steps_before, model.state.random]
 
     assert run_ranks(3, run) == [[11, 11, 11, 1, 21, 30 + rank] for rank in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("options", "shares"),
+    [
+        ({}, [3, 3, 3]),
+        ({"validation": {"mode": "master"}}, [9, 0, 0]),
+        ({"algorithm": "downpour"}, [0, 4, 5]),
+        ({"algorithm": "downpour", "validation": {"mode": "master"}}, [0, 9, 0]),
+        ({"validation": {"mode": "thread"}}, [3, 3, 3]),
+    ],
+)
+def test_each_validation_sample_is_evaluated_by_one_rank(build, monkeypatch, options, shares):
+    """By all workers in equal shares, or by the first worker alone; a master that computes nothing has no share."""
+    models, n_evaluated = {}, dict.fromkeys(range(3), 0)
+
+    class Evaluating(LinearModel):
+        def evaluate(self, x, y, weights=()):
+            n_evaluated[self.rank] += len(x[0])
+            return super().evaluate(x, y, weights)
+
+    build(lambda rank: models.setdefault(rank, Evaluating(rank)))
+    monkeypatch.setattr("mpi_learn.training.setup._one_model", lambda context, _: Evaluating(context.comm.rank))
+    run_ranks(3, lambda comm: train(configured(epochs=1, **options), comm, data=dataset()))
+    assert [n_evaluated[rank] for rank in range(3)] == shares

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import deque
 
+import pytest
 from mpi4py import MPI
 
 from mpi_learn.mpi import lost_ranks
@@ -122,3 +125,34 @@ def test_a_rank_whose_block_was_disbanded_serves_in_the_next_one(monkeypatch):
     link.receive = receive
     monkeypatch.setattr(Watchdog, "check", check)
     assert served(link) == [Ready, LeftBlock, Ready, Outcome]
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "said"),
+    [
+        ("pass", 0, ""),
+        ("raise SystemExit(7)", 7, ""),
+        ("raise SystemExit", 0, ""),
+        ("raise ValueError('boom')", 1, "ValueError: boom"),
+        ("raise SystemExit('text')", 1, "text"),
+    ],
+)
+def test_a_process_that_user_code_forks_ends_with_the_function_and_its_output(ending, status, said):
+    """It runs nothing of the search, and no exit handlers of this process."""
+    program = f"""
+import atexit, os
+from mpi_opt.worker.forked_children import ending_forked_children
+atexit.register(print, "handler of", os.getpid())
+with ending_forked_children():
+    child = os.fork()
+    if child == 0:
+        print("child")
+        {ending}
+if os.getpid() == child or child == 0:
+    print("the search twice")
+print("status", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[:2] == ["child", f"status {status}"]
+    assert len(done.stdout.splitlines()) == 3, done.stdout
+    assert said in done.stderr and ("Traceback" in done.stderr) is bool(said)
