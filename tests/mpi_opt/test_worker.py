@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import deque
@@ -152,7 +153,9 @@ if os.getpid() == child or child == 0:
     print("the search twice")
 print("status", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=buffered, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines()[:2] == ["child", f"status {status}"]
     assert len(done.stdout.splitlines()) == 3, done.stdout
     assert said in done.stderr and ("Traceback" in done.stderr) is bool(said)
