@@ -7,12 +7,15 @@ Prints the rows of this experiment in README.md.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sqlite3
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 from launched import Launched, end_in_order, query
 from objectives import fate
@@ -40,32 +43,47 @@ def space(minutes: float) -> dict:
     }
 
 
-def memory_mb(pid: int) -> float:
-    """The resident memory of a process in MB (10⁶ bytes)."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    return int(found[1]) * 1024 / 1e6 if found else 0.0
+class Size(NamedTuple):
+    """What a process holds: resident memory in MB (10⁶ bytes), threads and open file descriptors."""
+
+    at_s: float
+    mb: float
+    threads: int
+    files: int
 
 
-def watch(search: Launched, database: Path, limit_s: float) -> tuple[list[tuple[float, float]], list[float]]:
-    """Queries the store in a loop and records the memory of rank 0 until the search has ended.
+def size(pid: int, at_s: float) -> Size | None:
+    """The size of a process, `at_s` seconds after the first result; None if the process has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        n_files = sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return None
+    memory, threads = re.search(r"VmRSS:\s+(\d+) kB", status), re.search(r"Threads:\s+(\d+)", status)
+    return Size(at_s, int(memory[1]) * 1024 / 1e6, int(threads[1]), n_files) if memory and threads else None
+
+
+def watch(search: Launched, database: Path, limit_s: float) -> tuple[list[Size], list[float]]:
+    """Queries the store in a loop and records the size of rank 0 until the search has ended.
 
     Returns:
-        (seconds since the first trial, MB) of rank 0; the duration of each query in seconds.
+        The sizes of rank 0; the duration of each query in seconds.
     """
-    memory, query_times_s, since = [], [], None
+    sizes: list[Size] = []
+    query_times_s: list[float] = []
+    since = time.time()
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30)) as client:
         while search.is_running and time.time() - search.began < limit_s:
             for sql in QUERIES:
                 began = time.perf_counter()
                 client.execute(sql).fetchall()
                 query_times_s.append(time.perf_counter() - began)
-            since = since or time.time()
-            try:
-                memory.append((time.time() - since, memory_mb(search.pids[0])))
-            except (OSError, KeyError):
-                continue
+            found = size(search.pids[0], time.time() - since)
+            if found is not None:
+                sizes.append(found)
+                (database.parent / "sizes.json").write_text(json.dumps(sizes))
             time.sleep(0.5)
-    return [point for point in memory if point[1] > 0], query_times_s
+    return sizes, query_times_s
 
 
 def ready(search: Launched, database: Path) -> None:
@@ -91,9 +109,14 @@ def wrong(database: Path) -> list[int]:
     return [number for number, state in rows if state not in fitting.get(fate(number), ("failed",))]
 
 
-def report(database: Path, status: int, memory: list, query_times_s: list[float]) -> None:
+def gained(values: Sequence[float]) -> str:
+    """The first value and the largest one."""
+    return f"{values[0]:g} → {max(values):g}"
+
+
+def report(database: Path, status: int, sizes: list[Size], query_times_s: list[float]) -> None:
     """Prints the rows."""
-    later_mb = [mb for at, mb in memory if at >= WARM_UP_S] or [mb for _, mb in memory[-2:]]
+    later = [one for one in sizes if one.at_s >= WARM_UP_S] or sizes[-2:]
     states = dict(query(database, "SELECT state, count(*) FROM trials GROUP BY state"))
     events = dict(query(database, "SELECT kind, count(*) FROM events GROUP BY kind"))
     reasons = {
@@ -110,7 +133,9 @@ def report(database: Path, status: int, memory: list, query_times_s: list[float]
         "trials with an unexpected end": len(wrong(database)),
         "hanging trials ended": ", ".join(f"{count} {name}" for name, count in hung.items()),
         "events": ", ".join(f"{count} {kind}" for kind, count in events.items()) or "none",
-        "memory of rank 0 after 5 minutes → maximum later": f"{later_mb[0]:.1f} → {max(later_mb):.1f} MB",
+        "memory of rank 0 after 5 minutes → maximum later": f"{gained([round(one.mb, 1) for one in later])} MB",
+        "threads of rank 0, likewise": gained([one.threads for one in later]),
+        "open files of rank 0, likewise": gained([one.files for one in later]),
         "longest time without a result": f"{longest_gap_s(database):.1f} s",
         "queries of the client; slowest": f"{len(query_times_s)}; {max(query_times_s):.2f} s",
     }
@@ -129,9 +154,9 @@ def main() -> None:
     folder = options.folder or Path(tempfile.mkdtemp(prefix="soak-"))
     with Launched(folder, options.ranks, space(options.minutes)) as search:
         ready(search, folder / "soak.db")
-        memory, query_times_s = watch(search, folder / "soak.db", 60 * options.minutes + 300)
+        sizes, query_times_s = watch(search, folder / "soak.db", 60 * options.minutes + 300)
         status = search.wait(60)
-    report(folder / "soak.db", status, memory, query_times_s)
+    report(folder / "soak.db", status, sizes, query_times_s)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.hints import points_and_limits, points_in
 from mpi_opt.core.limits import MAX_CRASHES
 from mpi_opt.core.objective import CHECKPOINT_S
+from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import ConfigurationError, MPILearnError, StoreError
 from mpi_opt.messages.messages import Report
@@ -44,7 +45,7 @@ class StudyState:
         past: The trials of the study when it was last read from the store.
         ended: The numbers of the trials that have ended, as far as the search knows.
         n_usable: Number of trials with a figure of merit, including earlier searches.
-        failures: The trials that have failed in this search.
+        failures: The trials that have failed in this search before the first success of the study.
         has_repeated_step: Whether a fold of a trial has reported several values for one step.
     """
 
@@ -55,8 +56,9 @@ class StudyState:
         self._queue, self._strategy, self._external, self._store = queue, strategy, ExternalTrials(store), store
         self._hints, self._space = HintReader(store), settings.space
         self._values: dict[tuple[int, int], IntermediateValues] = {}  # (trial, attempt) -> what it has reported
-        # points at which trials have ended, without those that continue a training; 1 and True are different categories
-        self._points: Counter[str] = Counter()
+        # hashes of the points at which trials have ended, without those that continue a training; and their number
+        self._points: set[int] = set()
+        self._n_at_points = 0
         self._limits, self._n_folds, self._new_strategy = settings.limits, settings.n_folds, settings.new_strategy
         self._complete_trials, self._median_rule = settings.complete_trials, settings.median_rule
         self._budget = WaitingBudget()
@@ -183,10 +185,10 @@ class StudyState:
         self._count_point(proposal)
         self._budget.earn(outcome.duration_s)
         self._strategy.tell(proposal, self._limits.figures_of_merit.measured_cost(outcome, self._n_folds))
-        if outcome.figure_of_merit is None:
-            self.failures.add(outcome)
-        else:
+        if outcome.figure_of_merit is not None:
             self.n_usable += 1
+        elif not self.n_usable:
+            self.failures.add(outcome)
         if self._n_folds > 1 and outcome.state == "complete" and outcome.figure_of_merit is not None:
             folds = {fold.fold: fold.figure_of_merit for fold in outcome.folds}
             self._complete_trials.add(proposal, outcome.figure_of_merit, folds)
@@ -196,9 +198,9 @@ class StudyState:
         if (hints := self._hints.read()) is None:
             return []
         points, limits = points_and_limits(hints)
-        begun = self._points.keys() | {repr(one.proposal.parameters) for one in self._queue.running.values()}
+        begun = self._points | {_point(one.proposal.parameters) for one in self._queue.running.values()}
         known = points if self._space is None else points_in(self._space, points)
-        new = [point for point in known if repr(point) not in begun]
+        new = [point for point in known if _point(point) not in begun]
         try:
             self._strategy.steer(new, limits)
         except ConfigurationError as error:
@@ -258,7 +260,7 @@ class StudyState:
     @property
     def n_repeated(self) -> int:
         """Number of trials that have ended at the point of an earlier one."""
-        return self._points.total() - len(self._points)
+        return self._n_at_points - len(self._points)
 
     def new_choice(self) -> str:
         """What the strategy has chosen since the last call; empty if that is nothing new."""
@@ -330,7 +332,8 @@ class StudyState:
 
     def _count_point(self, proposal: Proposal) -> None:
         if proposal.resume_from is None:
-            self._points[repr(proposal.parameters)] += 1
+            self._points.add(_point(proposal.parameters))
+            self._n_at_points += 1
 
     def _is_taken(self, running: Attempt) -> bool:
         """Whether a workload system has received a trial that the search had requeued."""
@@ -376,9 +379,14 @@ class StudyState:
         self._queue.resume(past)
         self._external.resume(past)
         self.ended = {record.number for record in past.ended}
-        self._points.clear()
+        self._points, self._n_at_points = set(), 0
         self._budget = WaitingBudget()
         for record in past.ended:
             self._count_point(record.proposal)
             self._budget.earn(record.duration_s or 0.0)
         self.n_usable = sum(record.figure_of_merit is not None for record in past.ended)
+
+
+def _point(parameters: Parameters) -> int:
+    """A number for a point; 1 and True are different categories. Texts of all points would take much more memory."""
+    return hash(repr(parameters))

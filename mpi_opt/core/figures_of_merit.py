@@ -128,7 +128,8 @@ class FiguresOfMerit:
         this part does not affect the comparison of trials.
         """
         if not ended.figures_of_merit:
-            return Failed(ended.error or "failed")
+            first_line, _, _ = (ended.error or "failed").partition("\n")  # strategies keep it for the whole search
+            return Failed(first_line)
         costs: tuple[float, ...] = self.costs(ended.figures_of_merit)
         if n_folds == 1:
             uncertainties = (figure.uncertainty for figure in ended.figures_of_merit.values())

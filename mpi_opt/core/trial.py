@@ -38,7 +38,7 @@ REPORTED = "report"
 """The name of the metric that `Trial.report` records."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # rank 0 keeps those of all trials
 class Proposal:
     """A point that a strategy wants to evaluate.
 
@@ -55,12 +55,12 @@ class Proposal:
     resume_from: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The outcome of a trial without a figure of merit.
 
     Attributes:
-        reason: Why the trial failed.
+        reason: Why the trial failed, in one line. The store has the whole error.
     """
 
     reason: str
