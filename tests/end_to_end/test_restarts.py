@@ -21,6 +21,7 @@ pytestmark = [
     pytest.mark.skipif(not SURVIVES_LOST_RANKS, reason="this MPI does not survive lost ranks"),
 ]
 
+ELASTIC = Path(__file__).with_name("elastic_objectives.py")
 N_TRIALS = 120
 SILENCE_S = 4.0
 
@@ -66,6 +67,29 @@ def test_a_search_is_finished_although_its_processes_are_killed_and_stopped(n_fa
     reasons = query("SELECT detail FROM events WHERE kind = 'search_restarted'")
     assert tuple(detail for (detail,) in reasons) == REASONS[:n_faults]
     assert f"mpi-opt: {n_faults} restart{'s' if n_faults > 1 else ''}:" in said
+
+
+IS_WIDE = "state = 'running' AND outcome IS NULL AND ranks LIKE '%,%'"
+IS_MOVING = "state = 'queued' AND outcome = 'moved'"
+
+
+@pytest.mark.parametrize("when", [IS_WIDE, pytest.param(IS_MOVING, marks=pytest.mark.thorough)])
+def test_rank_0_dies_while_a_trial_has_the_ranks_of_others(when, space_file, query, tmp_path):
+    path = space_file("summed", ELASTIC, search={"strategy": "random", "trials": 3}, blocks={"elastic": True})
+    process = start(4, path, tmp_path, "--restarts", "10")
+    await_trials(process, query)
+    sql = (
+        "SELECT count(*) FROM trials t JOIN attempts a ON a.trial_id = t.id AND a.attempt = t.attempts "
+        f"WHERE t.number = 0 AND {when}"
+    )
+    await_search(process, lambda: query(sql) == [(1,)], "trial 0 gets no ranks of others", every_s=0.001)
+    os.kill(ranks_of(mpirun_of(process))[0], signal.SIGKILL)
+    _, said = process.communicate(timeout=patient_s(60))
+    assert process.returncode == 0, said
+    figures = [value for (value,) in query("SELECT figure_of_merit FROM trials ORDER BY number")]
+    assert figures == pytest.approx([sum(1 / epoch for epoch in range(1, total + 1)) for total in (40, 3, 3)])
+    assert query("SELECT count(*) FROM attempts WHERE outcome = 'complete'") == [(3,)]
+    assert query("SELECT detail FROM events WHERE kind = 'search_restarted'") == [("rank 0 was lost",)]
 
 
 @pytest.mark.thorough  # test_silent_ranks protects the same
