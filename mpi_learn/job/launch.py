@@ -10,8 +10,10 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
 
@@ -52,6 +54,9 @@ BLOCKED_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 LAUNCH_OPTIONS = ("-n", "--restarts", "--hostfile")
 """The options of `search` and `train` that the process which starts ``mpirun`` uses itself."""
+
+PREFIX = "MPI_LEARN_"
+"""The environment variables of this project begin with it. All ranks must have them."""
 
 MPIRUN_S = 60.0
 """Time that ``mpirun`` may need before the ranks start, in seconds."""
@@ -137,6 +142,7 @@ class _Starter:
         self.mpirun = find_mpirun()
         listed = [] if wanted.hostfile is None else read_hostfile(wanted.hostfile)
         self.flags = launch_flags(self.mpirun, len(listed) or n_hosts())
+        self.has_hosts = bool(listed) or n_hosts() > 1
         self.mode = LaunchMode.CONFIRMED if "ulfm" in self.flags else LaunchMode.SHIELDED
         self.environment = launch_environment() | {
             VARIABLE: self.mode.value,
@@ -157,16 +163,24 @@ class _Starter:
             environment = self.environment | {STATUS_FILE: status_file.name}
             path, restarts = Path(status_file.name), self.wanted.restarts
             if restarts is None:
-                watch = LifeWatch(path, math.inf, math.inf, lambda: True)  # only of the end
+                watch = LifeWatch(path, math.inf, math.inf)  # only of the end
             else:
                 environment[restart_reason.VARIABLE] = reason
                 limit_s = silence_s(runs_user_code=restarts.rank_0_trains or n == 1)
-                watch = LifeWatch(path, start_limit_s() + MPIRUN_S, limit_s, restarts.is_alive)
-            command = [self.mpirun, *self.flags, *chosen, "-np", str(n), sys.executable, "-m", *self.wanted.arguments]
+                elsewhere = {"is_alive": restarts.is_alive} if self.has_hosts else {}
+                watch = LifeWatch(path, start_limit_s() + MPIRUN_S, limit_s, **elsewhere)
+            program = [sys.executable, "-m", *self.wanted.arguments]
+            command = [self.mpirun, *self.flags, *chosen, "-np", str(n), *self._forwarded(environment), *program]
             status, trouble = _run(command, environment, self.request, watch)
             if restarts is not None:
                 signs_of_life.kill_all_with(STATUS_FILE, status_file.name)
             return _end(status, status_file.read(), self.request, self.mode, trouble)
+
+    def _forwarded(self, environment: Mapping[str, str]) -> list[str]:
+        """The flags with which Open MPI sets variables of `environment` on other hosts; ``ssh`` does not."""
+        if not (self.has_hosts and _open_mpi(self.mpirun)):
+            return []
+        return [word for name in sorted(environment) if name.startswith(PREFIX) for word in ("-x", name)]
 
     def _chosen_hosts(self, stack: ExitStack, *, is_restart: bool) -> tuple[list[str], int]:
         """The flags of ``mpirun`` that choose hosts, and the number of ranks."""
@@ -275,16 +289,21 @@ def launch_flags(mpirun: str, on_hosts: int | None = None) -> list[str]:
 
     On several hosts there is no oversubscription: with it, ``mpirun`` would start all ranks on the first host.
     """
-    version = subprocess.run(
-        [mpirun, "--version"], capture_output=True, text=True, env=launch_environment(), check=False
-    )
-    if "Open MPI" not in version.stdout:
+    if not (major := _open_mpi(mpirun)):
         return []
-    major = int(version.stdout.split("Open MPI)")[-1].split()[0].split(".")[0])
     return [
         *(["--oversubscribe"] if (on_hosts or n_hosts()) == 1 else []),
         *(["--with-ft", "ulfm"] if major >= 5 else []),
     ]
+
+
+@cache
+def _open_mpi(mpirun: str) -> int:
+    """The first number of the version of Open MPI; 0 if this is another MPI library."""
+    version = subprocess.run(
+        [mpirun, "--version"], capture_output=True, text=True, env=launch_environment(), check=False
+    ).stdout
+    return int(version.split("Open MPI)")[-1].split()[0].split(".")[0]) if "Open MPI" in version else 0
 
 
 def launch_environment() -> dict[str, str]:

@@ -39,15 +39,15 @@ class Restarts:
     Attributes:
         most: The largest number of restarts.
         work_done: Reads what the job has done; None if it is unknown.
-        is_alive: Whether the job is known to run, or its state cannot be read. Called only if rank 0 gives no sign of
-            life to this host, on which it may not run.
+        is_alive: Whether rank 0 has given a sign of life since the last call; None if that is unknown. Called only in
+            a job of several hosts, while rank 0 has given this host none.
         on_given_up: Called with the last message if the job is given up.
         rank_0_trains: Whether rank 0 runs user code also if there are other ranks.
     """
 
     most: int
     work_done: Callable[[], WorkDone | None]
-    is_alive: Callable[[], bool] = lambda: True
+    is_alive: Callable[[], bool | None] = lambda: None
     on_given_up: Callable[[str], None] = lambda text: None
     rank_0_trains: bool = False
 

@@ -21,6 +21,10 @@ END_S = 75.0
 """``mpirun`` must end within this time after the end of rank 0, in seconds. Other ranks need up to 60 s for their exit
 handlers; a stopped one would keep ``mpirun`` forever."""
 
+ELSEWHERE_S = 10.0
+"""A job whose rank 0 is on another host is asked for signs of life at this interval or a longer one, in seconds. A
+search renews the lease of its study every 3 s."""
+
 LEFTOVERS_S = 5.0
 """Processes that were killed must be gone after this time, in seconds."""
 
@@ -47,10 +51,13 @@ class LifeWatch:
         is_alive: As `Restarts.is_alive`.
     """
 
-    def __init__(self, path: Path, start_s: float, silence_s: float, is_alive: Callable[[], bool]) -> None:
+    def __init__(
+        self, path: Path, start_s: float, silence_s: float, is_alive: Callable[[], bool | None] = lambda: False
+    ) -> None:
         self._path, self._start_s, self._silence_s, self._is_alive = path, start_s, silence_s, is_alive
         self._seen = self._first = path.stat().st_mtime_ns
-        self._since_s = time.monotonic()
+        self._since_s = self._asked_s = time.monotonic()
+        self._is_elsewhere = False
 
     def trouble(self) -> str:
         """Why the job must be ended; empty if it is alive."""
@@ -65,9 +72,22 @@ class LifeWatch:
             return "mpirun did not end after its rank 0" if silent_s > END_S else ""
         if self._seen != self._first:
             return f"rank 0 gave no sign of life for {self._silence_s:g} s" if silent_s > self._silence_s else ""
-        if silent_s > self._start_s:
-            self._since_s = now_s  # rank 0 may run on another host: ask again after the same time
-            return "" if self._is_alive() else f"the job did not begin within {self._start_s:g} s"
+        return self._trouble_elsewhere(now_s)
+
+    def _trouble_elsewhere(self, now_s: float) -> str:
+        """The same if rank 0 has not touched the file: it has not begun, or runs on another host."""
+        every_s = max(self._silence_s, ELSEWHERE_S)
+        is_late = not self._is_elsewhere and now_s - self._since_s > self._start_s
+        if not is_late and now_s - self._asked_s < every_s:
+            return ""
+        self._asked_s, is_alive = now_s, self._is_alive()
+        self._is_elsewhere |= is_alive is True
+        if is_alive is not False:
+            self._since_s = now_s
+        elif self._is_elsewhere:
+            return f"rank 0 gave no sign of life for {every_s:g} s"
+        elif is_late:
+            return f"the job did not begin within {self._start_s:g} s"
         return ""
 
 

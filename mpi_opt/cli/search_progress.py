@@ -26,18 +26,22 @@ class SearchProgress:
 
     def __init__(self, space: Path, changes: Changes) -> None:
         self._space, self._changes = space, changes
-        self._renewed_at = ""
+        self._renewed_at: str | None = None
 
     def work_done(self) -> WorkDone | None:
         """The number of trials that have ended; None if the store cannot be read."""
         n = self._read(lambda store, study: study.n_ended)
         return None if n is None else WorkDone(n, f"{counted(n, 'trial')} ended so far")
 
-    def is_alive(self) -> bool:
-        """Whether the search has renewed its lease since the last call, or the store cannot be read."""
-        renewed_at = self._read(_renewed_at)
-        before, self._renewed_at = self._renewed_at, renewed_at or ""
-        return renewed_at is None or renewed_at != before
+    def is_alive(self) -> bool | None:
+        """Whether the search has renewed its lease since the last call.
+
+        None if the store cannot be read now, or could not be read then: an earlier search may have left the lease.
+        """
+        before, self._renewed_at = self._renewed_at, self._read(_renewed_at)
+        if before is None or self._renewed_at is None:
+            return None
+        return self._renewed_at not in ("", before)
 
     def notify_given_up(self, message: str) -> None:
         """Sends a notice if the configuration wants one, and waits for it."""

@@ -92,6 +92,23 @@ def test_rank_0_dies_while_a_trial_has_the_ranks_of_others(when, space_file, que
     assert query("SELECT detail FROM events WHERE kind = 'search_restarted'") == [("rank 0 was lost",)]
 
 
+def test_ranks_on_a_host_that_ssh_reaches_have_the_variables_of_the_job(space_file, query, tmp_path, monkeypatch):
+    """The program in place of ssh runs commands on this host, with an environment of its own as ssh does."""
+    agent, hosts = tmp_path / "agent", tmp_path / "hosts"
+    agent.write_text(f'#!/bin/sh\nshift\nexec env -i HOME=/ PATH={os.environ["PATH"]} sh -c "$*"\n')
+    agent.chmod(0o755)
+    hosts.write_text("far slots=3\n")
+    monkeypatch.setenv("PRTE_MCA_plm_ssh_agent", str(agent))
+    path = space_file("nap", search={"strategy": "random", "trials": N_TRIALS, "seed": 1})
+    process = start(3, path, tmp_path, "--restarts", "2", "--hostfile", str(hosts))
+    await_trials(process, query)
+    ((rank_0,),) = query("SELECT process FROM leases")
+    os.kill(rank_0, signal.SIGKILL)
+    _, said = process.communicate(timeout=patient_s(60))
+    assert process.returncode == 0, said
+    assert query("SELECT detail FROM events WHERE kind = 'search_restarted'") == [("rank 0 was lost",)]
+
+
 @pytest.mark.thorough  # test_silent_ranks protects the same
 def test_a_stopped_rank_is_given_up_and_the_search_continues_without_it(space_file, query, tmp_path):
     search = {"strategy": "random", "trials": 60, "seed": 1}

@@ -16,6 +16,7 @@ from mpi_opt.cli.search_progress import SearchProgress
 from mpi_opt.configuration.configuration import read_study
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
+from mpi_opt.study.lease import leased
 from mpi_opt.study.status import BlockStatus, SearchStatus
 from mpi_opt.views import following, notices
 from mpi_opt.views.notices import Notices
@@ -173,10 +174,16 @@ def test_a_job_that_is_given_up_sends_a_notice(folder):
 def test_the_progress_of_a_search_is_read_from_its_store(folder):
     progress = SearchProgress(write("seed: 1"), {"search.trials": None})
     assert progress.work_done() is None
-    assert progress.is_alive()  # unknown
+    assert progress.is_alive() is None
     assert in_process("search", "space.yaml", cwd=folder).returncode == 0
     assert (progress.work_done().measure, progress.work_done().text) == (3, "3 trials ended so far")
-    assert not progress.is_alive()
+    assert progress.is_alive() is None, "the lease may be that of an earlier search"
+    assert progress.is_alive() is False
+    with Store.open("sqlite:///parabola.db") as store, leased(store, store.study("parabola")) as lease:
+        assert progress.is_alive() is True
+        store.leases.renew(store.study("parabola").id, lease.record.token, "later")
+        assert progress.is_alive() is True
+    assert progress.is_alive() is False
 
 
 # metrics
