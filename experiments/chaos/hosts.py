@@ -27,7 +27,7 @@ from launched import end_in_order, query
 from mpi_learn.settings.yaml_file import dumped
 
 HERE = Path(__file__).parent
-sys.path.append(str(HERE.parents[1]))
+sys.path.insert(0, str(HERE.parents[1]))
 
 from tests.slurm.cluster import LOGIN, NODES, SlurmCluster, missing, slurm_cluster, wait_until  # noqa: E402
 from tests.slurm.conftest import ENVIRONMENT  # noqa: E402
@@ -96,24 +96,30 @@ def one_round(cluster: SlurmCluster, draw: random.Random, how: str, node: str) -
     problems += [] if rows == [(number, "complete") for number in range(TRIALS)] else [f"trials: {rows}"]
     odd = "SELECT trial_id, count(*) FROM attempts WHERE outcome = 'complete' GROUP BY trial_id HAVING count(*) != 1"
     problems += [f"trial {number % 10**9} was complete {n} times" for number, n in query(database, odd)]
-    starts = [
-        datetime.fromisoformat(text).timestamp() for (text,) in query(database, "SELECT started_at FROM attempts")
-    ]
     restarts = query(database, "SELECT detail FROM events WHERE kind = 'search_restarted'")
-    next_s = min((start - at for start in starts if start > at), default=float("nan"))
-    # trials that were already running elsewhere also end: the silence is over when a trial of the lost ranks starts again
     if problems:
         print((folder / "out.txt").read_text()[-5000:])
-    return {"problems": problems, "next_s": next_s, "restarts": [detail for (detail,) in restarts]}
+    return {"problems": problems, "next_s": next_s(database, at), "restarts": [detail for (detail,) in restarts]}
+
+
+def next_s(database: Path, at: float) -> float:
+    """Seconds from `at` until one of the trials that were interrupted has started again; 0 if there was none."""
+    attempts = [
+        (trial, datetime.fromisoformat(text).timestamp(), outcome)
+        for trial, text, outcome in query(database, "SELECT trial_id, started_at, outcome FROM attempts")
+    ]
+    interrupted = {trial for trial, start, outcome in attempts if start < at and outcome != "complete"}
+    return min((start - at for trial, start, _ in attempts if trial in interrupted and start > at), default=0.0)
 
 
 def table(rounds: list[dict]) -> str:
     """The results of all rounds."""
+    n_passed, times = sum(not one["problems"] for one in rounds), [one["next_s"] for one in rounds]
     lines = [
-        f"{sum(not one['problems'] for one in rounds)} of {len(rounds)} searches finished with each trial complete "
-        f"exactly once; median time until the next started trial {statistics.median(one['next_s'] for one in rounds):.1f} s",
+        f"{n_passed} of {len(rounds)} searches finished with each trial complete exactly once",
+        f"an interrupted trial started again after (median, longest) {statistics.median(times):.1f} s, {max(times):.1f} s",
         "",
-        "| host | lost | searches | restarts | next trial started after: median, longest |",
+        "| host | lost | searches | restarts | an interrupted trial started again after: median, longest |",
         "|---|---|---|---|---|",
     ]
     groups: dict[tuple[str, str], list[dict]] = defaultdict(list)
