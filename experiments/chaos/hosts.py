@@ -114,10 +114,14 @@ def next_s(database: Path, at: float) -> float:
 
 def table(rounds: list[dict]) -> str:
     """The results of all rounds."""
-    n_passed, times = sum(not one["problems"] for one in rounds), [one["next_s"] for one in rounds]
+    times = [one["next_s"] for one in rounds]
+    n_passed, again_s = (
+        sum(not one["problems"] for one in rounds),
+        f"{statistics.median(times):.1f} s, {max(times):.1f} s",
+    )
     lines = [
         f"{n_passed} of {len(rounds)} searches finished with each trial complete exactly once",
-        f"an interrupted trial started again after (median, longest) {statistics.median(times):.1f} s, {max(times):.1f} s",
+        f"an interrupted trial started again after (median, longest) {again_s}",
         "",
         "| host | lost | searches | restarts | an interrupted trial started again after: median, longest |",
         "|---|---|---|---|---|",

@@ -58,6 +58,7 @@ class LifeWatch:
         self._seen = self._first = path.stat().st_mtime_ns
         self._since_s = self._asked_s = time.monotonic()
         self._is_elsewhere = False
+        is_alive()  # the next call is then not about an earlier job
 
     def trouble(self) -> str:
         """Why the job must be ended; empty if it is alive."""

@@ -26,7 +26,7 @@ class SearchProgress:
 
     def __init__(self, space: Path, changes: Changes) -> None:
         self._space, self._changes = space, changes
-        self._renewed_at: str | None = None
+        self._renewed_at = ""
 
     def work_done(self) -> WorkDone | None:
         """The number of trials that have ended; None if the store cannot be read."""
@@ -34,14 +34,12 @@ class SearchProgress:
         return None if n is None else WorkDone(n, f"{counted(n, 'trial')} ended so far")
 
     def is_alive(self) -> bool | None:
-        """Whether the search has renewed its lease since the last call.
-
-        None if the store cannot be read now, or could not be read then: an earlier search may have left the lease.
-        """
-        before, self._renewed_at = self._renewed_at, self._read(_renewed_at)
-        if before is None or self._renewed_at is None:
+        """Whether the search has renewed its lease since the last call; None if the store cannot be read."""
+        renewed_at = self._read(_renewed_at)
+        if renewed_at is None:
             return None
-        return self._renewed_at not in ("", before)
+        before, self._renewed_at = self._renewed_at, renewed_at
+        return renewed_at not in ("", before)
 
     def notify_given_up(self, message: str) -> None:
         """Sends a notice if the configuration wants one, and waits for it."""

@@ -255,7 +255,7 @@ def test_signs_of_life_have_a_limit_at_the_start_and_between_them(clock, tmp_pat
     ],
 )
 def test_rank_0_on_another_host_has_the_same_limits(clock, answers, ends_s, text, tmp_path):
-    path, given = tmp_path / "status", iter(answers)
+    path, given = tmp_path / "status", iter([True, *answers])  # True: an earlier job has left a sign
     path.touch()
     watch, began = LifeWatch(path, 600.0, 60.0, lambda: next(given)), clock[0]
     for _ in range(1200):
