@@ -161,25 +161,25 @@ FAULTS: dict[str, Callable[[Round], bool]] = {
 """Name of a fault -> a function that causes it; it returns False if it was not possible at this moment."""
 
 
-def space(trials: int, *, trains: bool, data: Path | None = None) -> dict[str, Any]:
-    """The content of ``space.yaml``."""
+def space(trials: int, *, trains: bool, data: Path | None = None, is_elastic: bool = False) -> dict[str, Any]:
+    """The content of ``space.yaml``; with `is_elastic`, blocks of one rank that join others."""
     content: dict[str, Any] = {
         "study": STUDY,
         "store": f"sqlite:///{STUDY}.db",
         "space": {"x": {"type": "real", "low": 0.0, "high": 1.0}},
         "search": {"strategy": f"{HERE / 'jumping_clock.py'}:JumpingClock", "trials": trials, "seed": 3},
-        "blocks": {"size": 2, "silence": SILENCE_S},
+        "blocks": {"size": 1 if is_elastic else 2, "silence": SILENCE_S, "elastic": is_elastic},
         "trial": {"retries": 20},
     }
     if not trains:
-        return content | {"objective": f"{HERE / 'objectives.py'}:agreed"}
+        return content | {"objective": f"{HERE / 'objectives.py'}:{'elastic' if is_elastic else 'agreed'}"}
     training = {
         "model": f"{HERE / 'network.py'}:build",
         "parameters": {"units": 16, "dropout": "$x"},
         "data": {"train": [str(data)], "features": "X", "labels": "y", "validation_fraction": 0.2},
         "loss": "sparse_categorical_crossentropy",
         "optimizer": "adam",
-        "batch_size": 32,
+        "batch_size": {"total": 32, "shards": 4} if is_elastic else 32,
         "epochs": 20,
         "checkpoint": {"path": f"{STUDY}.checkpoints", "every": 1},
     }
@@ -231,6 +231,11 @@ def wrong(one: Round) -> list[str]:
     return problems
 
 
+def n_moved(folder: Path) -> int:
+    """How often a trial has continued on another number of ranks."""
+    return query(folder / f"{STUDY}.db", "SELECT count(*) FROM attempts WHERE outcome = 'moved'")[0][0]
+
+
 def to_next_start_s(one: Round) -> list[tuple[str, float]]:
     """For each fault, the seconds until a trial has started; faults after the last start are left out."""
     starts = [
@@ -243,9 +248,10 @@ def to_next_start_s(one: Round) -> list[tuple[str, float]]:
 def table(rounds: list[dict], left_out: dict[str, str]) -> str:
     """The results of all rounds."""
     n_passed, n_restarts = sum(not one["problems"] for one in rounds), sum(one["n_restarts"] for one in rounds)
+    n_trials, n_moves = sum(one["trials"] for one in rounds), sum(one["n_moved"] for one in rounds)
     lines = [
         f"{n_passed} of {len(rounds)} searches finished with each trial complete exactly once; "
-        f"{sum(one['trials'] for one in rounds):,} trials, {n_restarts} restarts",
+        f"{n_trials:,} trials, {n_restarts} restarts, {n_moves} continuations on other numbers of ranks",
         "",
         "| fault | times | next trial started after: median, longest |",
         "|---|---|---|",
@@ -299,10 +305,10 @@ def run_rounds(minutes: float, seed: int, names: list[str], options: argparse.Na
         is_mounted = _make_folder(folder)
         chosen = [name for name in names if trains or name != "checkpoint damaged"]
         try:
-            content = space(trials, trains=trains, data=data)
+            content = space(trials, trains=trains, data=data, is_elastic=options.elastic)
             one = one_round(seed + number, folder, trials, chosen, options.faults, content)
             restarts = query(folder / f"{STUDY}.db", "SELECT count(*) FROM events WHERE kind = 'search_restarted'")
-            one |= {"trials": trials, "n_restarts": restarts[0][0] if restarts else 0}
+            one |= {"trials": trials, "n_restarts": restarts[0][0] if restarts else 0, "n_moved": n_moved(folder)}
             if one["problems"]:
                 print((folder / "out.txt").read_text()[-5000:])
         finally:
@@ -322,6 +328,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=150)
     parser.add_argument("--faults", type=int, default=6, help="faults per round, at most")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--elastic", action="store_true", help="blocks.elastic: trials change their numbers of ranks")
     parser.add_argument("--only", action="append", choices=list(FAULTS))
     options = parser.parse_args()
     names, left_out = possible()

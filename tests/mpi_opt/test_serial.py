@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -287,3 +288,24 @@ def test_a_search_leaves_garbage_collection_as_a_framework_has_set_it(has_framew
         monkeypatch.setattr(gc, name, lambda name=name: called.append(name))
     mpi_opt.search(lambda trial: 1.0, trials=1, **SETTINGS)
     assert called == calls
+
+
+def test_rank_0_keeps_little_of_a_trial_that_has_ended(tmp_path):
+    """Half of the trials fail with a long message, as of a traceback, which the store keeps."""
+    sizes = {}
+
+    def objective(trial):
+        if trial.number in (320, 620):  # sets of numbers grow after 307 entries, and then after 1,228
+            gc.collect()
+            sizes[trial.number] = tracemalloc.get_traced_memory()[0]
+        if trial.number % 2:
+            raise ValueError("no\n" + "long " * 1000)
+        return trial.parameters["x"]
+
+    settings = SETTINGS | {"store": f"sqlite:///{tmp_path / 'kept.db'}"}
+    tracemalloc.start()
+    try:
+        mpi_opt.search(objective, **settings, trials=630)
+    finally:
+        tracemalloc.stop()
+    assert (sizes[620] - sizes[320]) / 300 < 800, "bytes per trial"

@@ -119,7 +119,7 @@ class SlurmCluster:
         if self._namespaces is not None:
             self._namespaces.kill()
             self._namespaces.wait()
-            wait_until(lambda: not Path(f"/proc/{self._outer}").exists(), 10, "the cluster did not end")
+            wait_until(lambda: not Path(f"/proc/{self._outer}").exists(), 60, "the cluster did not end")
 
     def run(self, *command: object, node: str = LOGIN, timeout_s: float = 60, **options: Any) -> str:
         """Runs a command on a node; returns its standard output.
