@@ -76,8 +76,7 @@ def one_round(cluster: SlurmCluster, draw: random.Random, how: str, node: str) -
         "MPI_LEARN_SILENCE_S": str(SILENCE_S),
         "MPI_LEARN_START_S": str(START_S),
     }
-    for name in (LOGIN, *NODES):
-        cluster.open(*remote, "serve", node=name, env=environment)
+    servers = [cluster.open(*remote, "serve", node=name, env=environment) for name in (LOGIN, *NODES)]
     command = ["mpi-opt", "search", "space.yaml", "-n", SLOTS * len(NODES), "--restarts", 50, "--hostfile", "hostfile"]
     with (folder / "out.txt").open("w") as out:
         search = cluster.open(*command, env=environment, stdout=out, stderr=subprocess.STDOUT)
@@ -91,6 +90,8 @@ def one_round(cluster: SlurmCluster, draw: random.Random, how: str, node: str) -
     except subprocess.TimeoutExpired:
         status = "hung"
         search.kill()
+    for server in servers:  # one on a frozen host is stopped, and would keep the cluster from ending
+        server.kill()
     problems = [] if status == 0 else [f"status {status}"]
     rows = query(database, "SELECT number, state FROM trials ORDER BY number")
     problems += [] if rows == [(number, "complete") for number in range(TRIALS)] else [f"trials: {rows}"]
