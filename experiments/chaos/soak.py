@@ -23,6 +23,9 @@ from objectives import fate
 WARM_UP_S = 300.0
 """The growth of rank 0's memory is measured from this time on, in seconds."""
 
+TRIALS_PER_MINUTE = 425
+"""On 64 ranks, while one block after the other is lost."""
+
 QUERIES = (
     "SELECT state, count(*) FROM trials GROUP BY state",
     "SELECT number, figure_of_merit FROM study_soak WHERE state = 'complete' ORDER BY figure_of_merit LIMIT 5",
@@ -31,20 +34,20 @@ QUERIES = (
 
 
 def space(minutes: float) -> dict:
-    """The content of ``space.yaml``: 20 blocks of three ranks and three spare ranks."""
+    """The content of ``space.yaml``: 20 blocks of three ranks and three spare ranks, all of which are lost in time."""
     return {
         "study": "soak",
         "store": "sqlite:///soak.db",
         "objective": f"{Path(__file__).with_name('objectives.py')}:nap",
         "space": {"x": {"type": "real", "low": 0.0, "high": 1.0}},
-        "search": {"strategy": "random", "trials": 10**6, "seed": 1, "time_limit": f"{minutes}m"},
+        "search": {"strategy": "random", "trials": round(TRIALS_PER_MINUTE * minutes), "seed": 1},
         "blocks": {"size": 3, "spares": 3},
         "trial": {"timeout": "8s"},
     }
 
 
 class Size(NamedTuple):
-    """What a process holds: resident memory in MB (10⁶ bytes), threads and open file descriptors."""
+    """What a process holds at a time in seconds since 1970: memory in MB (10⁶ bytes), threads, open file descriptors."""
 
     at_s: float
     mb: float
@@ -52,15 +55,15 @@ class Size(NamedTuple):
     files: int
 
 
-def size(pid: int, at_s: float) -> Size | None:
-    """The size of a process, `at_s` seconds after the first result; None if the process has ended."""
+def size(pid: int) -> Size | None:
+    """The size of a process; None if it has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
         n_files = sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
         return None
     memory, threads = re.search(r"VmRSS:\s+(\d+) kB", status), re.search(r"Threads:\s+(\d+)", status)
-    return Size(at_s, int(memory[1]) * 1024 / 1e6, int(threads[1]), n_files) if memory and threads else None
+    return Size(time.time(), int(memory[1]) * 1024 / 1e6, int(threads[1]), n_files) if memory and threads else None
 
 
 def watch(search: Launched, database: Path, limit_s: float) -> tuple[list[Size], list[float]]:
@@ -71,14 +74,13 @@ def watch(search: Launched, database: Path, limit_s: float) -> tuple[list[Size],
     """
     sizes: list[Size] = []
     query_times_s: list[float] = []
-    since = time.time()
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30)) as client:
         while search.is_running and time.time() - search.began < limit_s:
             for sql in QUERIES:
                 began = time.perf_counter()
                 client.execute(sql).fetchall()
                 query_times_s.append(time.perf_counter() - began)
-            found = size(search.pids[0], time.time() - since)
+            found = size(search.pids[0])
             if found is not None:
                 sizes.append(found)
                 (database.parent / "sizes.json").write_text(json.dumps(sizes))
@@ -116,7 +118,9 @@ def gained(values: Sequence[float]) -> str:
 
 def report(database: Path, status: int, sizes: list[Size], query_times_s: list[float]) -> None:
     """Prints the rows."""
-    later = [one for one in sizes if one.at_s >= WARM_UP_S] or sizes[-2:]
+    ((last_s,),) = query(database, "SELECT 86400 * (julianday(max(finished_at)) - 2440587.5) FROM trials")
+    running = [one for one in sizes if one.at_s <= last_s]
+    later = [one for one in running if one.at_s >= sizes[0].at_s + WARM_UP_S] or running[-2:]
     states = dict(query(database, "SELECT state, count(*) FROM trials GROUP BY state"))
     events = dict(query(database, "SELECT kind, count(*) FROM events GROUP BY kind"))
     reasons = {
@@ -136,6 +140,7 @@ def report(database: Path, status: int, sizes: list[Size], query_times_s: list[f
         "memory of rank 0 after 5 minutes → maximum later": f"{gained([round(one.mb, 1) for one in later])} MB",
         "threads of rank 0, likewise": gained([one.threads for one in later]),
         "open files of rank 0, likewise": gained([one.files for one in later]),
+        "memory of rank 0 while it reads all trials, after the last one": f"{max(one.mb for one in sizes):.1f} MB",
         "longest time without a result": f"{longest_gap_s(database):.1f} s",
         "queries of the client; slowest": f"{len(query_times_s)}; {max(query_times_s):.2f} s",
     }
@@ -154,7 +159,7 @@ def main() -> None:
     folder = options.folder or Path(tempfile.mkdtemp(prefix="soak-"))
     with Launched(folder, options.ranks, space(options.minutes)) as search:
         ready(search, folder / "soak.db")
-        sizes, query_times_s = watch(search, folder / "soak.db", 60 * options.minutes + 300)
+        sizes, query_times_s = watch(search, folder / "soak.db", 120 * options.minutes + 300)
         status = search.wait(60)
     report(folder / "soak.db", status, sizes, query_times_s)
 
