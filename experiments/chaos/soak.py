@@ -47,7 +47,7 @@ def space(minutes: float) -> dict:
 
 
 class Size(NamedTuple):
-    """What a process holds at a time in seconds since 1970: memory in MB (10⁶ bytes), threads, open file descriptors."""
+    """What a process holds: memory in MB (10⁶ bytes), threads, open files; at a time in seconds since 1970."""
 
     at_s: float
     mb: float

@@ -150,6 +150,21 @@ def test_a_worker_whose_optimizer_raises_after_an_exchange_blocks_no_other_rank(
     assert run_ranks(5, run) == ["1: RuntimeError: boom"] * 5
 
 
+@pytest.mark.parametrize("name", ["downpour in groups", "easgd in groups", "gem in groups"])
+def test_a_leader_that_raises_before_its_first_step_blocks_no_other_rank(name):
+    """The other ranks of its group wait for its weights, and not in a step."""
+
+    def run(comm):
+        rank = Rank(comm, ALGORITHMS[name], N_STEPS)
+        if comm.rank == 1:
+            rank.algorithm.worker.begin_epoch = boom
+        with pytest.raises(TrainingError) as caught, agreed_errors(comm):
+            rank.algorithm.run(rank.steps(N_STEPS if rank.worker is not None else 0))
+        return f"{caught.value.rank}: {caught.value.reason}"
+
+    assert run_ranks(5, run) == ["1: RuntimeError: boom"] * 5
+
+
 @pytest.mark.parametrize(
     ("name", "failing"),
     [("two clusters", 4), ("clusters in pairs", 0), ("easgd in groups", 3), ("downpour in groups", 0)],

@@ -72,8 +72,8 @@ class WorkerRank(Algorithm, SampleDealing):
     def run(self, steps: Iterable[np.ndarray]) -> None:
         has_finished = False
         try:
-            self._begin_epoch()
-            has_finished = all(self._step(step) for step in steps) and self._finish_epoch()
+            has_begun = self._begin_epoch()
+            has_finished = has_begun and all(self._step(step) for step in steps) and self._finish_epoch()
         except BaseException:
             if self.group is not None and self._n_left:
                 self._report_failure(self.group)
@@ -105,18 +105,25 @@ class WorkerRank(Algorithm, SampleDealing):
         if self.group is not None:
             self.group.Free()
 
-    def _begin_epoch(self) -> None:
-        self._n_left = self.n_steps  # the group's other ranks wait in a step only while some are left
-        if self.centre is not None:
-            self.centre.weights[:] = self.weights  # a checkpoint may have filled them
-            self.centre.begin_epoch()
-        if self.worker is not None:
-            self.worker.link.begin_epoch(self.weights)
-            self.worker.begin_epoch(self.weights)
-            if isinstance(self.worker.link, LocalLink) and self.make_deal is not None:
-                self.worker.link.deal = self.make_deal()
-        if self.group is not None:
-            broadcast_in_place(self.group, self.weights)
+    def _begin_epoch(self) -> bool:
+        """All ranks of the group take the weights of their leader; False if it failed. Collective over the group."""
+        self._n_left = 0  # the group's other ranks wait in a step only while some are left
+        is_ok = False
+        try:
+            if self.centre is not None:
+                self.centre.weights[:] = self.weights  # a checkpoint may have filled them
+                self.centre.begin_epoch()
+            if self.worker is not None:
+                self.worker.link.begin_epoch(self.weights)
+                self.worker.begin_epoch(self.weights)
+                if isinstance(self.worker.link, LocalLink) and self.make_deal is not None:
+                    self.worker.link.deal = self.make_deal()
+            is_ok = True
+        finally:
+            if self.group is not None:
+                is_ok = self._share(self.group, is_ok)
+                self._n_left = self.n_steps if is_ok else 0
+        return is_ok
 
     def _finish_epoch(self) -> bool:
         return self.worker is None or self.worker.finish_epoch(self.weights)
