@@ -125,7 +125,7 @@ class SearchEnding:
         if not self.pool.is_empty or self.is_over():
             return
         why = self.pool.why_empty
-        if not self.pool.has_been_ready:
+        if not self.pool.may_work_later:
             raise SearchFailed(why)
         self.state.event(SEARCH_STOPPED, why)
         raise RanksLost(f"{why}; the same command continues the study")

@@ -146,7 +146,7 @@ class TrainingObjective(Objective):
 
     def __call__(self, trial: Trial) -> tuple[object, MetricCurves | None]:
         changes = self._changes(trial, filled(self.training, trial.parameters))
-        result = self._train_anew_if_damaged(trial, changes)
+        result = self._train_anew_if_unusable(trial, changes)
         trial.has_left = result.stopped_by == "left"
         if trial.comm.rank != 0 or trial.has_left:
             return None, None
@@ -156,15 +156,15 @@ class TrainingObjective(Objective):
             _save(folder, self.configuration(trial.parameters, changes), result)
         return values[0] if len(values) == 1 else values, result.history
 
-    def _train_anew_if_damaged(self, trial: Trial, changes: dict[str, Any]) -> Result:
+    def _train_anew_if_unusable(self, trial: Trial, changes: dict[str, Any]) -> Result:
         """Trains; a checkpoint of this trial, or of the one from which it resumes, that cannot be read is not used.
 
         A killed job, or a file system that has lost data, may leave such a file. It costs epochs, but no trial. The
-        same holds for a provisional checkpoint of a model or configuration that was changed since then, or of another
-        version. All ranks raise the same error.
+        same holds for a checkpoint of a model or configuration that was changed since then, or of another version,
+        unless the user has configured where the trial writes it. All ranks raise the same error.
         """
         from mpi_learn import train
-        from mpi_learn.training.checkpoints.checkpoint_file import DamagedCheckpoint
+        from mpi_learn.training.checkpoints.checkpoint_file import DamagedCheckpoint, UnusableCheckpoint
 
         kept = self._kept_epoch(trial)
         while True:
@@ -179,11 +179,13 @@ class TrainingObjective(Objective):
                     on_epoch=partial(self._after_epoch, trial, configuration, kept),
                     kept=kept,
                 )
-            except DamagedCheckpoint as error:
+            except UnusableCheckpoint as error:
                 section = changes.get("checkpoint", {})
-                is_own = error.where.startswith(str(section.get("path")))
+                is_own = str(section.get("path")) in error.where
                 if error.host_fault or not (is_own or trial.resume_from is not None):
                     raise  # reading may work later; or the user has named the checkpoint
+                if is_own and self.training.get("checkpoint") and not isinstance(error, DamagedCheckpoint):
+                    raise  # the user decides whether the changed model continues from it
                 if is_own and section.get("resume", True):
                     section["resume"] = False
                 elif section.pop("start_from", None) is None:

@@ -21,6 +21,7 @@ from mpi_learn.training.callbacks import Callbacks
 from mpi_learn.training.checkpoints.checkpoint_file import (
     DamagedCheckpoint,
     SavedTraining,
+    UnusableCheckpoint,
     load_checkpoint,
     save_checkpoint,
 )
@@ -178,22 +179,12 @@ def written(checkpoint_of):
 
 
 @pytest.mark.parametrize("said", UNFIT)
-def test_only_a_provisional_checkpoint_that_does_not_fit_is_a_damaged_one(comm, written, tmp_path, said):
+def test_a_checkpoint_that_does_not_fit_is_unusable_but_not_damaged(comm, written, tmp_path, said):
     section = {"path": written(tmp_path, UNFIT[said])}
-    with pytest.raises(DamagedCheckpoint, match=said) as provisional:
-        train(NUMBERS | {"checkpoint": section | PROVISIONAL}, comm, data=line())
-    assert provisional.value.where == str(tmp_path)
-    with pytest.raises(ConfigurationError, match=said) as own:
+    with pytest.raises(UnusableCheckpoint, match=said) as caught:
         train(NUMBERS | {"checkpoint": section}, comm, data=line())
-    assert not isinstance(own.value, DamagedCheckpoint)
-
-
-def test_a_checkpoint_to_start_from_is_not_provisional(comm, written, tmp_path):
-    said = "weight shapes differ"
-    section = {"path": str(tmp_path / "own"), "start_from": written(tmp_path / "other", UNFIT[said])}
-    with pytest.raises(ConfigurationError, match=said) as caught:
-        train(NUMBERS | {"checkpoint": section | PROVISIONAL}, comm, data=line())
     assert not isinstance(caught.value, DamagedCheckpoint)
+    assert str(tmp_path) in caught.value.where
 
 
 @pytest.mark.parametrize(

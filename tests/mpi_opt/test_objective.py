@@ -248,7 +248,7 @@ def test_a_trial_whose_checkpoint_is_damaged_trains_without_it(resume_from, trai
 
 
 @needs("keras")
-def test_a_trial_trains_anew_if_its_provisional_checkpoint_is_of_another_model(training, tmp_path, monkeypatch, capsys):
+def test_a_trial_trains_anew_if_a_checkpoint_is_of_another_model(training, tmp_path, monkeypatch, capsys):
     """With a checkpoint that the user has configured, the trial is refused."""
     monkeypatch.setattr(training_objective, "CHECKPOINT_S", 1e-9)
     (tmp_path / "model.py").write_text(
@@ -260,10 +260,10 @@ def test_a_trial_trains_anew_if_its_provisional_checkpoint_is_of_another_model(t
     )
     training |= {"parameters": {}, "epochs": 2}
 
-    def epochs_of(section: dict, units: int) -> list[int]:
-        """The epochs that the same trial reports if the model has so many units."""
+    def epochs_of(section: dict, units: int, **of_trial) -> list[int]:
+        """The epochs that trial 5, or another one, reports if the model has so many units."""
         (tmp_path / "units").write_text(str(units))
-        one = trial(5)
+        one = trial(**{"number": 5} | of_trial)
         TrainingObjective(training | section, "loss", tmp_path, tmp_path / "kept")(one)
         return list(one.reported)
 
@@ -273,10 +273,14 @@ def test_a_trial_trains_anew_if_its_provisional_checkpoint_is_of_another_model(t
     assert "trial 5: " in (said := capsys.readouterr().out)
     assert "weight shapes differ from the checkpoint's; the training begins without it" in said
     assert epochs_of({}, 6) == []  # the new checkpoint has replaced the old one
+    promoted = {"number": 7, "budget": 3.0, "resume_from": 5}
+    assert epochs_of({}, 6, **promoted) == [2]
+    assert epochs_of({}, 8, **promoted) == [0, 1, 2], "neither its own checkpoint fits, nor that of trial 5"
     mine = {"checkpoint": {"path": "mine"}}
     assert epochs_of(mine, 4) == [0, 1]
     with pytest.raises(ConfigurationError, match="weight shapes differ"):
         epochs_of(mine, 6)
+    assert epochs_of(mine, 6, **promoted) == [0, 1, 2], "the search, not the user, has chosen that of trial 5"
 
 
 @pytest.mark.parametrize(("start_from", "fault"), [("mine", ""), (None, "a file system that cannot be used")])

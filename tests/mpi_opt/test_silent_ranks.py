@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.block_pool import BlockPool
 from mpi_opt.coordinator.blocks.silent_ranks import SilentRanks
@@ -13,6 +15,7 @@ from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.objective import TrialSettings
 from mpi_opt.core.trial import Outcome
+from mpi_opt.errors import RanksLost
 from mpi_opt.messages.messages import Alive, Assignment
 from tests.mpi_opt.fakes import ListedStore, ListedStrategy, ScriptedLink
 from tests.mpi_opt.outcomes import an_outcome
@@ -75,3 +78,22 @@ def test_the_trial_of_a_silent_rank_runs_again_on_another_one():
     assert "rank 2, of block 1 on host1: no sign of life for 0.2 s" in store.details
     assert (2, "EndProcess") in link.called
     assert 2 not in link.dismissed
+
+
+class NeverReady(ScriptedLink):
+    """Each rank is heard once, before its block is ready, and then no more."""
+
+    has_begun = False
+
+    def receive(self, timeout_s, is_interrupted):
+        time.sleep(0.001)
+        heard = [] if self.has_begun else [(1, Alive()), (2, Alive())]
+        self.has_begun = True
+        return heard
+
+
+def test_a_search_whose_ranks_are_silent_before_their_first_trial_may_start_again():
+    pool = BlockPool(NeverReady(squares), BlockMembership.of(BlockLayout(3, 1)))
+    settings = SearchSettings(SearchLimits(4), silence_s=0.1)
+    with pytest.raises(RanksLost, match="every rank that could run a trial was lost; the same command continues"):
+        Coordinator(pool, ListedStrategy(), ListedStore(), 1, settings).run()

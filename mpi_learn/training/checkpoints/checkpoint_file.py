@@ -25,8 +25,12 @@ OF_RANK = "rank."
 NamedArrays = dict[str, np.ndarray]
 
 
-class DamagedCheckpoint(ConfigurationError):
-    """A checkpoint cannot be read, does not exist where one is expected, or is provisional and does not fit."""
+class UnusableCheckpoint(ConfigurationError):
+    """A checkpoint belongs to another training or model, or to another version."""
+
+
+class DamagedCheckpoint(UnusableCheckpoint):
+    """A checkpoint cannot be read, or does not exist where one is expected."""
 
 
 @dataclass

@@ -22,6 +22,7 @@ from mpi_learn.training.checkpoints.checkpoint_file import (
     DamagedCheckpoint,
     NamedArrays,
     SavedTraining,
+    UnusableCheckpoint,
     load_checkpoint,
     save_checkpoint,
 )
@@ -117,8 +118,7 @@ class Checkpointing:
         """Continues from the newest epoch that a rank keeps, or else from a checkpoint if there is one. Collective.
 
         Raises:
-            ConfigurationError: The checkpoint belongs to another training or model.
-            DamagedCheckpoint: So does a provisional one, or a checkpoint cannot be read.
+            UnusableCheckpoint: The checkpoint belongs to another training or model, or cannot be read.
         """
         if self.kept is None or not self._continue(self.kept):
             self._resume_from_file()
@@ -152,13 +152,13 @@ class Checkpointing:
             return
         folder = section.path if is_same else section.start_from
         where = f"checkpoint {folder}"
-        with agreed_errors(self.comm), _damaged_if_provisional(section, is_same=is_same):
+        with agreed_errors(self.comm), _unusable_if_unfit():
             check_format(found, where)
             check_stages(found, self.n_stages, where)
         if self.n_stages > 1:
             assert folder is not None
             found = self._of_stage(found, folder)
-        with agreed_errors(self.comm), _damaged_if_provisional(section, is_same=is_same):
+        with agreed_errors(self.comm), _unusable_if_unfit():
             if is_same:
                 is_rank_known = len(found.arrays["counters"]) == self.comm.size
                 known = range(self.comm.size) if is_rank_known else ()
@@ -289,20 +289,14 @@ def _load(section: Checkpoint) -> tuple[SavedTraining | None, bool]:
 
 
 @contextmanager
-def _damaged_if_provisional(section: Checkpoint, *, is_same: bool) -> Iterator[None]:
-    """Raises DamagedCheckpoint if the training's own checkpoint does not fit and no user has asked for it.
-
-    A search then trains without it, as it does without a file that cannot be read.
-
-    Args:
-        is_same: Whether the checkpoint is that of `section.path`, not that of `section.start_from`.
-    """
+def _unusable_if_unfit() -> Iterator[None]:
+    """Raises UnusableCheckpoint if a checkpoint does not fit. A search may then train without it."""
     try:
         yield
+    except UnusableCheckpoint:
+        raise
     except ConfigurationError as error:
-        if isinstance(error, DamagedCheckpoint) or not (section.provisional and is_same):
-            raise
-        raise DamagedCheckpoint(error.problem, where=str(section.path), cure=error.cure) from error
+        raise UnusableCheckpoint(error.problem, where=error.where, cure=error.cure) from error
 
 
 def stacked(rows: Sequence[np.ndarray]) -> np.ndarray:

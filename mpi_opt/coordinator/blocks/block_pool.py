@@ -58,7 +58,7 @@ class BlockPool:
         self._last_mpi_error = ""
         self._barred: set[int] = set()  # the ranks of retired blocks
         self._disbanded_at_s: dict[int, float] = {}
-        self._is_assembled = self._is_dismissed = False
+        self._is_assembled = self._is_dismissed = self._has_been_silent = False
         self._resting: dict[int, float] = {}
         self._code: SourceCode | None = None
 
@@ -178,11 +178,16 @@ class BlockPool:
         return bool(self._hosts)
 
     @property
+    def may_work_later(self) -> bool:
+        """Whether a new start may help if no rank is left: blocks have been ready, or ranks were only silent."""
+        return self.has_been_ready or self._has_been_silent
+
+    @property
     def why_empty(self) -> str:
         """The reason why no rank can run a trial."""
         if self.membership.retired and self._last_mpi_error:
             return f"no block of ranks could be formed; MPI says: {self._last_mpi_error}"
-        if not self.has_been_ready:
+        if not self.may_work_later:
             return "every rank was lost before its first trial, while it loaded its data or model (out of memory?)"
         return "every rank that could run a trial was lost"
 
@@ -198,6 +203,7 @@ class BlockPool:
 
     def lose_silent(self, ranks: set[int]) -> list[int]:
         """Records ranks as lost that may still exist, and asks them to end; returns their blocks, see `lose`."""
+        self._has_been_silent = True
         for rank in ranks:
             self.link.send(rank, EndProcess())
         return self.lose(frozenset(ranks))
