@@ -88,6 +88,7 @@ def training_page() -> str:
 def models_page() -> str:
     """Every kind of model that the tests train, and what is refused."""
     from tests.mpi_learn.conformance.keras_rows import ROWS as KERAS
+    from tests.mpi_learn.conformance.keras_torch_rows import ROWS as KERAS_ON_TORCH
     from tests.mpi_learn.conformance.torch_rows import ROWS as TORCH
 
     lines = [NOTE, "# Supported models\n", MODELS]
@@ -96,6 +97,11 @@ def models_page() -> str:
         refused = [(row.says, row.refused) for row in rows.values() if row.refused]
         lines += [f"## {title}\n", _rows(("kind of model", "result on several ranks"), trained)]
         lines += [f"### Refused by {title} models\n", _rows(("refused", "part of the message"), refused)]
+        if title == "Keras":
+            also = [
+                (row.says, row.refused) for name, row in KERAS_ON_TORCH.items() if row.refused != rows[name].refused
+            ]
+            lines += [KERAS_TORCH, _rows(("refused on PyTorch", "part of the message"), also)]
     return "\n".join(lines)
 
 
@@ -129,6 +135,13 @@ Losses and gradients of several ranks are means over all samples of a step, also
 samples. With a mask they are means over the unmasked entries, and with the reduction `mean_with_sample_weight` means
 weighted by the sample weights. Batch normalisation uses the batch of each rank, dropout the random numbers of each
 rank, and gradients that you define or change are those of the mean loss of each rank's batch.
+"""
+
+KERAS_TORCH = """\
+### Keras with `KERAS_BACKEND=torch`
+
+On PyTorch, the same models of Keras train as with `fit` on PyTorch, or are refused as above, except for the
+following. `fit` on PyTorch trains neither the model with labels per pixel nor the one with a `GradientTape`.
 """
 
 HYPERPARAMETERS = """\

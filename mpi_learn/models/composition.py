@@ -51,6 +51,14 @@ class Composition(ABC):
             accumulate: Steps whose gradients it sums before they are exchanged.
         """
 
+    def measured(self, settings: ModelSettings, example: Example, earlier: Sequence[int]) -> Composition:
+        """This composition with what the first rank measures for all; called there alone, for a model in stages.
+
+        Args:
+            earlier: `Model.layers_of_stages` of the training that continues; empty if there is none.
+        """
+        return self
+
     @abstractmethod
     def models_of(self, built: Any, settings: ModelSettings) -> Mapping[str, Any]:
         """The framework's models by name in what the user's function has returned.

@@ -57,9 +57,10 @@ class ModelConfiguration(Section):
     loss_weights: LossWeights = Field(
         None, description="Factors of the losses of several outputs, a list or a mapping; null is 1 for all."
     )
-    precision: Literal["float32", "mixed_bfloat16"] = Field(
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = Field(
         "float32",
-        description="mixed_bfloat16: the framework computes in 16 bits where this is safe; weights are float32.",
+        description="mixed_bfloat16: the framework computes in 16 bits where this is safe; weights are float32. "
+        "mixed_float16: the same in float16, for PyTorch with allreduce; the loss is scaled.",
     )
     device: Device = Field(
         "auto",

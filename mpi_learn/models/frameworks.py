@@ -121,8 +121,8 @@ class _PreparingFinder(MetaPathFinder):
 def framework_of(model: Any) -> str | None:
     """``keras`` or ``torch`` if `model` is a model of that framework."""
     keras, torch = sys.modules.get("keras"), sys.modules.get("torch")
-    if keras is not None and isinstance(model, keras.Model):
-        return "keras"
+    if keras is not None and isinstance(model, keras.Layer):
+        return "keras" if isinstance(model, keras.Model) else None  # on PyTorch, a layer is a `torch.nn.Module` too
     return "torch" if torch is not None and isinstance(model, torch.nn.Module) else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ class Model(ABC):
         has_unsaved_random: Whether its step draws random numbers whose generator `state` does not contain.
         takes_samples: Whether `predict` takes the features of samples; a generator takes noise instead.
         copy_rows: How batches for `gradient` are copied from samples in memory; None by NumPy.
+        layers_of_stages: The number of layers of each stage into which one model was divided; empty for other models.
         is_sized_later: Whether arrays that are not trained get their sizes in the first batch, as those of observers.
     """
 
@@ -70,6 +71,7 @@ class Model(ABC):
     depends_on_ranks: bool = False
     divides_by_weights: bool = False
     has_unsaved_random: bool = False
+    layers_of_stages: tuple[int, ...] = ()
     is_sized_later: bool = False
     takes_samples: bool = True
     copy_rows: CopyRows | None = None
@@ -110,6 +112,13 @@ class Model(ABC):
 
         Args:
             sums: (n_sums,) float64, to which the sums are added that the steps have left on the device.
+        """
+
+    def scale_loss(self, scale: Callable[[], float]) -> None:  # noqa: B027 - only for float16
+        """From now on, `gradient` multiplies the loss by a scale before the backward pass, and then divides by it.
+
+        Args:
+            scale: The scale of the next step.
         """
 
     def evaluation(self) -> AbstractContextManager[None]:

@@ -19,7 +19,7 @@ TRAINING = {
     "devices": _RANKS,
     "drop_last": "write `data: {drop_last: true}`",
     "features": "write `data: {features: NAME}`",
-    "fp16": "write `precision: mixed_bfloat16`",
+    "fp16": "write `precision: mixed_bfloat16`, or for PyTorch `precision: mixed_float16`",
     "global_batch_size": "write `batch_size: {total: N}`",
     "gradient_clip_val": "write `optimizer: {clip_norm: X}`, or `clip_value`",
     "initial_epoch": "write `checkpoint: {path: FOLDER}`: the same command continues from the last checkpoint",

@@ -104,6 +104,8 @@ class TrainingConfiguration(ModelConfiguration):
                 self, compression=exchange.compression, accumulate=exchange.accumulate
             ):
                 raise ValueError(problem)
+        if self.precision == "mixed_float16":
+            self._check_float16()
         if self.compile and self.validation.mode == "thread":
             raise InvalidValue(
                 "torch.compile is not supported with `validation: {mode: thread}`: one thread alone may compile",
@@ -117,6 +119,22 @@ class TrainingConfiguration(ModelConfiguration):
                 "write algorithm: allreduce, clusters, easgd or gem, or another optimizer, such as adam",
             )
         return self
+
+    def _check_float16(self) -> None:
+        """Raises InvalidValue where a rank could not learn that the gradient of another one is not finite."""
+        compression = getattr(self.algorithm, "compression", "none")
+        rules = (
+            (self.algorithm.name == "allreduce", f"algorithm: {self.algorithm.name}"),
+            (compression == "none", f"compression: {compression}"),
+            (self.gan is None, "gan"),
+            (self.n_stages == 1, "pipeline"),
+        )
+        for is_met, what in rules:
+            if not is_met:
+                raise InvalidValue(
+                    f"mixed_float16 does not support {what}: its ranks would scale their losses differently",
+                    "write `precision: mixed_bfloat16`, which needs no scale",
+                )
 
     def _check_pipeline(self, pipeline: PipelineSection) -> None:
         """Raises InvalidValue for settings that need the whole model on each rank."""
@@ -191,7 +209,7 @@ class TrainingConfiguration(ModelConfiguration):
         if self.pipeline is not None:
             from mpi_learn.models.pipeline.staged import StagedModel
 
-            return StagedModel(self.pipeline)
+            return StagedModel(self.pipeline, -(-self.samples_at_once(1) // self.pipeline.micro_batches))
         return None
 
     @property

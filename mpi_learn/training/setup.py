@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -17,21 +18,24 @@ from mpi_learn.data.samples.streamed import StreamedSamples
 from mpi_learn.environment import allow_a_second_graph, return_freed_memory
 from mpi_learn.errors import ConfigurationError, DataError
 from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.models.composition import Composition
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES
 from mpi_learn.models.make_model import make_model
 from mpi_learn.models.model import Model
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
-from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
 from mpi_learn.mpi.collectives import broadcast_in_place
 from mpi_learn.mpi.communicators import Communicator, host_name
 from mpi_learn.optimizers.configuration import AnyOptimizer, FrameworkOptimizer, NotFused
 from mpi_learn.optimizers.learning_rate import LearningRate
+from mpi_learn.optimizers.loss_scaling import LossScaling
 from mpi_learn.optimizers.make_optimizer import make_optimizer
 from mpi_learn.optimizers.optimizer import Optimizer, RuleOptimizer
 from mpi_learn.optimizers.separate_optimizers import SeparateOptimizers
 from mpi_learn.settings.paths import make_folder
+from mpi_learn.training.checkpoints.checkpoint_file import saved_layers_of_stages
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.context import TrainingContext
 from mpi_learn.training.evaluation import Validator
@@ -50,14 +54,17 @@ def build_model(context: TrainingContext) -> Model:
         UserError: Model and data do not fit together.
     """
     comm, dataset, first = context.comm, context.dataset, context.first_worker
-    model, marks = None, list[Mark]()
+    model, marks, composition = None, list[Mark](), context.configuration.composition
     with agreed_errors(comm, waits_long=True):  # before the ranks of several stages build them together
         if dataset.n_training == 0:
             raise ConfigurationError("there is no sample to train on", where="data.train")
         example = _example(dataset)
+    if composition is not None and context.chain is not None:
+        wanted = partial(_measured, context, composition, example)
+        composition = result_of_rank(comm, wanted)  # all ranks divide the model at the same places
     with agreed_errors(comm, waits_long=True):
         if context.worker is not None:
-            model = _one_model(context, example)
+            model = _one_model(context, example, composition)
         if comm.rank == context.first_with_loss and model is not None:
             _check_labels(model, dataset)
             if model.divides_by_weights and context.n_workers > 1:
@@ -80,7 +87,7 @@ def build_model(context: TrainingContext) -> Model:
 
     def build() -> Model:
         """The model, on a master."""
-        made = _one_model(context, example)
+        made = _one_model(context, example, composition)
         for mark in marks:
             mark.check(made, example)
         return made
@@ -264,7 +271,7 @@ def _example(dataset: Dataset) -> Example:
 def _second_model(context: TrainingContext, model: Model) -> Model:
     """Another model like `model`, with the same weights."""
     example = _example(context.dataset)
-    made = _one_model(context, example)
+    made = _one_model(context, example, context.configuration.composition)
     made.weights[:] = model.weights
     made.state.set_floats(model.state.floats())
     made.state.set_integers(model.state.integers())
@@ -272,9 +279,15 @@ def _second_model(context: TrainingContext, model: Model) -> Model:
     return made
 
 
-def _one_model(context: TrainingContext, example: Example) -> Model:
+def _measured(context: TrainingContext, composition: Composition, example: Example) -> Composition:
+    """See `Composition.measured`."""
+    earlier = saved_layers_of_stages(context.configuration.checkpoint)
+    return composition.measured(_model_settings(context), example, earlier)
+
+
+def _model_settings(context: TrainingContext) -> ModelSettings:
     configuration = context.configuration
-    settings = ModelSettings(
+    return ModelSettings(
         configuration,
         stream=context.rank,
         n_workers=context.n_workers * configuration.n_micro_batches,
@@ -283,9 +296,13 @@ def _one_model(context: TrainingContext, example: Example) -> Model:
         has_checkpoint=configuration.checkpoint is not None and not configuration.checkpoint.provisional,
         chain=context.chain,
     )
+
+
+def _one_model(context: TrainingContext, example: Example, composition: Composition | None) -> Model:
+    configuration = context.configuration
     if configuration.validates_in_thread:
         allow_a_second_graph()
-    made = make_model(settings, example, configuration.composition)
+    made = make_model(_model_settings(context), example, composition)
     if configuration.xla is True and not made.can_use_xla:
         raise ConfigurationError(
             "only the step of a single Keras model can be compiled by XLA", where="xla", cure="leave it out"
@@ -321,6 +338,8 @@ def make_training_optimizer(
         updates_per_epoch: Number of updates by this optimizer.
         device: Where the weights are that it updates; see `Model.keep_on_device`.
 
+    With `mixed_float16`, it also chooses the scale of the loss of `model`.
+
     Raises:
         ConfigurationError: The model's framework has no such optimizer.
     """
@@ -346,7 +365,12 @@ def make_training_optimizer(
 
     parts = context.configuration.parts
     if len(parts) == 1:
-        return make(0, model.layout, options or parts[0].optimizer, updates_per_epoch)
+        made = make(0, model.layout, options or parts[0].optimizer, updates_per_epoch)
+        if context.configuration.precision != "mixed_float16":
+            return made
+        scaling = LossScaling(made)
+        model.scale_loss(scaling.scale)
+        return scaling
     optimizers = [
         make(index, layout, options or part.optimizer, updates_per_epoch * part.share)
         for index, (part, (_, layout)) in enumerate(zip(parts, model.layout.by_model(), strict=True))

@@ -34,6 +34,14 @@ WRONG = {
         {"optimizer": {"name": "adam", "betas": [0.5, 0.9]}}, "optimizer.betas: unknown key", "beta_1: X, beta_2: Y",
     ),
     "wrong type": ({"batch_size": "many"}, "batch_size: expected an integer", "'many'"),
+    "float16 with a master": (
+        {"precision": "mixed_float16", "algorithm": "downpour"}, "mixed_float16 does not support algorithm: downpour",
+        "mixed_bfloat16",
+    ),
+    "float16 with compression": (
+        {"precision": "mixed_float16", "algorithm": {"name": "allreduce", "compression": "int8"}},
+        "mixed_float16 does not support compression: int8", "mixed_bfloat16",
+    ),
     "too small": ({"batch_size": 0}, "batch_size", "1 or more, found 0"),
     "unknown optimizer": ({"optimizer": {"name": "adm"}}, "optimizer: there is no adm", "did you mean adam"),
     "option of another optimizer": (

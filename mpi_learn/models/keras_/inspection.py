@@ -102,7 +102,16 @@ def not_taken(model: keras.Model, example: Example, error: Exception) -> ModelEr
     )
 
 
+def changes_its_state() -> ModelError:
+    """The error of a loss that has a state."""
+    return ModelError(
+        "the loss changes a state of its own, also in validation",
+        where="loss",
+        cure="let a layer of the model hold the state, and change it only in training",
+    )
+
+
 def error_text(error: Exception) -> str:
-    """The message of an error of Keras, without the text that Keras adds before and after it."""
+    """The message of an error of Keras on one line, without the text that Keras adds before and after it."""
     text = re.sub(r"\x1b\[\d*m", "", str(error)).split("Arguments received by")[0]
-    return re.sub(r"^Exception encountered when calling .*\n*", "", text).strip()
+    return " ".join(re.sub(r"^Exception encountered when calling .*\n*", "", text).split())

@@ -13,7 +13,7 @@ import tensorflow as tf
 from mpi_learn.errors import ModelError
 from mpi_learn.models.example import Example, Tensors
 from mpi_learn.models.keras_.compiled_model import CompiledModel, as_data
-from mpi_learn.models.keras_.inspection import SEED_STATE
+from mpi_learn.models.keras_.inspection import SEED_STATE, changes_its_state
 from mpi_learn.models.keras_.metrics import Run
 from mpi_learn.models.keras_.network import RecordingScope, fit_errors
 from mpi_learn.models.keras_.tensors import tensors
@@ -126,11 +126,7 @@ def _check_state(compiled: CompiledModel, scope: RecordingScope) -> None:
     """Raises ModelError if the loss has changed a state of its own, which `fit` keeps after validation."""
     known = {id(variable) for variable in (*compiled.model.variables, *compiled.metrics.variables)}
     if any(key not in known and variable.name != SEED_STATE for key, variable in scope.assigned.items()):
-        raise ModelError(
-            "the loss changes a state of its own, also in validation",
-            where="loss",
-            cure="let a layer of the model hold the state, and change it only in training",
-        )
+        raise changes_its_state()
 
 
 def _stateful_pass(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import keras
@@ -22,7 +23,7 @@ from mpi_learn.models.keras_.stage_graph import layers_of_graph, part_of_graph
 from mpi_learn.models.keras_.tensors import as_tensor, specs, tensors
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network
-from mpi_learn.models.pipeline.split import Layer, shared_weights
+from mpi_learn.models.pipeline.split import Layer, shared_weights, shortest_s
 from mpi_learn.models.pipeline.stage import Stage, StagesOfFramework
 
 
@@ -202,6 +203,17 @@ class KerasStages(StagesOfFramework):
                 model(tensors(x)[0])
         return layers_of_graph(model)
 
+    def seconds(self, model: Any, bounds: Sequence[int], x: Arrays, settings: ModelSettings) -> list[float]:
+        given: Any = tensors(x) if len(x) > 1 else tensors(x)[0]
+        found = []
+        with fit_errors():
+            for index in range(len(bounds) - 1):
+                part = part_of_graph(model, bounds, index)
+                passed = partial(_passes(part, is_first=index == 0), given)
+                given = passed()[0]
+                found.append(shortest_s(lambda: [one.numpy() for one in passed()]))  # noqa: B023 - waits for a GPU
+        return found
+
     def part(self, model: Any, bounds: Sequence[int], index: int) -> Any:
         return part_of_graph(model, bounds, index)
 
@@ -229,3 +241,16 @@ class KerasStages(StagesOfFramework):
         network.bind()
         network.move_into(aligned_empty(network.layout.size))
         return network
+
+
+def _passes(part: keras.Model, *, is_first: bool) -> Any:
+    """A function of the inputs: outputs of a compiled forward pass, and the gradients of a backward pass."""
+
+    def passes(x: Any) -> list[Any]:
+        sources = [*part.trainable_variables] if is_first else [x, *part.trainable_variables]
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            outputs = part(x, training=True)
+        return [outputs, *tape.gradient(outputs, sources, unconnected_gradients="zero")]
+
+    return tf.function(passes, autograph=False)

@@ -17,6 +17,7 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, named
 from mpi_learn.models.frameworks import without_tensorflow
 from mpi_learn.models.keras_.inspection import (
+    changes_its_state,
     check_loop,
     error_text,
     input_names,
@@ -71,7 +72,8 @@ class KerasTorchModel(TorchModel):
                 loss.backward()
             except FIT_ERRORS as error:
                 raise _unfit(error) from error
-            self.network.check_unchanged(before)
+            if settings.n_workers > 1 or self.uses_gpu:
+                self.network.check_unchanged(before)
         # keras.random without a SeedGenerator draws from one of Keras, whose state is no variable of the model
         self.has_unsaved_random = not np.array_equal(drawn, np.array(global_seed_generator().state))
         self.has_custom_loss = self._losses.may_be_sums or bool(model.losses)
@@ -135,10 +137,11 @@ class KerasTorchModel(TorchModel):
 
     def _check_inference(self, example: Example) -> None:
         """Makes a pass in inference mode, which creates the metrics' variables and must not change a state."""
-        floats = self.network.floats()
+        floats, batch = self.network.floats(), [*map(tensors, (example.x, example.y, example.weights))]
         try:
             with torch.no_grad():
-                self._compute(tensors(example.x), tensors(example.y), tensors(example.weights))
+                self._compute(*batch)
+                self._check_loss(*batch)
         except FIT_ERRORS as error:
             raise _unfit(error) from error
         if not np.array_equal(floats, self.network.floats(), equal_nan=True):
@@ -147,6 +150,15 @@ class KerasTorchModel(TorchModel):
                 where="model",
                 cure="let the layer change its state only if `training` is true",
             )
+
+    def _check_loss(self, *batch: list[torch.Tensor]) -> None:
+        """Raises ModelError if the loss changes a state of its own, which `fit` keeps after validation."""
+        known = [*self.model.variables, *self.model.metrics_variables, global_seed_generator().state]
+        values = [(variable, variable.value) for variable in known]  # regularizers ask the scope for them
+        with keras.StatelessScope(values) as scope:  # holds what the pass assigns, by the id of the variable
+            self._compute(*batch)
+        if scope.state_mapping.keys() - set(map(id, known)):
+            raise changes_its_state()
 
     def _compute(self, x: list[torch.Tensor], y: list[torch.Tensor], weights: list[torch.Tensor]) -> tuple[Any, Any]:
         """The mean loss, and the values of the metrics, whose states are updated."""

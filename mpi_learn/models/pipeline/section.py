@@ -24,9 +24,10 @@ class PipelineSection(Section):
         description="The order of forward and backward passes. gpipe: all forward passes first. 1f1b: alternating, so "
         "that a stage keeps the activations of at most `stages` micro-batches (Narayanan et al. 2019).",
     )
-    split: Literal["balanced", "parameters"] | list[Annotated[int, Field(ge=1)]] = Field(
+    split: Literal["balanced", "parameters", "time"] | list[Annotated[int, Field(ge=1)]] = Field(
         "balanced",
         description="Where one sequential model is divided. balanced: equal numbers of operations, estimated from the "
-        "layers. parameters: equal numbers of parameters. A list: the number of layers of each stage. Without effect "
-        "if the function returns a list of stages.",
+        "layers. parameters: equal numbers of parameters. time: equal times of a forward and a backward pass, which "
+        "the first rank measures before the training. A list: the number of layers of each stage. Without effect if "
+        "the function returns a list of stages.",
     )

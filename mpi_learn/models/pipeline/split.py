@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import accumulate
 from math import prod
+from time import perf_counter
 from typing import NamedTuple
 
 from mpi_learn.errors import ModelError
@@ -73,8 +74,7 @@ def stage_bounds(layers: Sequence[Layer], section: PipelineSection) -> list[int]
                 cure="move the cut, or write `split: balanced`",
             )
         return bounds
-    starts = [index for index, layer in enumerate(layers) if layer.starts_stage and layer.n_parameters]
-    starts = [0, *starts[1:]]  # layers before the first trained one belong to the first stage
+    starts = segment_starts(layers)
     if len(starts) < n:
         raise ModelError(
             f"the model can be divided into {len(starts)} stages at most, found pipeline.stages {n}: a stage needs a "
@@ -82,10 +82,37 @@ def stage_bounds(layers: Sequence[Layer], section: PipelineSection) -> list[int]
             where="model",
             cure="write fewer stages, or return a list of models, one per stage",
         )
-    costs = [layer.operations if wanted == "balanced" else float(layer.n_parameters) for layer in layers]
+    costs = [float(layer.n_parameters) if wanted == "parameters" else layer.operations for layer in layers]
     sums = [0.0, *accumulate(costs)]
     of_segments = [sums[stop] - sums[first] for first, stop in zip(starts, [*starts[1:], len(layers)], strict=True)]
     return [*(starts[index] for index in even_bounds(of_segments, n)), len(layers)]
+
+
+def segment_starts(layers: Sequence[Layer]) -> list[int]:
+    """The layers with which a stage may begin. The first one includes the layers before the first trained one."""
+    starts = [index for index, layer in enumerate(layers) if layer.starts_stage and layer.n_parameters]
+    return [0, *starts[1:]]
+
+
+def with_times(layers: Sequence[Layer], seconds: Sequence[float]) -> list[Layer]:
+    """The layers with measured times in place of their operations.
+
+    Args:
+        seconds: The time of the layers from each of `segment_starts` to the next.
+    """
+    of_layers = dict(zip(segment_starts(layers), seconds, strict=True))
+    return [layer._replace(operations=of_layers.get(index, 0.0)) for index, layer in enumerate(layers)]
+
+
+def shortest_s(run: Callable[[], object], n: int = 3) -> float:
+    """The shortest time of `n` calls, after one that prepares it. Other load of the host makes single calls longer."""
+    run()
+    times = []
+    for _ in range(n):
+        started = perf_counter()
+        run()
+        times.append(perf_counter() - started)
+    return min(times)
 
 
 def even_bounds(costs: Sequence[float], n_parts: int) -> list[int]:

@@ -103,6 +103,14 @@ class StagesOfFramework(ABC):
         """
 
     @abstractmethod
+    def seconds(self, model: Any, bounds: Sequence[int], x: Arrays, settings: ModelSettings) -> list[float]:
+        """The times of a forward and a backward pass of the layers between `bounds`, in s. May change the model.
+
+        Args:
+            x: The inputs of a micro-batch.
+        """
+
+    @abstractmethod
     def part(self, model: Any, bounds: Sequence[int], index: int) -> Any:
         """Stage `index` of one sequential model, whose layers are divided at `bounds`.
 

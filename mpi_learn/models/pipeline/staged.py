@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from mpi_learn.models.frameworks import framework_of, prepared, runs_on_torch, w
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network
 from mpi_learn.models.pipeline.section import PipelineSection
-from mpi_learn.models.pipeline.split import stage_bounds
+from mpi_learn.models.pipeline.split import segment_starts, stage_bounds, with_times
 from mpi_learn.models.pipeline.stage import StagesOfFramework
 from mpi_learn.models.unknown_model import shown
 from mpi_learn.models.users_model import built_by_user
@@ -29,12 +30,36 @@ class StagedModel(Composition):
 
     The user's function returns one sequential model, or a list with one entry per stage: a model, or a function without
     arguments that builds it. Each rank calls only its own function.
+
+    Args:
+        n_samples: In a micro-batch, for `measured`.
+        notes: See `Model.notes`.
     """
 
     key = "pipeline"
 
-    def __init__(self, section: PipelineSection) -> None:
-        self.section = section
+    def __init__(self, section: PipelineSection, n_samples: int = 1, notes: Sequence[str] = ()) -> None:
+        self.section, self._n_samples, self._notes = section, n_samples, notes
+
+    def measured(self, settings: ModelSettings, example: Example, earlier: Sequence[int]) -> StagedModel:
+        if self.section.split != "time":
+            return self
+        with prepared(settings.configuration.seed, settings.configuration.precision):
+            model = built_by_user(settings.configuration)
+        if framework_of(model) is None:  # a list of stages, or an error of which `models_of` says more
+            return self
+        of_framework = _of_framework(model)
+        layers = of_framework.layers(model, example.x)
+        bounds = [0, *accumulate(earlier)]
+        if len(earlier) != self.section.stages or bounds[-1] != len(layers):  # none, or of another model
+            stage_bounds(layers, self.section)  # raises an error before anything is measured
+            # times do not depend on the values: the samples are repeated
+            x = [np.resize(array, (self._n_samples, *array.shape[1:])) for array in example.x]
+            seconds = of_framework.seconds(model, [*segment_starts(layers), len(layers)], x, settings)
+            bounds = stage_bounds(with_times(layers, seconds), self.section)
+        sizes = [stop - first for first, stop in pairwise(bounds)]
+        notes = [f"by measured time, the stages have {', '.join(map(str, sizes))} layers"]
+        return StagedModel(self.section.model_copy(update={"split": sizes}), self._n_samples, notes)
 
     def problem_with(self, configuration: ModelConfiguration, *, compression: str, accumulate: int) -> str:
         return ""
@@ -81,12 +106,16 @@ class StagedModel(Composition):
                 model = joined(built_by_user(settings.configuration))
             return of_framework.restored(model, values, settings, example)
 
+        sizes: tuple[int, ...] = ()
         with agreed_errors(chain, rank=settings.stream):
             mine = models.get(str(chain.rank))
             if mine is None:
-                layers = of_framework.layers(models[""], example.x)
-                mine = of_framework.part(models[""], stage_bounds(layers, self.section), chain.rank)
-        return connected(of_framework, mine, settings, example, self.section, rebuild)
+                bounds = stage_bounds(of_framework.layers(models[""], example.x), self.section)
+                sizes = tuple(stop - first for first, stop in pairwise(bounds))
+                mine = of_framework.part(models[""], bounds, chain.rank)
+        made = connected(of_framework, mine, settings, example, self.section, rebuild)
+        made.notes, made.layers_of_stages = (*made.notes, *self._notes), sizes
+        return made
 
     def parts(self, optimizer: AnyOptimizer) -> list[Part]:
         return [Part("optimizer", optimizer)]

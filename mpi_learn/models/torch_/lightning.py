@@ -113,7 +113,7 @@ class LightningModel(Model):
             return self._step.empty()
         self._step.prepare()
         loss, logged = self._run(TRAINING, x, y, weights)
-        loss.backward()  # type: ignore[no-untyped-call]
+        self._step.backward(loss)
         return self._step.filled(len(x[0]), self._sums(TRAINING, loss.item(), logged, len(x[0])))
 
     def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -117,6 +117,9 @@ class TorchModel(Model):
             self.network.fetch_from_device()
             self._step.stays_on_device = False
 
+    def scale_loss(self, scale: Callable[[], float]) -> None:
+        self._step.loss_scale = scale
+
     @property
     def step_vector(self) -> StepVector:
         """Where the gradient of a step is collected."""
@@ -184,7 +187,7 @@ class TorchModel(Model):
         outputs, labels, n = self._call(x), tensors(y), len(x[0])
         loss, weight = self._loss(outputs, labels, tensors(weights), n, y)
         if weight > 0:
-            loss.backward()  # type: ignore[no-untyped-call]
+            self._step.backward(loss)
         sums = self._add_on_device if self._step.stays_on_device else self._sums
         return self._step.filled(weight, sums(outputs, labels, weight, loss, n))
 

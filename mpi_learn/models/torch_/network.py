@@ -24,6 +24,7 @@ from mpi_learn.models.torch_.inputs import described, flat_outputs, in_float32
 from mpi_learn.models.torch_.losses import make_output_loss
 from mpi_learn.models.torch_.optimizer import TorchRule, like
 from mpi_learn.models.torch_.tensors import (
+    autocast,
     device,
     fetch,
     on_device,
@@ -61,7 +62,7 @@ class TorchNetwork:
         _check_parameters(module)
         module.to(device())
         wanted = settings.configuration
-        self.module, self.settings, self._is_mixed = module, settings, wanted.precision == "mixed_bfloat16"
+        self.module, self.settings, self._is_mixed = module, settings, wanted.precision != "float32"
         if self._is_mixed and not torch.amp.autocast_mode.is_autocast_available(device().type):
             raise ModelError(
                 f"this PyTorch has no autocast on {device().type}", where="precision", cure="write precision: float32"
@@ -102,8 +103,7 @@ class TorchNetwork:
     def computing(self) -> Iterator[None]:
         """In the block, the module computes in the configured precision, and stores only the configured activations."""
         has_backward_pass = torch.is_grad_enabled() and self.module.training
-        precision = torch.autocast(device().type, torch.bfloat16) if self._is_mixed else nullcontext()
-        with precision, recomputed(self._blocks if has_backward_pass else ()):
+        with autocast(self.settings.configuration.precision), recomputed(self._blocks if has_backward_pass else ()):
             yield
 
     @property

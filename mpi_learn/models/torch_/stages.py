@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, pairwise
 from typing import Any, cast
 
@@ -18,14 +19,14 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network
-from mpi_learn.models.pipeline.split import Layer, operations, shared_weights
+from mpi_learn.models.pipeline.split import Layer, operations, shared_weights, shortest_s
 from mpi_learn.models.pipeline.stage import Stage, StagesOfFramework
 from mpi_learn.models.torch_.inputs import arguments_of
 from mpi_learn.models.torch_.lightning import has_own_steps
 from mpi_learn.models.torch_.model import TorchModel
 from mpi_learn.models.torch_.network import TorchNetwork, least_samples, trainable_parameters
 from mpi_learn.models.torch_.step import StepVector
-from mpi_learn.models.torch_.tensors import tensors
+from mpi_learn.models.torch_.tensors import autocast, choose_device, device, tensors, wait_for_device
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 LIST_OF_STAGES = "return a torch.nn.Sequential, or a list with one module per stage"
@@ -176,6 +177,28 @@ class TorchStages(StagesOfFramework):
                 found.append(_layer(module, given, output))
                 given = output
         model.train()
+        return found
+
+    def seconds(self, model: Any, bounds: Sequence[int], x: Arrays, settings: ModelSettings) -> list[float]:
+        choose_device(settings.configuration.device)
+        precision, given, found = settings.configuration.precision, tensors(x)[0], []
+
+        def run(part: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+            with autocast(precision):
+                output: torch.Tensor = part(inputs.clone())  # a copy, which the first module may change
+            output.sum().backward()  # type: ignore[no-untyped-call]
+            wait_for_device()
+            return output.detach().float()
+
+        with _errors(type(model).__name__):
+            for first, stop in pairwise(bounds):
+                part = nn.Sequential(*list(model)[first:stop]).to(device()).train()  # the whole may not fit the GPU
+                if first == 0 and _needs_floats(lambda inputs: part(*inputs), [given]):  # noqa: B023
+                    given = given.float()
+                passed = partial(run, part, given.requires_grad_(first > 0))
+                given = passed()
+                found.append(shortest_s(passed))
+                part.to("cpu")
         return found
 
     def part(self, model: Any, bounds: Sequence[int], index: int) -> Any:

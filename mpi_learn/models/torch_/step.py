@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 
@@ -20,7 +22,10 @@ class StepVector:
 
     Attributes:
         stays_on_device: Whether the step vector is a `DeviceVector`.
+        loss_scale: See `Model.scale_loss`; None without a scale.
     """
+
+    loss_scale: Callable[[], float] | None = None
 
     def __init__(self, network: TorchNetwork, layout: FlatLayout, n_sums: int) -> None:
         self._network, self._size = network, layout.size
@@ -29,7 +34,7 @@ class StepVector:
         self._gradient = self._values[: network.layout.size]
         self._on_device = on_device(self._gradient)
         self._gradients = split(self._on_device, network.layout)
-        self.stays_on_device = False
+        self.stays_on_device, self._scale = False, 1.0
 
     def empty(self) -> Vector:
         """The step vector of a batch without samples."""
@@ -47,6 +52,11 @@ class StepVector:
         if not self._network.module.training:
             self._network.module.train()
 
+    def backward(self, loss: torch.Tensor) -> None:
+        """The backward pass of a step, of the scaled loss."""
+        self._scale = 1.0 if self.loss_scale is None else self.loss_scale()
+        (loss if self._scale == 1 else self._scale * loss).backward()  # type: ignore[no-untyped-call]
+
     def filled(self, weight: float, sums: np.ndarray) -> Vector:
         """The step vector after a backward pass: the gradients times `weight`, which parameters have one, and the sums.
 
@@ -55,6 +65,7 @@ class StepVector:
         the parameter; if they were views of the step vector, this would not be known.
         """
         self._values[self._size :] = sums
+        weight /= self._scale
         if self.stays_on_device:
             return self._filled_on_device(weight)
         for index, (parameter, place) in enumerate(zip(self._network.parameters, self._gradients, strict=True)):

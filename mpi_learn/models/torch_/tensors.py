@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, cast
 
@@ -58,6 +59,13 @@ def device() -> torch.device:
 @cache
 def _device_of(wanted: Device) -> torch.device:
     return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def autocast(precision: str) -> AbstractContextManager[None]:
+    """In the block, modules compute in the configured precision."""
+    if precision == "float32":
+        return nullcontext()
+    return torch.autocast(device().type, getattr(torch, precision.removeprefix("mixed_")))
 
 
 def shares_memory() -> bool:

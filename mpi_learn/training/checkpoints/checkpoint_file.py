@@ -6,8 +6,8 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 
 from mpi_learn.errors import ConfigurationError, SavingError, reading_error
 from mpi_learn.settings.paths import remove_abandoned, replacing
+from mpi_learn.training.sections import Checkpoint
 
 FILE = "checkpoint.npz"
 METADATA = "metadata"
@@ -90,6 +91,19 @@ def load_checkpoint(folder: Path) -> SavedTraining | None:
     with _errors_of(file), np.load(file, allow_pickle=False) as content:
         arrays = {name: np.asarray(content[name], order="C") for name in content.files if not name.startswith(OF_RANK)}
         return SavedTraining(json.loads(arrays.pop(METADATA).tobytes()), arrays)
+
+
+def saved_layers_of_stages(section: Checkpoint | None) -> Sequence[int]:
+    """`Model.layers_of_stages` of the checkpoint from which a training begins; empty without one, or if it is damaged.
+
+    Reads the metadata alone: the model is not built yet.
+    """
+    folders = () if section is None else (section.path if section.resume else None, section.start_from)
+    for folder in folders:
+        if folder is not None and (file := folder / FILE).is_file():
+            with suppress(DamagedCheckpoint), _errors_of(file), np.load(file, allow_pickle=False) as content:
+                return tuple(json.loads(content[METADATA].tobytes()).get("layers_of_stages", ()))
+    return ()
 
 
 def load_rank_arrays(folder: Path, rank: int) -> NamedArrays:

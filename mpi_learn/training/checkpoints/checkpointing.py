@@ -198,6 +198,7 @@ class Checkpointing:
             "uses_xla": uses_xla,
             "first_worker": first_worker,
             "n_stages": self.n_stages,
+            "layers_of_stages": model.layers_of_stages,
         }
         return SavedTraining(metadata, arrays)
 

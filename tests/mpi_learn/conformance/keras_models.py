@@ -453,7 +453,12 @@ def half_precision():
 @ops.custom_gradient
 def limited(x):
     """The same, with a gradient that is not proportional to that of the loss."""
-    return x, lambda upstream: ops.clip(upstream, -0.002, 0.002)
+
+    def gradient(*arguments, upstream=None):  # TensorFlow gives it by position, PyTorch by name
+        (upstream,) = arguments if upstream is None else (upstream,)
+        return ops.clip(upstream, -0.002, 0.002)
+
+    return x, gradient
 
 
 @keras.saving.register_keras_serializable("conformance")

@@ -383,6 +383,9 @@ ROWS: dict[str, Row] = {
         "variables of `tf.distribute`", "in_a_scope", {"loss": "mse"}, refused="outside of strategy.scope()",
     ),
     "float16": row("float16 with loss scaling", "half_precision", {"loss": "mse"}, refused="mixed_float16"),
+    "float16 everywhere": row(
+        "`precision: mixed_float16`", "dense", {"loss": "mse", "precision": "mixed_float16"}, refused="mixed_float16",
+    ),
     "bfloat16": row(
         "weights in bfloat16 or float16", "in_bfloat16", {"loss": "mse"}, refused="is trained in bfloat16",
     ),

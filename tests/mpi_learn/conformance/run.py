@@ -1,6 +1,7 @@
 """Trains every row of a framework's table on all ranks; on one rank also by the framework itself.
 
-``python -m tests.mpi_learn.conformance.run FRAMEWORK FOLDER [ROW …]``; rank 0 writes ``FRAMEWORK-RANKS.json``.
+``python -m tests.mpi_learn.conformance.run TABLE FOLDER [ROW …]``; rank 0 writes ``TABLE-RANKS.json``. The tables are
+``keras``, ``torch``, and with ``KERAS_BACKEND=torch`` also ``keras_torch``.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from mpi_learn.settings.user_code import load_function
 from tests.mpi_learn.conformance.rows import HERE, N_VALIDATION, N, Row, arrays, configuration, written
 
 
-def main(framework: str, folder: Path, *names: str) -> None:
-    world = MPI.COMM_WORLD
-    rows: dict[str, Row] = importlib.import_module(f"tests.mpi_learn.conformance.{framework}_rows").ROWS
+def main(table: str, folder: Path, *names: str) -> None:
+    world, framework = MPI.COMM_WORLD, table.partition("_")[0]
+    rows: dict[str, Row] = importlib.import_module(f"tests.mpi_learn.conformance.{table}_rows").ROWS
     if world.rank == 0 and not (folder / "train.h5").exists():
         written(folder)
     world.Barrier()
@@ -36,7 +37,7 @@ def main(framework: str, folder: Path, *names: str) -> None:
         found[name] = trained(row, framework, folder, world)
         found[name]["seconds"] = time.perf_counter() - begun
     if world.rank == 0:
-        (folder / f"{framework}-{world.size}.json").write_text(json.dumps(found))
+        (folder / f"{table}-{world.size}.json").write_text(json.dumps(found))
 
 
 def trained(row: Row, framework: str, folder: Path, world: MPI.Comm) -> dict[str, Any]:

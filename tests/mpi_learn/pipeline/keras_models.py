@@ -1,5 +1,8 @@
 """Keras models in stages, for tests."""
 
+import os
+import time
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -29,6 +32,24 @@ def build_chain(units=16):
             layers.Dense(3, activation="softmax"),
         ]
     )
+
+
+class Slow(layers.Dense):
+    """Takes 0.1 s if the environment says so."""
+
+    def __init__(self, index, **options):
+        super().__init__(12, **options)
+        self.index = str(index)
+
+    def call(self, x, training=None):
+        if os.environ["SLOW"] == self.index:
+            tf.py_function(lambda: time.sleep(0.1), [], [])
+        return super().call(x)
+
+
+def build_slow():
+    """Four layers with equal numbers of operations, of which one is slow."""
+    return keras.Sequential([keras.Input((12,)), *(Slow(index, activation="softmax") for index in range(4))])
 
 
 def build_stages(n=2):

@@ -4,6 +4,7 @@ Arguments: the framework; the folder of ``data.npz``; the names of cases.
 """
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -17,12 +18,15 @@ from mpi_learn import train
 from mpi_learn.data.samples import streamed_batches
 from mpi_learn.errors import MPILearnError
 from mpi_learn.training import evaluation
+from mpi_learn.training.checkpoints.checkpoint_file import saved_layers_of_stages
+from mpi_learn.training.sections import Checkpoint
 
 FRAMEWORK, FOLDER = sys.argv[1], Path(sys.argv[2])
 MODELS = Path(__file__).with_name(f"{FRAMEWORK}_models.py")
 LOSS = {"torch": "cross_entropy", "keras": "sparse_categorical_crossentropy"}[FRAMEWORK]
 SGD, ADAM = {"name": "sgd", "learning_rate": 0.1}, {"name": "adam", "learning_rate": 0.01}
 EPOCHS, BATCH, SEED = 3, 16, 3
+N_SAMPLES = 106
 world = MPI.COMM_WORLD
 half = world.Split(world.rank // 2, world.rank)
 REPLICAS = world.size // 2
@@ -131,6 +135,19 @@ def resumed():
         "started": started.epochs_before,
         "error": error,
     }
+
+
+def timed():
+    """The layers of stages: when the first layer is slow, continued when the last one is, and from the beginning."""
+    found = {}
+    for name, slow, epochs, folder in (("first", 0, 1, "timed"), ("again", 3, 2, "timed"), ("fresh", 3, 1, "fresh")):
+        os.environ["SLOW"] = str(slow)
+        section = {"path": str(FOLDER / folder)}
+        split = {"stages": 2, "micro_batches": 2, "split": "time"}
+        wanted = configuration("build_slow", 2, N_SAMPLES, epochs=epochs, pipeline=split, checkpoint=section)
+        n_epochs = len(train(wanted, world).history["loss"])
+        found[name] = n_epochs, saved_layers_of_stages(Checkpoint(**section))
+    return found
 
 
 def failing():

@@ -115,6 +115,13 @@ def test_an_interrupted_training_of_stages_continues_exactly(framework, n):
 
 @pytest.mark.parametrize("framework", SLOW)
 @pytest.mark.parametrize("n", RANKS)
+def test_stages_by_time_are_measured_once_and_kept_by_a_checkpoint(framework, n):
+    found = ran(n, framework, "timed")["timed"]
+    assert found == {"first": [1, [1, 3]], "again": [2, [1, 3]], "fresh": [1, [3, 1]]}
+
+
+@pytest.mark.parametrize("framework", SLOW)
+@pytest.mark.parametrize("n", RANKS)
 def test_an_error_in_one_stage_ends_the_training_on_all_ranks(framework, n):
     for case, errors in ran(n, framework, "failing")["failing"].items():
         assert all("RuntimeError: boom" in error for error in errors), (case, errors)

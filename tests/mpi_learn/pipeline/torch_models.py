@@ -1,5 +1,7 @@
 """PyTorch models in stages, for tests."""
 
+import os
+import time
 from itertools import pairwise
 
 import torch
@@ -21,6 +23,24 @@ def build(units=16):
 
 
 build_chain = build
+
+
+class Slow(nn.Linear):
+    """Takes 0.1 s if the environment says so."""
+
+    def __init__(self, index):
+        super().__init__(12, 12)
+        self.index = str(index)
+
+    def forward(self, x):
+        if os.environ["SLOW"] == self.index:
+            time.sleep(0.1)
+        return super().forward(x)
+
+
+def build_slow():
+    """Four layers with equal numbers of operations, of which one is slow."""
+    return nn.Sequential(*map(Slow, range(4)))
 
 
 def build_stages(n=2):

@@ -1,0 +1,54 @@
+"""The scale of the loss in float16, in which small gradients would be zero and large ones infinite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpi_learn.devices.device_vector import DeviceVector, Vector
+from mpi_learn.optimizers.optimizer import Optimizer
+
+FIRST, LARGEST, FACTOR, INTERVAL = 2.0**16, 2.0**24, 2.0, 2000
+"""The first scale, as in `torch.amp.GradScaler`, and the largest; the factor after `INTERVAL` finite gradients."""
+
+
+class LossScaling(Optimizer):
+    """Leaves out steps whose gradient is not finite, and adapts the scale (Micikevicius et al. 2018, section 3.2).
+
+    All ranks decide alike without a message of their own: each has the sum of the gradients of all ranks, and this sum
+    is not finite on any rank if the gradient of one is not.
+
+    Args:
+        optimizer: Makes the other steps, with gradients that the model has divided by the scale again.
+    """
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._optimizer, self.layout = optimizer, optimizer.layout
+        self._state = np.array([FIRST, 0.0])  # an array, so that a checkpoint can fill it
+
+    def scale(self) -> float:
+        """The factor of the loss in the next step."""
+        return float(self._state[0])
+
+    def update(self, weights: Vector, gradient: Vector, scale: float = 1.0) -> None:
+        now, n_since = self._state
+        if not _is_finite(gradient, self.layout.size):
+            self._state[:] = max(now / FACTOR, 1.0), 0
+            return
+        self._optimizer.update(weights, gradient, scale)
+        is_due = n_since + 1 == INTERVAL
+        self._state[:] = (min(now * FACTOR, LARGEST), 0) if is_due else (now, n_since + 1)
+
+    def finalize(self, weights: Any) -> None:
+        self._optimizer.finalize(weights)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {"loss_scale": self._state, **self._optimizer.arrays()}
+
+
+def _is_finite(gradient: Vector, n: int) -> bool:
+    """Whether all elements are finite; for a gradient on a device, the host waits for it."""
+    if isinstance(gradient, DeviceVector):
+        return bool(gradient.front.isfinite().all())
+    return bool(np.isfinite(gradient[:n]).all())

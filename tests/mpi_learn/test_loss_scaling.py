@@ -1,0 +1,55 @@
+"""The scale of the loss in float16, against `torch.amp.GradScaler`, in one process and on ranks."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.optimizers.configuration import Sgd
+from mpi_learn.optimizers.loss_scaling import LossScaling
+from mpi_learn.optimizers.make_optimizer import make_optimizer
+from tests.mpi_learn.programs import float16
+from tests.optional_packages import needs
+from tests.world import in_world
+
+pytestmark = needs("torch")
+
+
+def test_scale_and_weights_follow_those_of_pytorch():
+    import torch
+
+    theirs = torch.nn.Parameter(torch.ones(3))
+    steps, scaler = torch.optim.SGD([theirs], lr=0.001, momentum=0.9), torch.amp.GradScaler("cpu")
+    weights = np.ones(3, np.float32)
+    made = make_optimizer(Sgd(name="sgd", learning_rate=0.001, momentum=0.9), FlatLayout.of([weights]))
+    ours = LossScaling(made)
+    random = np.random.default_rng(0)
+    for step in range(2100):
+        gradient = random.normal(size=3).astype(np.float32)
+        if step in (0, 1, 50):
+            gradient[step % 3] = (np.inf, np.nan)[step % 2]
+        scaler.scale(torch.ones(()))  # it creates its scale here
+        theirs.grad = scaler.get_scale() * torch.from_numpy(gradient)
+        scaler.step(steps)
+        scaler.update()
+        ours.update(weights, 4 * gradient, 0.25)
+        assert ours.scale() == scaler.get_scale(), step
+    assert ours.scale() == 2.0**14  # halved three times, and doubled after 2000 steps
+    assert made.n_steps == 2097
+    np.testing.assert_allclose(weights, theirs.detach().numpy(), rtol=1e-4)
+
+
+@pytest.mark.mpi
+def test_ranks_leave_out_the_same_steps_as_one_process(tmp_path):
+    """Large labels are on one rank alone: in the first steps, its gradient overflows."""
+    done = in_world(2, float16.__file__, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["left out"] == [True, False], "one rank alone overflows"
+    assert found["scale"] == found["plain scale"] == found["scale of a resumed training"] < 2.0**16
+    assert found["differs between ranks"] == 0
+    np.testing.assert_allclose(found["losses"], found["plain losses"], rtol=1e-3)
+    np.testing.assert_allclose(found["resumed losses"], found["losses"], rtol=1e-6)
