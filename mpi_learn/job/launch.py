@@ -13,7 +13,6 @@ import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
 
@@ -297,7 +296,6 @@ def launch_flags(mpirun: str, on_hosts: int | None = None) -> list[str]:
     ]
 
 
-@cache
 def _open_mpi(mpirun: str) -> int:
     """The first number of the version of Open MPI; 0 if this is another MPI library."""
     version = subprocess.run(
