@@ -14,6 +14,7 @@ from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Real, Space
 from mpi_opt.core.trial import Proposal, trial_seed
 from mpi_opt.store import Store
+from mpi_opt.study.budgets import budget_text
 from mpi_opt.study.study import Study
 from mpi_opt.views.page.report import report
 from mpi_opt.views.text.search_summary import search_summary
@@ -124,3 +125,12 @@ def test_the_training_of_a_trial_has_its_seed_its_epochs_and_the_same_validation
     assert "other seeds" not in text
     assert "# the trial ended after these epochs; the configuration has epochs: 27\n" in text
     assert "# the trial continues trial 1, with other seeds" in printed(tmp_path, "best", "--trial", "3")
+
+
+@pytest.mark.parametrize(("epochs", "text"), [(27, "3 of 27 epochs"), ("$epochs", "3 epochs"), (None, "3 epochs")])
+def test_budget_is_a_part_of_the_full_training_if_its_length_is_known(tmp_path, monkeypatch, epochs, text):
+    """A hyperparameter may set the number of epochs; it then differs from trial to trial."""
+    monkeypatch.setitem(TRAINING, "epochs", epochs)
+    study = made(tmp_path, strategy="random")
+    assert [budget_text(study.record, trial) for trial in study.trials][:2] == [text] * 2
+    assert study.training_length_notes()[0].startswith("trial 0 has 0.1, but was trained for 3 epochs only")
