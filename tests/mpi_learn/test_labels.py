@@ -66,3 +66,12 @@ def test_labels_have_the_shape_that_the_loss_needs(rule, shape, dtype, fits):
     assert error.value.where == "data.labels"
     if labels.dtype.kind == "f" and rule is CLASSES:
         assert "must be integers, the data have float32" in str(error.value)
+
+
+def test_one_hot_labels_are_named_as_such_and_not_as_class_numbers_of_another_type():
+    with pytest.raises(
+        ModelError, match=r"(?s)needs labels of shape .* use categorical_crossentropy for one-hot labels"
+    ):
+        CLASSES.check_shape(np.zeros((5, 4), np.float32))
+    with pytest.raises(ModelError, match="use sparse_categorical_crossentropy for class numbers"):
+        LabelRule("categorical_crossentropy", (None, 4), is_elementwise=True).check_shape(np.zeros(5, np.float32))
