@@ -247,7 +247,8 @@ def _passes(part: keras.Model, *, is_first: bool) -> Any:
     """A function of the inputs: outputs of a compiled forward pass, and the gradients of a backward pass."""
 
     def passes(x: Any) -> list[Any]:
-        sources = [*part.trainable_variables] if is_first else [x, *part.trainable_variables]
+        trained = [variable.value for variable in part.trainable_variables]
+        sources = trained if is_first else [x, *trained]
         with tf.GradientTape() as tape:
             tape.watch(sources)
             outputs = part(x, training=True)
