@@ -164,4 +164,4 @@ class Recovery:
         if not running.is_requeued:
             is_suspect = self.pool.is_empty and not self.stop_condition.wait_for_cancellation()
             self.state.requeue([running], why, "killed" if is_suspect else "lost")
-        self.queue.put_back(running, holders, running.before_s if holders else 0.0)
+        self.queue.put_back(running, holders, running.seconds(self.pool.now_s) if holders else 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from contextlib import suppress
 
 from mpi_opt.coordinator.retrying_store import RetryingStore
@@ -111,7 +111,7 @@ class StudyState:
                 raise
             known = self.ended
             self._strategy = self._new_strategy()
-            self._replay(past)
+            self._replay(past, started)
             return [record for record in past.ended if record.number not in known]
         self._release(ended)
         self._queue.mark_running(started)
@@ -368,7 +368,7 @@ class StudyState:
             if n_ends[number] >= MAX_CRASHES
         ]
 
-    def _replay(self, past: PastTrials) -> None:
+    def _replay(self, past: PastTrials, not_started: Sequence[Attempt] = ()) -> None:
         past.replay(self._strategy)
         self._hints.restart()
         if self._complete_trials.n_folds > 1:
@@ -376,7 +376,7 @@ class StudyState:
         if self._median_rule is not None:
             complete = {record.number for record in past.ended if record.state == "complete"}
             self._median_rule.resume(self._store.read(lambda store, study_id: store.curves(study_id)), complete)
-        self._queue.resume(past)
+        self._queue.resume(past, not_started)
         self._external.resume(past)
         self.ended = {record.number for record in past.ended}
         self._points, self._n_at_points = set(), 0

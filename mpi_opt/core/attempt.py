@@ -24,7 +24,7 @@ class Attempt:
         ranks: The world ranks of the block, e.g. ``"1,2,3"``.
         hosts: The hosts of these ranks without duplicates, separated by commas.
         code: The number of the code that runs it, as in `CodeRecord`; None if unknown.
-        before_s: Seconds that the trial has run before, on other numbers of ranks.
+        before_s: Seconds that the trial has run before, on other ranks from which it continues.
         holders: The world ranks that keep the last finished epoch of the attempt before; empty if there are none.
         outcome: The outcome that the block has reported.
         started_at_s: When the trial started.

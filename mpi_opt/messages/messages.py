@@ -96,7 +96,7 @@ class Assignment:
         study: The study's key, as in `Trial.study`.
         reference: The trial with which consecutive folds are compared; None to run all folds.
         seed: The seed with which the study was created; None for the seed of the configuration, which may have changed.
-        before_s: Seconds that the trial has run before, on other numbers of ranks.
+        before_s: Seconds that the trial has run before, on other ranks from which it continues.
         renew: From the leader to its members: whether to replace the fold communicator first, because the last trial
             may have left it unusable.
     """

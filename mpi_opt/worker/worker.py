@@ -101,6 +101,7 @@ class Worker:
             if not isinstance(message, Assignment):
                 raise Dismissed
             assignment = replace(message, renew=True) if renew else message
+            self.reporter.drop_leaves()
             for member in members:
                 block.comm.send(assignment, dest=member, tag=TO_MEMBER)
             outcome = block.run(assignment)
@@ -160,10 +161,22 @@ class LinkReporter:
             pass
         self._requests.clear()
 
-    def _take(self, request: Stop | Leave) -> bool:
-        """Whether the coordinator has sent this request, which is then forgotten: the trial may come back."""
+    def drop_leaves(self) -> None:
+        """Drops requests to leave of an earlier attempt, before a trial begins.
+
+        The same trial may run again in this block, after a fault of its host. It is not asked to leave before its first
+        epoch has ended; but it may already be stopped.
+        """
+        self._receive()
+        self._requests = [one for one in self._requests if not isinstance(one, Leave)]
+
+    def _receive(self) -> None:
         while isinstance(message := self.link.poll(STOP), Stop | Leave):
             self._requests.append(message)
+
+    def _take(self, request: Stop | Leave) -> bool:
+        """Whether the coordinator has sent this request, which is then forgotten: the trial may come back."""
+        self._receive()
         has_come = request in self._requests
         self._requests = [one for one in self._requests if one.number == request.number and one != request]
         return has_come

@@ -6,7 +6,9 @@ import math
 
 from mpi_opt.coordinator.trials.trial_queue import TrialQueue
 from mpi_opt.core.attempt import Attempt
-from mpi_opt.core.trial import Outcome, Proposal
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
+from mpi_opt.study.past_trials import PastTrials
 from tests.mpi_opt.fakes import ListedStrategy
 
 
@@ -69,3 +71,16 @@ def test_trials_are_overdue_after_their_time_or_soon_after_a_rank_has_failed():
     assert [queue.overdue(now_s) for now_s in (39.0, 41.0, 51.0)] == [[], running[2:], [running[0], running[2]]]
     queue.put_back(running[0])
     assert queue.overdue(60.0) == queue.overdue(61.0) == running[2:]  # it is still there
+
+
+def test_moving_trials_keep_their_last_epoch_when_a_workload_system_takes_one():
+    """Trials 0 to 2 have left their blocks. Trial 1 was to start when trial 0 turned out to be taken."""
+    moving = [Attempt(Proposal(number, {}), 2, holders=(number,), before_s=5.0) for number in range(3)]
+    queue = TrialQueue(4, waiting=list(moving))
+    started = queue.take_continuing(2, lambda _: True)
+    records = [TrialRecord(number, "queued", {}, attempts=1) for number in (1, 2)]
+    records += [TrialRecord(0, "running", {}, attempts=2), TrialRecord(3, "queued", {}, attempts=1)]
+    queue.resume(PastTrials([], records, FiguresOfMerit(), 1, external=frozenset({0})), started)
+    assert queue.waiting[:2] == moving[1:]
+    assert [(one.number, one.attempt, one.holders) for one in queue.waiting[2:]] == [(3, 2, ())]
+    assert queue.n_begun == 1

@@ -9,6 +9,7 @@ from mpi4py import MPI
 
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.block_pool import BlockPool
+from mpi_opt.coordinator.recovery import Recovery
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.study_state import StudyState
@@ -174,3 +175,11 @@ def test_a_wide_block_is_divided_when_its_trial_leaves_it_for_others_and_the_tim
         pool.mark_left(rank)
     assert sorted(pool.membership.blocks.values()) == [(1,), (2,)]
     assert queue.waiting[0].before_s >= 30.0
+
+
+def test_the_time_of_an_attempt_counts_when_a_rank_is_lost_and_others_continue(widths):
+    (running,) = widths.queue.running.values()
+    running.started_at_s, running.before_s = -30.0, 20.0
+    recovery = Recovery(widths.pool, widths.queue, widths.state, widths.settings)
+    recovery.requeue(running, "a rank of its block was lost", holders=[2])
+    assert 50.0 <= widths.queue.waiting[0].before_s < 60.0

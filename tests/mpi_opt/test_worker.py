@@ -91,6 +91,20 @@ def test_a_trial_that_was_asked_to_leave_its_block_leaves_it_once():
     assert [reporter.must_leave(5) for _ in range(2)] == [True, False]
 
 
+def test_a_request_to_leave_does_not_reach_the_next_attempt_but_a_stop_does():
+    """After a fault of its host, a trial runs again in the same block. A stop may be that of the next attempt."""
+    link, asked = FilledLink(Join(1, (1,)), *[Assignment(Proposal(5, {}))] * 2, Dismissal()), []
+
+    class Trials(Steps):
+        def __call__(self, trial):
+            asked.append((trial.must_leave(1, 9, 9), trial.should_stop()))
+            link.arrived[STOP] += [Leave(5), Stop(5)]  # too late
+            return 0.0, None
+
+    Worker(link, Watchdog(link, may_end_process=False), Trials(), TrialSettings(0)).serve()
+    assert asked == [(False, False), (False, True)]
+
+
 def served(link: FilledLink) -> list[type]:
     """The types of the messages that a rank sends until `serve` returns; it fails if the rank waits for another one."""
     Worker(link, Watchdog(link, may_end_process=False), Steps(), TrialSettings(0)).serve()

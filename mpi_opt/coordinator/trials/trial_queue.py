@@ -63,11 +63,15 @@ class TrialQueue:
         self._next_due_s = min((one.due_s for one in self.running.values()), default=math.inf)
         return [one for one in self.running.values() if one.due_s < now_s]
 
-    def resume(self, past: PastTrials) -> None:
-        """Queues the unfinished trials of the study, except those that run on a block or in a workload system."""
+    def resume(self, past: PastTrials, not_started: Iterable[Attempt] = ()) -> None:
+        """Queues the unfinished trials of the study, except those that run on a block or in a workload system.
+
+        Those that this search knows, in `waiting` or as `not_started`, still continue from their last epoch.
+        """
         running = past.external | set(self.running)
+        known = {(one.number, one.attempt): one for one in (*self.waiting, *not_started)}
         self.waiting = [
-            self._new(record.proposal, record.attempts + 1)
+            known.get((record.number, record.attempts + 1)) or self._new(record.proposal, record.attempts + 1)
             for record in past.unfinished
             if record.number not in running
         ]
