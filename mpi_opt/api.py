@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from mpi_learn.job.exit_status import INTERRUPTED
 from mpi_learn.job.script_errors import report_errors
@@ -36,9 +36,12 @@ from mpi_opt.worker.watchdog import is_interactive, is_main_thread
 from mpi_opt.worker.worker import Worker
 
 if TYPE_CHECKING:
+    from mpi_opt.core.scalability import ScalingCurve
     from mpi_opt.study.progress import Progress
     from mpi_opt.study.study import Study
     from mpi_opt.views.text.progress_display import PlainProgress
+
+Found = TypeVar("Found")
 
 QUIET_INTERVAL_S = 30.0
 """The interval between the lines of a search that was not asked for its progress, in seconds."""
@@ -244,26 +247,45 @@ def run_study(
     if world is None:
         return _run_serially(plan, make_observer, request)
     world = communicators.duplicate(world)
-    if world.rank == 0:
-        coordinator = MPICoordinatorLink(world, processes_continue=share_study)
-        return _run_coordinator(plan, coordinator, make_observer, request)
-    return serve_search(plan.worker_plan, world)
+    if world.rank > 0:
+        return serve_search(plan.worker_plan, world)
 
-
-def _run_coordinator(
-    plan: Plan,
-    link: MPICoordinatorLink,
-    make_observer: Callable[[], Progress] | None,
-    request: StopRequest | None,
-) -> Study | None:
-    """Runs the coordinator on rank 0 and sends its result to the other ranks."""
-    study: Study | None = None
-    error: MPILearnError | None = None
-    try:
+    def coordinate(link: MPICoordinatorLink, listening: StopRequest) -> Study:
         from mpi_opt.coordinator.run_coordinator import run_coordinator  # other ranks do not load it
 
+        return run_coordinator(plan, link, listening, _BLOCK_INDICES, make_observer)
+
+    return _coordinated(MPICoordinatorLink(world, processes_continue=share_study), request, coordinate)
+
+
+def measure_study(
+    plan: Plan, world: Communicator, request: StopRequest, note: Callable[[str], None]
+) -> list[ScalingCurve]:
+    """Measures the trainings of a study; called on rank 0, while the other ranks of `world` call `serve_search`.
+
+    Raises:
+        UserError, SearchFailed: As for `run_measurement`.
+    """
+    from mpi_opt.coordinator.measuring import run_measurement
+
+    def coordinate(link: MPICoordinatorLink, listening: StopRequest) -> list[ScalingCurve]:
+        return run_measurement(plan, link, listening, _BLOCK_INDICES, note)
+
+    return _coordinated(MPICoordinatorLink(communicators.duplicate(world)), request, coordinate)
+
+
+def _coordinated(
+    link: MPICoordinatorLink,
+    request: StopRequest | None,
+    coordinate: Callable[[MPICoordinatorLink, StopRequest], Found],
+) -> Found:
+    """Runs `coordinate` on rank 0 and sends its result to the other ranks."""
+    found: Found | None = None
+    error: MPILearnError | None = None
+    try:
         with _listening(request) as listening:
-            study = run_coordinator(plan, link, listening, _BLOCK_INDICES, make_observer)
+            found = coordinate(link, listening)
+            return found
     except MPILearnError as failure:
         error = failure
         raise
@@ -271,8 +293,8 @@ def _run_coordinator(
         error = SearchFailed(f"the coordinator failed: {bug!r}")
         raise
     finally:
-        link.send_result(study if link.processes_continue else None, error)
-    return study
+        # processes continue after a search only, whose result is the study
+        link.send_result(cast("Study | None", found) if link.processes_continue else None, error)
 
 
 def _run_serially(plan: Plan, make_observer: Callable[[], Progress] | None, request: StopRequest | None) -> Study:

@@ -41,7 +41,7 @@ from mpi_learn.training.setup import (
 )
 from mpi_learn.training.shards import ShardedGradient
 from mpi_learn.training.state import Epoch, EpochReport, State, Stopping
-from mpi_learn.training.tracing import COMMUNICATION, COMPUTE, IDLE, Monitor, combined
+from mpi_learn.training.tracing import COMMUNICATION, COMPUTE, IDLE, Monitor, Timeline, combined
 
 LEFT = "left"
 """The reason why a training has stopped that continues on other ranks; see `KeptEpoch`."""
@@ -56,13 +56,19 @@ class Training:
 
     Args:
         model: The same weights on every rank.
-        kept: See `train`.
+        kept, timeline: See `train`.
     """
 
-    def __init__(self, context: TrainingContext, model: Model, kept: KeptEpoch | None = None) -> None:
+    def __init__(
+        self,
+        context: TrainingContext,
+        model: Model,
+        kept: KeptEpoch | None = None,
+        timeline: Timeline | None = None,
+    ) -> None:
         configuration, comm = context.configuration, context.comm
         self.context, self.configuration, self.comm, self.model = context, configuration, comm, model
-        self.timeline = open_timeline(context)
+        self.timeline = open_timeline(context) if timeline is None else timeline
         with ExitStack() as opened:  # they are closed if the training cannot begin
             self.validator = opened.enter_context(closing(make_validator(context, model)))
             with agreed_errors(comm):

@@ -19,6 +19,7 @@ from mpi_learn.training.loop import OnBegin, OnEpoch, Progress, Training
 from mpi_learn.training.result import OnUnsavable, Result, check_saving
 from mpi_learn.training.same_code import same_code
 from mpi_learn.training.setup import build_model
+from mpi_learn.training.tracing import Timeline
 from mpi_learn.training.xla_choice import choose_compiler
 
 
@@ -34,6 +35,7 @@ def train(
     on_unsavable: OnUnsavable | None = None,
     output: Path | None = None,
     kept: KeptEpoch | None = None,
+    timeline: Timeline | None = None,
 ) -> Result:
     """Trains the model of `configuration` on all ranks of `comm`. Collective over `comm`.
 
@@ -57,6 +59,7 @@ def train(
         kept: Where each rank keeps the last finished epoch in memory. If a rank has one of an earlier call with the
             same configuration, on any communicator, the training continues from the newest. Given on all ranks or on
             none.
+        timeline: Receives the spans of this rank, in place of the files of ``configuration.trace``.
 
     Returns:
         The result, the same on every rank, with the trained model.
@@ -83,7 +86,7 @@ def train(
             closing(build_model(context)) as model,
         ):
             choose_compiler(context, model)
-            with Training(context, model, kept) as training:
+            with Training(context, model, kept, timeline) as training:
                 if on_note is not None:
                     notes = result_of_rank(own, lambda: tuple(model.notes), context.first_worker)
                     for note in notes if own.rank == 0 else ():

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import typer
 
     from mpi_learn.mpi.communicators import Communicator
+    from mpi_opt.cli.plan_command import MeasuredPlan
     from mpi_opt.configuration.plan import Plan
 
 
@@ -35,7 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs a command and ends the process with its exit status."""
     replace_missing_characters()
     arguments = sys.argv[1:] if arguments is None else arguments
-    if without_debug(arguments)[:1] != ["search"]:
+    if not _needs_all_ranks(without_debug(arguments)):
         sys.exit(_run_on_first(arguments))
     mode, rank = LaunchMode.from_environment(), launched_rank()
     request = StopRequest(heeds_warnings=mode is LaunchMode.DIRECT)
@@ -49,13 +50,18 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(status)
 
 
+def _needs_all_ranks(arguments: list[str]) -> bool:
+    """Whether all ranks of a job take part in the command: ``search``, and ``plan --measure``."""
+    return arguments[:1] == ["search"] or (arguments[:1] == ["plan"] and "--measure" in arguments)
+
+
 def _run_on_first(arguments: list[str]) -> Any:
     """Runs a command in this process. If a launcher has started several processes, only the first one runs it."""
     return run(arguments) if launched_rank() == 0 else FINISHED
 
 
 def _search_everywhere(arguments: list[str], request: StopRequest) -> int:
-    """Runs ``search`` on every rank of the world: rank 0 reads the command line, all ranks run the search."""
+    """Runs a command on every rank of the world: rank 0 reads the command line, the others run its trainings."""
     debug = DEBUG in arguments
     with start_limit():
         world = _guarded(_world, debug, None) if is_launched() else None
@@ -93,10 +99,16 @@ def _serve(world: Communicator) -> int:
     return FINISHED
 
 
-def _run_search(plan: Plan, request: StopRequest) -> int:
-    from mpi_opt.cli.search_commands import run_search
+def _run_search(task: Plan | MeasuredPlan, request: StopRequest) -> int:
+    from mpi_opt.configuration.plan import Plan
 
-    return run_search(plan, request)
+    if isinstance(task, Plan):
+        from mpi_opt.cli.search_commands import run_search
+
+        return run_search(task, request)
+    from mpi_opt.cli.plan_command import run_measured
+
+    return run_measured(task, request)
 
 
 def _world() -> Any:
@@ -118,7 +130,7 @@ def _task(arguments: list[str]) -> Any:
 
 
 def run(arguments: list[str]) -> Any:
-    """Runs a command; returns its exit status, or the `Plan` or `Launch` of a search, which is to be run."""
+    """Runs a command; returns its exit status, or what is to be run: a `Plan`, a `MeasuredPlan` or a `Launch`."""
     debug = DEBUG in arguments
 
     def command() -> Any:

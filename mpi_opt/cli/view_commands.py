@@ -33,7 +33,7 @@ def plot(
 ) -> None:
     """Draw a figure of a study."""
     chosen = _study(store, study)
-    with _needing("matplotlib", "plots"):
+    with needing("matplotlib", "plots"):
         from mpi_opt.views.figures import plots
     options = {name: value for name, value in (("x", x), ("y", y), ("metric", metric)) if value is not None}
     draw = plots.KINDS[kind]
@@ -95,7 +95,7 @@ def _study(store: str | None, name: str | None) -> Study:
 
 
 @contextmanager
-def _needing(package: str, extra: str) -> Iterator[None]:
+def needing(package: str, extra: str) -> Iterator[None]:
     """Explains a failed import in the block: `package` is installed with the extra `extra`."""
     try:
         yield

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Trial
+from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from mpi_learn.mpi.communicators import Communicator
 
 MetricCurves = dict[str, list[float]]
+
+NOT_MEASURED = "only trainings can be measured (`objective: train`): a function may do anything in a few seconds"
+NUMBER_OF_RANKS = "write the number of ranks per block, as in blocks: {size: 4}"
 
 
 CHECKPOINT_S = 600.0
@@ -95,6 +99,17 @@ class Objective(ABC):
         Returns:
             The figure of merit, of which that of rank 0 is used, and the values of each metric, one per epoch.
         """
+
+    def measure(self, trial: Trial, limit_s: float) -> tuple[object, MetricCurves | None]:
+        """Trains for about `limit_s` seconds, to measure times. Collective over ``trial.comm``.
+
+        Returns:
+            None, and the name of each time of `TrainingTimes` -> its value.
+
+        Raises:
+            ConfigurationError: The objective is no training.
+        """
+        raise ConfigurationError(NOT_MEASURED, where="objective", cure=NUMBER_OF_RANKS)
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,8 @@ class Assignment:
         reference: The trial with which consecutive folds are compared; None to run all folds.
         seed: The seed with which the study was created; None for the seed of the configuration, which may have changed.
         before_s: Seconds that the trial has run before, on other ranks from which it continues.
+        measured_s: The trial does not run: its training is measured for about this number of seconds, on all ranks of
+            the block. The history of the `Outcome` has the fields of `TrainingTimes`, one value each. None: it runs.
         renew: From the leader to its members: whether to replace the fold communicator first, because the last trial
             may have left it unusable.
     """
@@ -106,6 +108,7 @@ class Assignment:
     reference: ReferenceTrial | None = None
     seed: int | None = None
     before_s: float = 0.0
+    measured_s: float | None = None
     renew: bool = False
 
     @property

@@ -7,6 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from textwrap import indent
@@ -155,6 +156,14 @@ class TrainingObjective(Objective):
             folder = self.models.of_fold(trial.study, trial.number, trial.fold)
             _save(folder, self.configuration(trial.parameters, changes), result)
         return values[0] if len(values) == 1 else values, result.history
+
+    def measure(self, trial: Trial, limit_s: float) -> tuple[object, MetricCurves | None]:
+        from mpi_learn.training.measure_times import measure_times
+
+        configuration = self.configuration(trial.parameters, {"seed": trial.seed})
+        data = self._fold(self._loaded(configuration, trial.comm), trial)
+        times = measure_times(configuration, trial.comm, data, limit_s)
+        return None, {name: [float(value)] for name, value in asdict(times).items()}
 
     def _train_anew_if_unusable(self, trial: Trial, changes: dict[str, Any]) -> Result:
         """Trains; a checkpoint of this trial, or of the one from which it resumes, that cannot be read is not used.

@@ -64,6 +64,8 @@ class Block:
         """Runs one trial; returns its outcome on the leader, None on the members. Collective over the block."""
         if assignment.renew:
             self._renew()
+        if assignment.measured_s is not None:
+            return self._measure(assignment, assignment.measured_s)
         started = time.perf_counter() - assignment.before_s
         folds = self._run_folds(assignment)
         if self.comm.rank != 0:
@@ -73,6 +75,14 @@ class Block:
             others, _, _ = messaging.receive(self.comm, tag=TO_LEADER, meanwhile=self.check)
             folds += others
         return merged(folds, time.perf_counter() - started, self.settings, assignment.reference)
+
+    def _measure(self, assignment: Assignment, limit_s: float) -> Outcome | None:
+        """Measures the training of the first fold on all ranks; returns the times on the leader. Collective."""
+        comm = self.comm if self.comm.size == 1 else communicators.split(self.comm, 0, self.comm.rank)
+        folds = self.settings.n_folds
+        trial = Trial(assignment.proposal, comm=comm, study_seed=self.settings.seed, folds=folds)
+        outcome = self._run_fold(trial, time.perf_counter(), limit_s)
+        return outcome if self.comm.rank == 0 else None
 
     def _renew(self) -> None:
         """Replaces the fold communicator after a trial that may have left it unusable. Collective over the block.
@@ -133,19 +143,20 @@ class Block:
             if (decision.number, decision.fold) == (trial.number, trial.fold):
                 return decision.runs  # other decisions concern folds that have failed on this rank
 
-    def _run_fold(self, trial: Trial, trial_started: float) -> Outcome:
+    def _run_fold(self, trial: Trial, trial_started: float, measured_s: float | None = None) -> Outcome:
+        run = self.objective if measured_s is None else partial(self.objective.measure, limit_s=measured_s)
         outcome, has_returned = Outcome(trial.number, "complete", fold=trial.fold), False
         started = time.perf_counter()
         try:
             try:
                 self.watchdog.guard(trial.comm, self.settings.timeout_s, started - trial_started)
                 with ending_forked_children():
-                    value, history = self.objective(trial)
+                    value, history = run(trial)
             finally:
                 self.watchdog.stop_guarding()
             self.watchdog.raise_late()
             has_returned = True
-            if trial.comm.rank == 0 and not trial.has_left:
+            if trial.comm.rank == 0 and measured_s is None and not trial.has_left:
                 outcome.figures_of_merit = self.settings.figures_of_merit.read(value)
         except BaseException as raised:  # noqa: BLE001 - any exception of user code is the outcome of the trial
             self.watchdog.stop_guarding()  # again: an interruption may have been raised in the `finally` clause

@@ -84,6 +84,15 @@ class Dataset:
         part = np.arange(self.n_training) if self.training_indices is None else self.training_indices
         return Dataset(self.training, self.training, part[training_indices], part[validation_indices])
 
+    def part(self, n_training: int, n_validation: int) -> Dataset:
+        """A dataset with at most these numbers of samples: evenly spread ones, or the first ones of streamed samples.
+
+        Spread samples have all classes; of streamed ones, consecutive samples are read together.
+        """
+        training = _part(self.training, self.training_indices, n_training)
+        validation = _part(self.validation, self.validation_indices, n_validation)
+        return replace(self, training_indices=training, validation_indices=validation)
+
 
 def shares(n: int, n_workers: int, worker: int) -> slice:
     """The part of 0, 1, …, n - 1 of `worker` out of `n_workers`: contiguous, and as even as possible."""
@@ -112,6 +121,15 @@ def _spaced(n_samples: int, n: int) -> np.ndarray:
 
 def _count(samples: Samples | StreamedSamples, indices: np.ndarray | None) -> int:
     return len(samples) if indices is None else len(indices)
+
+
+def _part(samples: Samples | StreamedSamples, indices: np.ndarray | None, n: int) -> np.ndarray | None:
+    """The indices of at most `n` of the samples with these indices, in the same order."""
+    n_all = _count(samples, indices)
+    if n >= n_all:
+        return indices
+    positions = np.arange(n) if isinstance(samples, StreamedSamples) else np.arange(n) * n_all // n
+    return positions if indices is None else indices[positions]
 
 
 def _chosen(indices: np.ndarray | None, positions: Selection) -> Selection:

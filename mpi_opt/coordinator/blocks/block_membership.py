@@ -93,6 +93,13 @@ class BlockMembership:
             self.leaving |= set(self.blocks.pop(block))
         self.groups += map(frozenset, groups)
 
+    def rearrange(self, layout: BlockLayout) -> None:
+        """Removes all blocks; their ranks and the spare ones will form those of `layout`."""
+        self.block_size, self.unit = min(map(len, layout.blocks)), layout.unit
+        self.reserve = frozenset(layout.spare_ranks)
+        self.groups.clear()
+        self.regroup(list(self.blocks), layout.blocks)
+
     def leave(self, rank: int) -> None:
         """Records that a rank has left its block, possibly after it was given up."""
         if rank in self.given_up:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from mpi_learn.mpi.host_fault import FULL_DISK
 from mpi_learn.settings.source_code import SourceCode
@@ -12,7 +12,7 @@ from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.host_faults import CURE
 from mpi_opt.coordinator.blocks.listening_clock import ListeningClock
 from mpi_opt.core.attempt import Attempt
-from mpi_opt.core.block_layout import even_parts, fold_groups
+from mpi_opt.core.block_layout import BlockLayout, even_parts, fold_groups
 from mpi_opt.errors import HostFailed
 from mpi_opt.messages.link import CoordinatorLink
 from mpi_opt.messages.messages import (
@@ -228,11 +228,30 @@ class BlockPool:
         parts = even_parts(len(ranks), self.n_parts(*blocks) if divide else 1)
         of_ranks = {rank: block for block in blocks for rank in self.ranks(block)}
         self.membership.regroup(blocks, [ranks[part.start : part.stop] for part in parts])
-        self._disbanded_at_s |= dict.fromkeys(ranks, self.now_s)
-        for block in blocks:
+        self._let_leave(of_ranks)
+
+    def rearrange(self, layout: BlockLayout) -> None:
+        """Makes the blocks of `layout` of all ranks. Trials that run are interrupted."""
+        if not self._is_assembled:
+            old = self.membership
+            self.membership = BlockMembership.of(layout, old.indices, may_shrink=old.may_shrink)
+            return
+        of_ranks = {rank: block for block, ranks in self.membership.blocks.items() for rank in ranks}
+        self.membership.rearrange(layout)
+        self._let_leave(of_ranks)
+
+    def _let_leave(self, of_ranks: Mapping[int, int]) -> None:
+        """Asks ranks to leave their blocks. `of_ranks` is rank -> block."""
+        self._disbanded_at_s |= dict.fromkeys(of_ranks, self.now_s)
+        for block in set(of_ranks.values()):
             self._forget(block)
         for rank, block in of_ranks.items():
             self.link.send(rank, Disband(block))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all blocks are formed and ready, and no rank is leaving its block."""
+        return not (self.membership.leaving or self._preparing)
 
     def retire(self, block: int) -> None:
         """Disbands a block on which trials fail, and ends the processes of its ranks.

@@ -298,12 +298,21 @@ def save(figure: Figure, path: Path) -> None:
     Raises:
         ConfigurationError: The suffix is not in `SUFFIXES`, or the folder does not exist.
     """
+    check_suffix(path)
+    with written_aside(path) as aside:
+        figure.savefig(aside, dpi=200, bbox_inches="tight")
+
+
+def check_suffix(path: Path) -> None:
+    """Verifies that figures can be written in the format of a file.
+
+    Raises:
+        ConfigurationError: The suffix is not in `SUFFIXES`.
+    """
     if path.suffix.lower() not in SUFFIXES:
         raise ConfigurationError(
             f"{path.name!r} has no known suffix of a figure", where="-o", cure="write .png, .svg or .pdf"
         )
-    with written_aside(path) as aside:
-        figure.savefig(aside, dpi=200, bbox_inches="tight")
 
 
 def _forest_of(study: Study) -> Forest:

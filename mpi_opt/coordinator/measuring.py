@@ -1,0 +1,241 @@
+"""Measures short trainings on blocks of several sizes, from which the time of a search with any size follows.
+
+All ranks are in blocks of one size at a time, and all blocks train at once, as they do in a search: trainings on the
+same host share its memory and caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import count
+
+from mpi_learn.job.stop_request import StopRequest
+from mpi_learn.settings.fixed_code import fixed
+from mpi_learn.settings.source_code import SourceCode
+from mpi_learn.training.times import TrainingTimes
+from mpi_opt.configuration.configuration import StudyConfiguration
+from mpi_opt.configuration.plan import Plan
+from mpi_opt.configuration.training_layout import training_layout
+from mpi_opt.coordinator.blocks.block_membership import BlockMembership
+from mpi_opt.coordinator.blocks.block_pool import TICK_S, BlockPool
+from mpi_opt.core.block_layout import BlockLayout, fold_groups
+from mpi_opt.core.counted import counted
+from mpi_opt.core.scalability import Scalability, ScalingCurve, candidate_sizes, distinct_layouts, mean_times
+from mpi_opt.core.space import Parameters
+from mpi_opt.core.trial import Outcome, Proposal
+from mpi_opt.errors import ConfigurationError, SearchFailed
+from mpi_opt.messages.link import CoordinatorLink
+from mpi_opt.messages.messages import Assignment, Broken, LeftBlock, Lost, Ready
+from mpi_opt.strategies.sobol_search import SobolSearch
+
+N_POINTS = 3
+"""Number of points of the space that are measured: its centre, and others that cover it evenly."""
+
+MEASURED_S = 1.0
+"""Each point is trained for about this time on each number of ranks, besides the start of the training, in seconds."""
+
+
+class MeasuringFailed(SearchFailed):
+    """No training could be measured."""
+
+
+def scalability_of(
+    configuration: StudyConfiguration, curves: Sequence[ScalingCurve], n_ranks: int, n_trials: int
+) -> Scalability:
+    """The time of a search of `n_trials` trials on `n_ranks` ranks for all sizes of its blocks.
+
+    Raises:
+        ConfigurationError: There are too few ranks for one block.
+        MeasuringFailed: No size can be used.
+    """
+    n_folds, n_training = configuration.folds.number, n_ranks - 1 - configuration.blocks.spares
+
+    def layout_of(size: int) -> BlockLayout:
+        sized = configuration.blocks.model_copy(update={"size": size})
+        return configuration.model_copy(update={"blocks": sized}).layout(n_ranks)
+
+    sizes = candidate_sizes(n_training, n_trials, n_folds, configuration.n_stages)
+    usable = [layout for layout in distinct_layouts(layout_of, sizes) if _can_train(configuration, layout)]
+    found = Scalability.of(curves, usable, n_trials)
+    if not found.sizes:
+        raise MeasuringFailed("no size of the blocks can be used with this algorithm")
+    return found
+
+
+def _can_train(configuration: StudyConfiguration, layout: BlockLayout) -> bool:
+    """Whether the algorithm of the training can use the blocks: clusters and masters need some numbers of ranks."""
+    roles = training_layout(configuration)
+    try:
+        for n_ranks in {len(group) for block in layout.blocks for group in fold_groups(len(block), layout.n_folds)}:
+            roles(n_ranks)
+    except ConfigurationError:
+        return False
+    return True
+
+
+def representative_points(configuration: StudyConfiguration) -> list[Parameters]:
+    """The centre of the space, and points that cover it evenly and satisfy the constraints; all different."""
+    space, search = configuration.search_space(), configuration.search
+    named = {"constraints": search.options["constraints"]} if "constraints" in search.options else {}
+    spread = [proposal.parameters for proposal in SobolSearch(space, search.seed, named).ask(N_POINTS - 1)]
+    points: list[Parameters] = []
+    for point in (space.centre(), *spread):
+        if point not in points:
+            points.append(point)
+    return points
+
+
+def measured_sizes(n_training: int, unit: int) -> list[int]:
+    """The numbers of ranks on which trainings are measured: powers of two times `unit`, and all ranks."""
+    doubled = [unit * 2**i for i in range(n_training.bit_length())]
+    return [size for size in doubled if size < n_training] + [n_training // unit * unit]
+
+
+@dataclass
+class Measuring:
+    """Measures the points of a space on blocks of one size after another.
+
+    Attributes:
+        pool: The blocks.
+        points: The points.
+        n_ranks: All ranks, with that of the coordinator.
+        unit: Each block has a multiple of this number of ranks.
+        note: Shows a sentence to the user.
+        is_interrupted: Whether the measurement must end.
+        times: Index of a point -> number of ranks -> times, of those that did not fail.
+        code: The user's Python files, which all ranks run; None if each rank reads them.
+        failures: The first lines of the errors of trainings, in the order of their ends.
+    """
+
+    pool: BlockPool
+    points: Sequence[Parameters]
+    n_ranks: int
+    unit: int
+    note: Callable[[str], None]
+    is_interrupted: Callable[[], bool]
+    times: dict[int, dict[int, TrainingTimes]] = field(default_factory=dict)
+    code: SourceCode | None = None
+    failures: list[str] = field(default_factory=list)
+    _numbers: count[int] = field(default_factory=count)
+
+    def measure(self, size: int) -> None:
+        """Measures all points on blocks of `size` ranks.
+
+        Raises:
+            MeasuringFailed: A rank was lost, or the measurement was interrupted.
+            UserError: The objective cannot be prepared.
+        """
+        n_training = self.n_ranks - 1
+        self.pool.rearrange(BlockLayout(self.n_ranks, size, spares=n_training % size, unit=self.unit))
+        self.pool.assemble(self.code)
+        while not self.pool.is_settled:
+            self._receive()
+        if size == self.unit:  # the first training of a process takes longer
+            self._run(self.points[0], limit_s=0.0)
+        for index, point in enumerate(self.points):
+            outcomes = self._run(point, MEASURED_S)
+            errors = [str(outcome.error).partition("\n")[0] for outcome in outcomes if outcome.state == "failed"]
+            self.failures += errors
+            if not errors:
+                self.times.setdefault(index, {})[size] = mean_times([_times_of(one) for one in outcomes])
+
+    def curves(self) -> list[ScalingCurve]:
+        """The times of the points that could be trained on all numbers of ranks on which others could.
+
+        Raises:
+            MeasuringFailed: There are none.
+        """
+        sizes = {size for times in self.times.values() for size in times}
+        whole = [times for times in self.times.values() if set(times) == sizes]
+        if not whole:
+            why = self.failures[-1] if self.failures else "no training has ended"
+            raise MeasuringFailed(f"no training could be measured on all numbers of ranks: {why}")
+        return [ScalingCurve(times) for times in whole]
+
+    def note_failures(self) -> None:
+        """Shows why some points were not measured, if there are any."""
+        if self.failures:
+            self.note(f"note: some trainings could not be measured: {self.failures[-1]}")
+
+    def _run(self, point: Parameters, limit_s: float) -> list[Outcome]:
+        """Trains at `point` on all blocks at once; returns the outcome of each block."""
+        running, outcomes = set[int](), list[Outcome]()
+        for block in self.pool.membership.blocks:
+            number = next(self._numbers)
+            running.add(number)
+            leader = self.pool.ranks(block)[0]
+            self.pool.link.send(leader, Assignment(Proposal(number, point), measured_s=limit_s))
+        while running:
+            for outcome in self._receive():
+                if outcome.number in running:
+                    running.remove(outcome.number)
+                    outcomes.append(outcome)
+        return outcomes
+
+    def _receive(self) -> list[Outcome]:
+        """Waits for messages and takes them into account; returns the outcomes."""
+        outcomes, lost = list[Outcome](), ""
+        for rank, message in self.pool.receive(TICK_S, self.is_interrupted):
+            match message:
+                case Outcome():
+                    outcomes.append(message)
+                case Ready():
+                    self.pool.mark_ready(message)
+                case LeftBlock():
+                    self.pool.mark_left(rank)
+                case Broken() if message.block in self.pool:
+                    self.pool.mark_broken(message)
+                    self.pool.disband(message.block)
+                    lost = message.reason
+                case Lost():
+                    for block in self.pool.lose(message.ranks):
+                        self.pool.disband(block)
+                    lost = f"{counted(len(message.ranks), 'rank')} lost"
+        if lost or self.is_interrupted():
+            raise MeasuringFailed(f"the measurement has ended early: {lost or 'it was interrupted'}")
+        return outcomes
+
+
+def _times_of(outcome: Outcome) -> TrainingTimes:
+    return TrainingTimes(**{name: value for name, (value,) in outcome.history.items()})
+
+
+def run_measurement(
+    plan: Plan, link: CoordinatorLink, request: StopRequest, block_indices: Iterator[int], note: Callable[[str], None]
+) -> list[ScalingCurve]:
+    """Measures the trainings of a study without running it, on all ranks. Always dismisses the workers.
+
+    Args:
+        plan: The plan of the study.
+        link: To the workers.
+        request: Receives the signals that end the measurement.
+        block_indices: The indices of the blocks, ascending, none of which was used before.
+        note: Shows a sentence to the user.
+
+    Raises:
+        UserError: The objective cannot be prepared, or there are too few ranks.
+        MeasuringFailed: No training could be measured.
+    """
+    unit, n_training = plan.configuration.n_stages, plan.n_ranks - 1
+    if n_training < unit:
+        raise ConfigurationError(
+            f"a model in {unit} stages is measured on {unit + 1} ranks or more, one of which coordinates",
+            where="--ranks",
+            cure=f"write --ranks {unit + 1}",
+        )
+    pool = BlockPool(link, BlockMembership.of(BlockLayout(plan.n_ranks, unit, unit=unit), block_indices))
+    with ExitStack() as stack:
+        stack.callback(pool.dismiss)
+        code = plan.read_code()
+        stack.enter_context(fixed(code))
+        points = representative_points(plan.configuration)
+        measuring = Measuring(
+            pool, points, plan.n_ranks, unit, note, lambda: request.signal_name is not None, code=code
+        )
+        for size in measured_sizes(n_training, unit):
+            note(f"measuring {counted(len(points), 'configuration')} on {counted(size, 'rank')}")
+            measuring.measure(size)
+        measuring.note_failures()
+        return measuring.curves()
