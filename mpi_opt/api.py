@@ -97,7 +97,7 @@ def search(
         selection: How the folds of a trial are aggregated: ``mean``, ``median``, or ``mean+std``, the mean plus (if
             maximised, minus) one standard deviation.
         seed: The seed of the study. In one process, the same seed gives the same trials.
-        block_size: Number of ranks per block, or ``auto``.
+        block_size: Number of ranks per block, or ``auto``. Functions cannot be measured (``measured``).
         elastic: Whether idle ranks join running trials that call `Trial.resize`.
         folds: K of the K-fold cross-validation (see `Trial.split`), or ``{"number": K, "stop_early": True}``.
         study: The study's name in the store. Default: the name of the calling script; in a notebook that of the

@@ -29,7 +29,7 @@ OVERRIDES: dict[str, tuple[str, Any]] = {
         "search.strategy",
         Annotated[str | None, _option("Strategy: auto, bayesian, evolutionary, random, … or file.py:Class.")],
     ),
-    "block_size": ("blocks.size", Annotated[str | None, _option("Number of ranks per block, or auto.")]),
+    "block_size": ("blocks.size", Annotated[str | None, _option("Number of ranks per block, or auto, or measured.")]),
     "folds": ("folds.number", Annotated[int | None, _option("K of the K-fold cross-validation.", least=1)]),
     "seed": ("search.seed", Annotated[int | None, _option("Seed of the random numbers.", least=0)]),
     "study": ("study", Annotated[str | None, _option("Name of the study in the store.")]),
@@ -69,8 +69,8 @@ def written(changes: Changes) -> list[str]:
 
 
 def _block_size(text: str | None) -> int | str | None:
-    if text is not None and text != "auto" and not text.isdecimal():
+    if text is not None and text not in ("auto", "measured") and not text.isdecimal():
         raise ConfigurationError(
-            f"expected a number or auto, found {text!r}", where="--block-size", cure="write --block-size 4"
+            f"expected a number, auto or measured, found {text!r}", where="--block-size", cure="write --block-size 4"
         )
     return int(text) if text and text.isdecimal() else text

@@ -139,7 +139,7 @@ def run_measured(task: MeasuredPlan, request: StopRequest) -> int:
     """
     from mpi_learn.job.exit_status import FINISHED
     from mpi_opt.api import measure_study
-    from mpi_opt.coordinator.measuring import scalability_of
+    from mpi_opt.coordinator.block_size import scalability_of
     from mpi_opt.messages.world import world_communicator
     from mpi_opt.views.page.scalability import save_scalability_page
     from mpi_opt.views.text.scalability import scalability_text

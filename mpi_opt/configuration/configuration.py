@@ -20,7 +20,7 @@ from mpi_learn.settings.validation import InvalidValue, validated
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.placeholders import references
 from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSection, TrialSection, as_folds
-from mpi_opt.core.block_layout import BlockLayout
+from mpi_opt.core.block_layout import MEASURED, BlockLayout
 from mpi_opt.core.figures_of_merit import (
     RESULT_FIGURES,
     Direction,
@@ -30,6 +30,7 @@ from mpi_opt.core.figures_of_merit import (
     read_figures_of_merit,
     read_target,
 )
+from mpi_opt.core.objective import NOT_MEASURED, NUMBER_OF_RANKS
 from mpi_opt.core.space import DIMENSIONS, Dimension, Space
 from mpi_opt.errors import ConfigurationError, SpaceError, without_passwords
 
@@ -319,6 +320,8 @@ def check_combinations(configuration: StudyConfiguration) -> None:
     _check_confirm(configuration)
     _check_pruning(configuration)
     _check_elastic(configuration)
+    if configuration.blocks.size == MEASURED and configuration.objective != "train":
+        raise ConfigurationError(NOT_MEASURED, where="blocks.size", cure=NUMBER_OF_RANKS)
     if not configuration.folds.stop_early:
         return
     strategy, options = configuration.search.strategy, configuration.search.options

@@ -11,7 +11,7 @@ from typing import Any
 from mpi_learn.settings.source_code import SourceCode, names_of_functions, read_source_code
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.definition import Definition
-from mpi_opt.core.block_layout import BlockLayout
+from mpi_opt.core.block_layout import MEASURED, BlockLayout
 from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.objective import Objective, TrialSettings, WorkerPlan
@@ -58,6 +58,16 @@ class Plan:
         self.space, self.layout = self.configuration.search_space(), self.configuration.layout(self.n_ranks)
         content = json.loads(json.dumps(self.configuration.model_dump(), default=str))  # as the store returns it
         self.record = content | {"directory": str(self.directory)}
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the search measures the size of its blocks: one process has no choice."""
+        return self.configuration.blocks.size == MEASURED and not self.layout.is_serial
+
+    @property
+    def blocks_text(self) -> str:
+        """The number of blocks and their size, as far as they are known before the search."""
+        return "blocks of a measured size" if self.is_measured else str(self.layout)
 
     def read_code(self) -> SourceCode:
         """Reads the Python files of the user's functions and the local modules that they import."""

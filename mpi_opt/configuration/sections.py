@@ -142,9 +142,10 @@ class SearchSection(Section):
 class BlocksSection(Section):
     """``blocks:``, how the ranks are divided."""
 
-    size: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+    size: Annotated[int, Field(ge=1)] | Literal["auto", "measured"] = Field(
         1,
-        description="Requested ranks per block, or `auto`, for about ten trials per block. The N ranks other than rank "
+        description="Requested ranks per block; or `auto`, for about ten trials per block; or `measured`: the search "
+        "first measures short trainings, and chooses the size with which it ends first. The N ranks other than rank "
         "0 and the spares form N / `size` blocks, rounded down, whose sizes differ by at most one; fewer ranks than "
         "`size` form one block. With `size: 5`, 16 ranks form blocks of 6, 5 and 5 ranks.",
     )

@@ -17,14 +17,13 @@ from mpi_learn.settings.source_code import SourceCode
 from mpi_learn.training.times import TrainingTimes
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.configuration.training_layout import training_layout
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.block_pool import TICK_S, BlockPool
-from mpi_opt.core.block_layout import BlockLayout, fold_groups
+from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.counted import counted
-from mpi_opt.core.scalability import Scalability, ScalingCurve, candidate_sizes, distinct_layouts, mean_times
+from mpi_opt.core.scalability import ScalingCurve, mean_times
 from mpi_opt.core.space import Parameters
-from mpi_opt.core.trial import Outcome, Proposal
+from mpi_opt.core.trial import TRIALS_PER_STUDY, Outcome, Proposal
 from mpi_opt.errors import ConfigurationError, SearchFailed
 from mpi_opt.messages.link import CoordinatorLink
 from mpi_opt.messages.messages import Assignment, Broken, LeftBlock, Lost, Ready
@@ -39,40 +38,6 @@ MEASURED_S = 1.0
 
 class MeasuringFailed(SearchFailed):
     """No training could be measured."""
-
-
-def scalability_of(
-    configuration: StudyConfiguration, curves: Sequence[ScalingCurve], n_ranks: int, n_trials: int
-) -> Scalability:
-    """The time of a search of `n_trials` trials on `n_ranks` ranks for all sizes of its blocks.
-
-    Raises:
-        ConfigurationError: There are too few ranks for one block.
-        MeasuringFailed: No size can be used.
-    """
-    n_folds, n_training = configuration.folds.number, n_ranks - 1 - configuration.blocks.spares
-
-    def layout_of(size: int) -> BlockLayout:
-        sized = configuration.blocks.model_copy(update={"size": size})
-        return configuration.model_copy(update={"blocks": sized}).layout(n_ranks)
-
-    sizes = candidate_sizes(n_training, n_trials, n_folds, configuration.n_stages)
-    usable = [layout for layout in distinct_layouts(layout_of, sizes) if _can_train(configuration, layout)]
-    found = Scalability.of(curves, usable, n_trials)
-    if not found.sizes:
-        raise MeasuringFailed("no size of the blocks can be used with this algorithm")
-    return found
-
-
-def _can_train(configuration: StudyConfiguration, layout: BlockLayout) -> bool:
-    """Whether the algorithm of the training can use the blocks: clusters and masters need some numbers of ranks."""
-    roles = training_layout(configuration)
-    try:
-        for n_ranks in {len(group) for block in layout.blocks for group in fold_groups(len(block), layout.n_folds)}:
-            roles(n_ranks)
-    except ConfigurationError:
-        return False
-    return True
 
 
 def representative_points(configuration: StudyConfiguration) -> list[Parameters]:
@@ -90,7 +55,7 @@ def representative_points(configuration: StudyConfiguration) -> list[Parameters]
 def measured_sizes(n_training: int, unit: int) -> list[int]:
     """The numbers of ranks on which trainings are measured: powers of two times `unit`, and all ranks."""
     doubled = [unit * 2**i for i in range(n_training.bit_length())]
-    return [size for size in doubled if size < n_training] + [n_training // unit * unit]
+    return sorted({size for size in (*doubled, n_training // unit * unit) if size <= n_training})
 
 
 @dataclass
@@ -101,6 +66,7 @@ class Measuring:
         pool: The blocks.
         points: The points.
         n_ranks: All ranks, with that of the coordinator.
+        spares: Number of ranks, the last ones, that are not measured.
         unit: Each block has a multiple of this number of ranks.
         note: Shows a sentence to the user.
         is_interrupted: Whether the measurement must end.
@@ -112,13 +78,14 @@ class Measuring:
     pool: BlockPool
     points: Sequence[Parameters]
     n_ranks: int
+    spares: int
     unit: int
     note: Callable[[str], None]
     is_interrupted: Callable[[], bool]
     times: dict[int, dict[int, TrainingTimes]] = field(default_factory=dict)
     code: SourceCode | None = None
     failures: list[str] = field(default_factory=list)
-    _numbers: count[int] = field(default_factory=count)
+    _numbers: count[int] = field(default_factory=lambda: count(TRIALS_PER_STUDY))  # those of no trial
 
     def measure(self, size: int) -> None:
         """Measures all points on blocks of `size` ranks.
@@ -127,8 +94,8 @@ class Measuring:
             MeasuringFailed: A rank was lost, or the measurement was interrupted.
             UserError: The objective cannot be prepared.
         """
-        n_training = self.n_ranks - 1
-        self.pool.rearrange(BlockLayout(self.n_ranks, size, spares=n_training % size, unit=self.unit))
+        left_over = (self.n_ranks - 1 - self.spares) % size
+        self.pool.rearrange(BlockLayout(self.n_ranks, size, spares=self.spares + left_over, unit=self.unit))
         self.pool.assemble(self.code)
         while not self.pool.is_settled:
             self._receive()
@@ -232,7 +199,7 @@ def run_measurement(
         stack.enter_context(fixed(code))
         points = representative_points(plan.configuration)
         measuring = Measuring(
-            pool, points, plan.n_ranks, unit, note, lambda: request.signal_name is not None, code=code
+            pool, points, plan.n_ranks, 0, unit, note, lambda: request.signal_name is not None, code=code
         )
         for size in measured_sizes(n_training, unit):
             note(f"measuring {counted(len(points), 'configuration')} on {counted(size, 'rank')}")

@@ -15,6 +15,7 @@ from mpi_learn.settings.fixed_code import fixed
 from mpi_learn.settings.source_code import SourceCode
 from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.configuration.plan import Plan
+from mpi_opt.coordinator.block_size import choose_size
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.block_pool import BlockPool
 from mpi_opt.coordinator.coordinator import Coordinator
@@ -94,6 +95,8 @@ def run_coordinator(
             if number is not None:  # trials will run
                 study.store.add_command(study.record, plan.command)
                 study.store.set_n_trials(study.record, plan.configuration.search.trials)
+                if plan.is_measured:
+                    choose_size(plan, study.store, study.record, pool, code, request, progress.note)
             settings = _settings(plan, study, lease, progress, request, code, number)
             coordinator = Coordinator(pool, study.strategy, study.store, study.record.id, settings)
             if make_observer is not None and number is not None:

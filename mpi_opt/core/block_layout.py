@@ -18,6 +18,9 @@ from mpi_opt.errors import ConfigurationError
 TRIALS_PER_BLOCK = 10
 """``blocks.size: auto`` gives each block about this many consecutive trials, so that the strategy can learn."""
 
+MEASURED = "measured"
+"""The ``blocks.size`` of a search that measures which size is the best."""
+
 
 @dataclass(frozen=True)
 class BlockLayout:
@@ -58,10 +61,14 @@ class BlockLayout:
     ) -> BlockLayout:
         """The layout for a configuration's ``blocks.size``, which may be ``"auto"``.
 
+        For `MEASURED`, it has the smallest blocks, until the size is known.
+
         Args:
             stages: Number of ranks that hold one model.
         """
         n_training = max(1, n_ranks - 1 - spares)
+        if block_size == MEASURED:
+            block_size = 1
         if block_size == "auto":
             n_blocks = max(1, trials // TRIALS_PER_BLOCK)
             block_size = min(n_training, max(n_folds, math.ceil(n_training / n_blocks)))

@@ -45,10 +45,10 @@ def announcement(plan: Plan, study: Study, n_new: int, differences: list[str]) -
     if n_new == 0 and study.record.n_ended == n_before:
         text = f"{which} is finished: {counted(n_before, 'trial')}, none run"
     elif n_before == 0:
-        text = f"{which}: new, {counted(n_new, 'trial')} will run; {plan.layout}"
+        text = f"{which}: new, {counted(n_new, 'trial')} will run; {plan.blocks_text}"
     else:
         ended = f"{study.record.n_ended} of {counted(n_wanted, 'trial')} finished before"
-        text = f"{which}: {ended}, {n_new} will run; {plan.layout}"
+        text = f"{which}: {ended}, {n_new} will run; {plan.blocks_text}"
     if missing := missing_trials(study):
         are = "is" if len(missing) == 1 else "are"
         which = f"{plural('trial', len(missing))} {listed(missing)}"

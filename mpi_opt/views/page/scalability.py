@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from html import escape
 from pathlib import Path
 
 from mpi_opt.core.scalability import BlockSize, Scalability
 from mpi_opt.views.output_file import written_aside
-from mpi_opt.views.page.report import escaped
 from mpi_opt.views.series.scalability import BEST, MEANINGS, heading, rows, sentences
 
 STYLE = """
@@ -21,21 +21,21 @@ i{display:inline-block;width:.8rem;height:.8rem;margin:0 .3rem 0 1rem}
 
 def scalability_page(name: str, found: Scalability, *, depends_on_ranks: bool) -> str:
     """The complete page."""
-    head = "".join(f'<th title="{escaped(text)}">{escaped(column)}</th>' for column, text in MEANINGS.items())
+    head = "".join(f'<th title="{escape(text)}">{escape(column)}</th>' for column, text in MEANINGS.items())
     body = "".join(
         f"<tr{' class=best' if row[-1] == BEST else ''}>"
-        + "".join(f"<td>{escaped(cell)}</td>" for cell in row[:-1])
+        + "".join(f"<td>{escape(cell)}</td>" for cell in row[:-1])
         + f"<td>{_bar(size)}</td></tr>"
         for row, size in zip(rows(found), found.sizes, strict=True)
     )
     legend = "".join(f'<i class="{part}"></i>{part}' for part in _shares(found.sizes[0]))
-    meanings = "".join(f"<dt>{escaped(column)}</dt><dd>{escaped(text)}</dd>" for column, text in MEANINGS.items())
-    notes = "".join(f"<p>{escaped(line)}</p>" for line in sentences(found, depends_on_ranks=depends_on_ranks))
+    meanings = "".join(f"<dt>{escape(column)}</dt><dd>{escape(text)}</dd>" for column, text in MEANINGS.items())
+    notes = "".join(f"<p>{escape(line)}</p>" for line in sentences(found, depends_on_ranks=depends_on_ranks))
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{escaped(name)} · scalability</title><style>{STYLE}</style></head><body>"
-        f"<h1>Scalability</h1><p>{escaped(heading(name, found))}</p>{notes}"
+        f"<title>{escape(name)} · scalability</title><style>{STYLE}</style></head><body>"
+        f"<h1>Scalability</h1><p>{escape(heading(name, found))}</p>{notes}"
         f"<table><tr>{head}<th>an epoch</th></tr>{body}</table><p>Parts of an epoch: {legend}</p>"
         f"<dl>{meanings}</dl></body></html>\n"
     )
