@@ -63,7 +63,7 @@ def test_no_time_is_extrapolated_below_zero():
 def test_the_search_takes_as_long_as_its_trials_one_after_the_other_on_each_block():
     curves = [ScalingCurve({1: ideal(1, seconds)}) for seconds in (6.0, 1.0, 2.0)]
     (found,) = Scalability.of(curves, layouts(3, [1]), n_trials=5).sizes
-    # two blocks: 6 + 2 (trials 0, 4 end at 8) beside 1 + 2 + 6: the fourth trial begins at 3 and ends at 9, the last at 7
+    # trials 0 and 4 run on one block until 7, trials 1, 2 and 3 on the other one until 9
     assert found.search_s == 9.0
     assert found.trial_s == 3.0
 
