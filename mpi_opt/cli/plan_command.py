@@ -73,8 +73,10 @@ def plan(
 
     configuration = read_study(space, changes)
     if measure:
+        from mpi_opt.core.counted import counted
+
         if n < 3:
-            problem = f"{n} ranks have one block of one rank: there is nothing to compare"
+            problem = f"{counted(n, 'rank')} can have no block of several ranks: there is nothing to compare"
             raise ConfigurationError(problem, where="-n", cure="write -n 3 or more")
         return _measured_plan(configuration, space, context.obj, n, ranks, html, output)
     for option, value in {"--ranks": ranks, "--html": html, "-o": output}.items():

@@ -62,7 +62,7 @@ class ScalingCurve:
         share = math.log(n / low) / math.log(high / low)
 
         def value(name: str) -> float:
-            ends = [getattr(self.measured[m], name) for m in (low, high)]
+            ends: list[float] = [getattr(self.measured[m], name) for m in (low, high)]
             factors = (low, high, n) if name in ("compute_s", "validation_s", "n_steps") else (1, 1, 1)  # about 1 / n
             return ((1 - share) * ends[0] * factors[0] + share * ends[1] * factors[1]) / factors[2]
 
@@ -93,7 +93,7 @@ class ScalingCurve:
     def _shared(self, name: str, n: int) -> float:
         """Extrapolates a time of which the ranks share a part: the line over 1/n by least squares, neither negative."""
         inverse = [1 / m for m in self.n]
-        values = [getattr(times, name) for times in self.measured.values()]
+        values: list[float] = [getattr(times, name) for times in self.measured.values()]
         x, y = fmean(inverse), fmean(values)
         slope = sum((a - x) * (b - y) for a, b in zip(inverse, values, strict=True))
         slope /= sum((a - x) ** 2 for a in inverse)

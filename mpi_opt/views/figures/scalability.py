@@ -29,10 +29,13 @@ def scalability(name: str, found: Scalability, *, depends_on_ranks: bool) -> Fig
     best = found.best
     right.plot([best.n_ranks], [best.search_s / 60], "o", ms=10, mfc="none", color=COLOURS["best"], label="recommended")
     right.set(yscale="log", ylabel="minutes until the last trial has ended")
+    number = ticker.FuncFormatter(lambda value, _: f"{value:g}")
     for axes in (left, right):
         axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter(ticker.ScalarFormatter())
-        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_major_formatter(number)
+        axes.yaxis.set_major_formatter(number)
+        axes.yaxis.set_minor_locator(ticker.LogLocator(subs=(2.0, 5.0)))
+        axes.yaxis.set_minor_formatter(number)
         axes.set_xlabel("ranks per block")
         axes.legend(fontsize=8)
     figure.suptitle(label(heading(name, found), 120), fontsize=9)
@@ -47,5 +50,6 @@ def _draw(axes: Axes, sizes: list[BlockSize], values: list[float], colour: str, 
     for is_extrapolated, fill in ((False, colour), (True, "white")):
         chosen = [i for i, size in enumerate(sizes) if size.is_extrapolated is is_extrapolated]
         if chosen:
-            style = {"ms": 5, "color": colour, "mfc": fill, "label": "extrapolated" if is_extrapolated else None}
-            axes.plot([ranks[i] for i in chosen], [values[i] for i in chosen], "o", **style)
+            of_dots = "extrapolated" if is_extrapolated else None
+            x, y = [ranks[i] for i in chosen], [values[i] for i in chosen]
+            axes.plot(x, y, "o", ms=5, color=colour, mfc=fill, label=of_dots)
