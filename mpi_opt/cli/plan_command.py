@@ -180,6 +180,7 @@ def show_plan(configuration: StudyConfiguration, n: int) -> None:
     from rich.console import Console
 
     from mpi_opt.configuration.training_layout import training_layout
+    from mpi_opt.core.block_layout import MEASURED
     from mpi_opt.strategies import NOT_LEARNING
     from mpi_opt.views.text.rank_picture import picture
     from mpi_opt.views.text.rank_plan import plan_text, recommendation
@@ -197,5 +198,7 @@ def show_plan(configuration: StudyConfiguration, n: int) -> None:
         learns=does_learn,
         depends_on_ranks=not configuration.has_total_batch,
     )
+    if configuration.blocks.size == MEASURED and not layout.is_serial:
+        note = "these are the smallest blocks; the search first measures which size is best (--measure: now)"
     if note:
         console.print(f"note: {note}", style="yellow", markup=False)

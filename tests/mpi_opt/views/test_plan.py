@@ -190,3 +190,9 @@ def test_batch_script_lets_slurm_choose_the_nodes_and_passes_signals_and_status_
     assert options["open-mode"] == "append"  # Slurm truncates the output of a requeued job otherwise
     assert "no-kill" in options  # the job continues without a node that is lost
     assert command == "exec mpi-opt search space.yaml -n 129 --restarts 10"
+
+
+def test_plan_of_measured_blocks_says_that_their_size_is_not_known(tmp_path, capsys):
+    (tmp_path / "space.yaml").write_text(SPACE.replace("size: 10", "size: measured"))
+    assert run(["plan", str(tmp_path / "space.yaml"), "-n", "23"]) == 0
+    assert "the search first measures which size is best" in capsys.readouterr().out
