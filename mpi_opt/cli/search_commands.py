@@ -234,11 +234,12 @@ def _print_study(configuration: StudyConfiguration) -> None:
 
 
 def _check_one_batch(configuration: StudyConfiguration, directory: Path) -> None:
-    """Trains one batch at the centre of the space, or imports the user's function, in this process."""
+    """Checks the training at the centre of the space, or imports the user's function, in this process."""
     from mpi_learn.mpi.library import MPI
     from mpi_opt.configuration.configuration import EXTERNAL
     from mpi_opt.objectives.make_objective import make_objective
     from mpi_opt.objectives.training_objective import TrainingObjective
+    from mpi_opt.study.trial_table import with_null
 
     if configuration.objective == EXTERNAL:
         return
@@ -246,7 +247,7 @@ def _check_one_batch(configuration: StudyConfiguration, directory: Path) -> None
     if not isinstance(objective, TrainingObjective):
         objective.prepare(MPI.COMM_SELF, sample)
         return
-    shown = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in sample.items()}
+    shown = {name: f"{value:.6g}" if isinstance(value, float) else with_null(value) for name, value in sample.items()}
     of_fold = " of the first fold" if configuration.folds.number > 1 else ""
     print(f"one batch{of_fold} with " + ", ".join(f"{name} {value}" for name, value in shown.items()))
     print(objective.check(MPI.COMM_SELF, sample, configuration.figures_of_merit()))

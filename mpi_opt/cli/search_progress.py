@@ -34,12 +34,15 @@ class SearchProgress:
         return None if n is None else WorkDone(n, f"{counted(n, 'trial')} ended so far")
 
     def is_alive(self) -> bool | None:
-        """Whether the search has renewed its lease since the last call; None if the store cannot be read."""
+        """Whether the search has renewed or released its lease since the last call; None if the store cannot be read.
+
+        A search that has released its lease is about to end: it writes its report, and its ranks leave.
+        """
         renewed_at = self._read(_renewed_at)
         if renewed_at is None:
             return None
         before, self._renewed_at = self._renewed_at, renewed_at
-        return renewed_at not in ("", before)
+        return renewed_at != before
 
     def notify_given_up(self, message: str) -> None:
         """Sends a notice if the configuration wants one, and waits for it."""

@@ -175,7 +175,7 @@ class Real(Dimension):
         return abs(n_steps - round(n_steps)) <= 1e-6
 
     def _values(self) -> tuple[str, ...]:
-        return _range_text(self.low, self.high, self.step, self.prior)
+        return _range_text(f"{self.low:.12g} to {self.high:.12g}", self.step, self.prior)
 
     @cached_property
     def _numbers(self) -> Interval | Grid:
@@ -253,7 +253,7 @@ class Integer(Dimension):
         )
 
     def _values(self) -> tuple[str, ...]:
-        return _range_text(self.low, self.high, self.step, self.prior)
+        return _range_text(f"{self.low} to {self.high}", None if self.step == 1 else self.step, self.prior)
 
     @cached_property
     def _numbers(self) -> Grid:
@@ -334,17 +334,29 @@ class Categorical(Dimension):
         return (f"one of {_listed(self.categories)}",)
 
 
-def _range_text(low: float, high: float, step: float | None, prior: str) -> tuple[str, ...]:
-    steps = "" if step is None or (step == 1 and isinstance(step, int)) else f" in steps of {step:g}"
-    ends = [str(end) if isinstance(end, int) else f"{end:g}" for end in (low, high)]
-    return (f"{' to '.join(ends)}{steps}", "" if prior == "uniform" else prior)
+def _range_text(ends: str, step: float | None, prior: str) -> tuple[str, ...]:
+    steps = "" if step is None else f" in steps of {step!r}"
+    return (f"{ends}{steps}", "" if prior == "uniform" else prior)
 
 
 def _listed(values: object) -> str:
     """One or several values, as in YAML."""
-    several = values if isinstance(values, list | tuple) else [values]
-    words = {"None": "null", "True": "true", "False": "false"}
-    return ", ".join(value if isinstance(value, str) else words.get(str(value), str(value)) for value in several)
+    return ", ".join(map(_in_yaml, values if isinstance(values, list | tuple) else [values]))
+
+
+def _in_yaml(value: object) -> str:
+    """A value as in YAML: a text that would be read as something else is quoted."""
+    if isinstance(value, str):
+        return f'"{value}"' if _is_no_plain_text(value) else value
+    return {"None": "null", "True": "true", "False": "false"}.get(str(value), str(value))
+
+
+def _is_no_plain_text(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return text.lower() in ("", "~", "null", "true", "false")
+    return True
 
 
 def _number(value: Value) -> float:

@@ -122,11 +122,22 @@ class TrainingObjective(Objective):
             return
         from mpi_learn import train
 
-        few = data.evenly_spaced(N_TRIED)
+        few = data.part(N_TRIED, N_TRIED)
         always = configuration.validation.model_copy(update={"every": 1})
-        short = {"epochs": 1, "validation": always, "checkpoint": None, "trace": None, "early_stopping": None}
-        result = train(configuration.model_copy(update=short), comm, data=few)
+        unused: dict[str, Any] = {
+            "checkpoint": None,
+            "trace": None,
+            "early_stopping": None,
+            "target": None,
+            "callbacks": [],
+        }
         after = f"after one epoch on {counted(few.n_training, 'sample')}"
+        try:
+            short = configuration.model_copy(update={"epochs": 1, "validation": always, **unused})
+            result = train(short, comm, data=few)
+        except UserError as error:  # for example of `drop_last`, if a batch is larger
+            yield f"{'note':<12} no function of a figure of merit was called {after}: {error.problem}"
+            return
         for name, function in self._functions.items():
             expected = figures if len(self.figures) == 1 else FiguresOfMerit((name,))
             try:

@@ -43,7 +43,8 @@ def data_frame(study: StudyRecord, trials: Sequence[TrialRecord]) -> pandas.Data
     frame = frame.astype(dict.fromkeys(numbers, float))
     for name, column in named.parameters.items():  # tables show the category None as text
         if isinstance(kinds[column], Categorical) and None in kinds[column]:
-            frame[column] = [trial.parameters.get(name) for trial in trials]
+            values = [trial.parameters.get(name) for trial in trials]
+            frame[column] = pandas.Series(values, index=frame.index, dtype=object)  # integers stay integers
     for column, kind in integers.items():
         if column in numbers and max(abs(kind.low), abs(kind.high)) > MAX_EXACT:
             frame[column] = pandas.array([row[column] for row in rows], dtype="Int64")

@@ -17,6 +17,7 @@ from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Outcome
 from mpi_opt.errors import ConfigurationError, without_passwords
 from mpi_opt.store.records import CurveRecord
+from mpi_opt.study.trial_table import with_null
 from mpi_opt.views import series
 
 MLFLOW_BATCH = 900
@@ -47,7 +48,7 @@ class TensorBoard(Tracker):
             for epoch, value in curve.items():
                 writer.add_scalar(name, value, epoch)
         figures = _figures(outcome)
-        shown = {name: "none" if value is None else value for name, value in parameters.items()}
+        shown = {name: with_null(value) for name, value in parameters.items()}
         for summary in self._hparams(shown, figures):
             writer.file_writer.add_summary(summary)
         for name, value in figures.items():
@@ -74,7 +75,8 @@ class Mlflow(Tracker):
         tags = [RunTag("state", outcome.state)]
         if outcome.error:
             tags.append(RunTag("error", without_passwords(outcome.error)[:5000]))
-        self._client.log_batch(run, params=[Param(name, str(value)) for name, value in parameters.items()], tags=tags)
+        shown = [Param(name, str(with_null(value))) for name, value in parameters.items()]
+        self._client.log_batch(run, params=shown, tags=tags)
         for first in range(0, len(metrics), MLFLOW_BATCH):
             self._client.log_batch(run, metrics[first : first + MLFLOW_BATCH])
         self._client.set_terminated(run, "FAILED" if outcome.state == "failed" else "FINISHED")

@@ -105,6 +105,17 @@ def test_models_leave_most_of_the_time_of_rank_0_to_messages():
     assert sum(late) * model_s / passed_s == pytest.approx(OWN_SHARE, rel=0.05)
 
 
+def test_one_long_pause_does_not_make_models_seem_too_slow_for_ever():
+    budget, n_blocks, trial_s = WaitingBudget(), 32, 600.0
+    budget.earn(trial_s)
+    budget.n_models(1, n_blocks - 1)
+    budget.pay(trial_s, 1, 1, n_blocks - 1)
+    for _ in range(2000):
+        budget.earn(trial_s)
+        budget.pay(0.02, budget.n_models(1, n_blocks - 1), 1, n_blocks - 1)
+    assert budget.n_models(1, n_blocks - 1) == 1
+
+
 def test_a_host_that_was_suspended_does_not_end_the_use_of_models():
     budget, n_blocks, trial_s = WaitingBudget(), 100, 1.0
     budget.earn(trial_s)

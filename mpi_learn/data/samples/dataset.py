@@ -65,15 +65,6 @@ class Dataset:
             return labels
         return tuple(array[self.training_indices] for array in labels)
 
-    def evenly_spaced(self, n: int) -> Dataset:
-        """At most `n` training and `n` validation samples; of sorted files, samples of each class."""
-        training, validation = _spaced(self.n_training, n), _spaced(self.n_validation, n)
-        return replace(
-            self,
-            training_indices=training if self.training_indices is None else self.training_indices[training],
-            validation_indices=validation if self.validation_indices is None else self.validation_indices[validation],
-        )
-
     def fold(self, training_indices: np.ndarray, validation_indices: np.ndarray) -> Dataset:
         """A dataset with a part of these training samples for training and another part for validation.
 
@@ -112,11 +103,6 @@ def weighted_shares(n: int, weights: Sequence[float], worker: int) -> slice:
         bounds = np.maximum.accumulate(bounds - at) + at
         bounds = np.minimum(bounds, n - n_workers + at)
     return slice(int(bounds[worker]), int(bounds[worker + 1]))
-
-
-def _spaced(n_samples: int, n: int) -> np.ndarray:
-    """At most `n` positions in [0, n_samples)."""
-    return np.arange(min(n, n_samples)) * n_samples // max(1, min(n, n_samples))
 
 
 def _count(samples: Samples | StreamedSamples, indices: np.ndarray | None) -> int:

@@ -45,7 +45,8 @@ class WaitingBudget:
         duration_s = max(duration_s, 0.0)  # a clock may have been set back
         self._balance_s += SHARE * duration_s
         # trials that last a second each, one on each block, end in one second
-        self._own_s = min(self._own_s + OWN_SHARE * duration_s / self._n_blocks, OWN_CREDIT_S)
+        most_s = max(OWN_CREDIT_S, self._model_s)  # of a slow model, or after a pause of the host, enough for one
+        self._own_s = min(self._own_s + OWN_SHARE * duration_s / self._n_blocks, most_s)
         is_first = math.isinf(self._trial_s)
         self._trial_s = duration_s if is_first else self._trial_s + MEMORY * (duration_s - self._trial_s)
 

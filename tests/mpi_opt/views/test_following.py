@@ -182,6 +182,7 @@ def test_the_progress_of_a_search_is_read_from_its_store(folder):
         assert progress.is_alive() is True
         store.leases.renew(store.study("parabola").id, lease.record.token, "later")
         assert progress.is_alive() is True
+    assert progress.is_alive() is True, "a search that has released its lease is about to end"
     assert progress.is_alive() is False
 
 

@@ -115,16 +115,17 @@ def test_page_of_a_trial_shows_a_category_that_is_null(one_trial: Callable[..., 
 
 @needs("pandas")
 def test_table_and_csv_tell_the_category_null_from_an_inactive_hyperparameter() -> None:
-    space = Space({"penalty": Categorical([None, "l2"]), "x": Real(0, 1, when={"penalty": "l2"})})
-    points = [{"penalty": None}, {"penalty": "l2", "x": 0.5}]
+    space = Space({"penalty": Categorical([None, 2]), "x": Real(0, 1, when={"penalty": 2})})
+    points: list[Parameters] = [{"penalty": None}, {"penalty": 2, "x": 0.5}]
     with Store.open("sqlite://") as store:
         study = store.create_study("s", strategy="random", seed=1, configuration={}, space=space)
         store.start(study.id, [start(number, point) for number, point in enumerate(points)])
         read = Study.read(store, "s")
         rows = trial_table.trial_rows(read.trials, read.record)
-        assert [(row["penalty"], row["x"]) for row in rows] == [("null", None), ("l2", 0.5)]
+        assert [(row["penalty"], row["x"]) for row in rows] == [("null", None), (2, 0.5)]
         frame = read.dataframe()
-    assert [frame["penalty"].isna().tolist(), frame["x"].isna().tolist()] == [[True, False]] * 2
+    assert frame["penalty"].tolist() == [None, 2] and type(frame["penalty"][1]) is int
+    assert frame["x"].isna().tolist() == [True, False]
 
 
 def test_attempts_in_a_workload_system_are_on_no_block() -> None:

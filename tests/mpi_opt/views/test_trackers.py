@@ -63,7 +63,7 @@ def test_mlflow_reads_runs_with_parameters_and_metrics(tmp_path: Path, monkeypat
     experiment = client.get_experiment_by_name("my study").experiment_id
     runs = {run.info.run_name: run for run in client.search_runs([experiment])}
     good, bad, two = runs["trial 7"], runs["trial 8"], runs["trial 9"]
-    assert good.data.params == {name: str(value) for name, value in POINT.items()}
+    assert good.data.params == {name: str(value) for name, value in POINT.items()} | {"layers": "null"}
     numbers = {"val_loss": 0.5, "figure_of_merit": 0.5, "uncertainty": 0.1, "duration_s": 2.0}
     assert good.data.metrics == numbers
     assert two.data.metrics == numbers | {"figure_of_merit/val_loss": 0.5, "figure_of_merit/seconds": 12.0}
