@@ -19,10 +19,13 @@ from mpi_opt.coordinator.widths import Widths
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.limits import MAX_FIRST_FAILURES, SearchLimits
-from mpi_opt.core.trial import Proposal, Reporter, Trial
+from mpi_opt.core.trial import Proposal, Reporter, Trial, TrialRecord
 from mpi_opt.messages.messages import Leave, Report, TrialProgress
 from mpi_opt.objectives.function_objective import FunctionObjective
+from mpi_opt.store.errors import StoreConflictError
+from mpi_opt.store.records import AttemptRecord
 from mpi_opt.strategies.strategy import Decision
+from mpi_opt.study.past_trials import EXTERNAL_RANKS
 from tests.mpi_opt.fakes import ListedStore, ListedStrategy, ScriptedLink
 from tests.mpi_opt.outcomes import an_outcome
 
@@ -183,3 +186,20 @@ def test_the_time_of_an_attempt_counts_when_a_rank_is_lost_and_others_continue(w
     recovery = Recovery(widths.pool, widths.queue, widths.state, widths.settings)
     recovery.requeue(running, "a rank of its block was lost", holders=[2])
     assert 50.0 <= widths.queue.waiting[0].before_s < 60.0
+
+
+class TakenStore(ListedStore):
+    """A workload system has taken trial 0, and trial 1 is queued."""
+
+    def start(self, study_id, starts):
+        self.records = [TrialRecord(0, "running", {}, attempts=2), TrialRecord(1, "queued", {}, attempts=1)]
+        self.attempted = [AttemptRecord(0, 2, 0, EXTERNAL_RANKS, "", "", "", "running", "")]
+        raise StoreConflictError("another process has started this trial")
+
+
+def test_a_moving_trial_is_not_begun_again_when_another_one_is_taken():
+    settings = SearchSettings(SearchLimits(3), new_strategy=Strict)
+    queue = TrialQueue(3, waiting=[Attempt(Proposal(number, {}), 2, holders=(number + 1,)) for number in (0, 1)])
+    state = StudyState(RetryingStore(TakenStore(), 1, settings.progress, lambda: False), Strict(), queue, settings)
+    assert state.record([], queue.take_continuing(2, lambda _: True)) == []
+    assert [(one.number, one.attempt, one.holders) for one in queue.waiting] == [(1, 2, (2,))]
