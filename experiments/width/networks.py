@@ -42,3 +42,10 @@ def build_torch(is_random: bool = True, pause_s: float = 0.0, slowness: float = 
     extra = [nn.BatchNorm1d(UNITS), nn.Dropout(DROPOUT)] if is_random else []
     first = [Paused()] if pause_s else []
     return nn.Sequential(*first, nn.Linear(64, UNITS), nn.ReLU(), *extra, nn.Linear(UNITS, 10))
+
+
+def build_wide(units: int = 2048) -> Any:
+    """A PyTorch module whose steps compute long enough that two ranks are faster than one."""
+    from torch import nn
+
+    return nn.Sequential(nn.Linear(64, units), nn.ReLU(), nn.Linear(units, units), nn.ReLU(), nn.Linear(units, 10))
