@@ -122,7 +122,8 @@ def search(
             hyperparameters whose ``default`` is their value in the trials so far.
         confirm: How often the three best points and the default configuration run again at the end, with new seeds
             (see `Study.confirmation`).
-        pruning: ``median`` stops a trial whose reported values are worse than the median of the complete trials: then
+        pruning: ``median`` stops a trial whose reported values are worse than the median of the complete trials, and
+            ``curves`` one of which a model of learning curves expects less than of a new one: then
             `Trial.should_stop` is True.
 
     Returns:

@@ -104,10 +104,11 @@ class SearchSection(Section):
         description="At the end of the search, the three best points and the default configuration run again, this "
         "number of times each, with new seeds and all folds, in the study `STUDY.confirmN`.",
     )
-    pruning: Literal["median", "none"] = Field(
+    pruning: Literal["curves", "median", "none"] = Field(
         "none",
-        description="`median`: with any strategy, a trial is stopped if its best value so far is worse than the median "
-        "of those of the complete trials, at the end of an epoch or at a `trial.report`.",
+        description="With any strategy, trials are stopped at the end of an epoch or at a `trial.report`. `median`: if "
+        "the best value so far is worse than the median of those of the complete trials. `curves`: if a model of "
+        "learning curves expects more of a new trial.",
     )
     keep: Literal["best", "all"] | Annotated[int, Field(ge=1)] | None = Field(
         None,

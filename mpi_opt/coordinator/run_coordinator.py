@@ -19,10 +19,12 @@ from mpi_opt.coordinator.block_size import choose_size
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.block_pool import BlockPool
 from mpi_opt.coordinator.coordinator import Coordinator
+from mpi_opt.coordinator.pruning.curve_rule import CurveRule
+from mpi_opt.coordinator.pruning.median_rule import MedianRule
+from mpi_opt.coordinator.pruning.pruning_rule import PruningRule
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stop_condition import StopCondition
 from mpi_opt.coordinator.trials.kept_models import KeptModels
-from mpi_opt.coordinator.trials.median_rule import MedianRule
 from mpi_opt.core.counted import counted
 from mpi_opt.core.trial import REPORTED
 from mpi_opt.errors import RanksLost, SearchFailed
@@ -223,7 +225,7 @@ def _settings(
         seed=study.record.seed,
         kept_models=_kept_models(plan, study),
         discard=plan.objective.discard,
-        median_rule=_median_rule(plan),
+        pruning_rule=_pruning_rule(plan, study),
         code=code,
         code_number=code_number,
         continues_on_fewer_ranks=plan.objective.continues_on_fewer_ranks,
@@ -234,12 +236,13 @@ def _settings(
     )
 
 
-def _median_rule(plan: Plan) -> MedianRule | None:
+def _pruning_rule(plan: Plan, study: OpenStudy) -> PruningRule | None:
     configuration = plan.configuration
-    if configuration.search.pruning != "median":
-        return None
-    figures = configuration.figures_of_merit()
-    return MedianRule(figures.names[0] if configuration.objective == "train" else REPORTED, figures.sign)
+    figures, pruning = configuration.figures_of_merit(), configuration.search.pruning
+    metric = figures.names[0] if configuration.objective == "train" else REPORTED
+    if pruning == "curves":
+        return CurveRule(metric, figures.sign, study.space)
+    return MedianRule(metric, figures.sign) if pruning == "median" else None
 
 
 def _kept_models(plan: Plan, study: OpenStudy) -> KeptModels | None:

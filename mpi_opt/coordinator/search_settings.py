@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mpi_learn.settings.source_code import SourceCode
+from mpi_opt.coordinator.pruning.pruning_rule import PruningRule
 from mpi_opt.coordinator.stop_condition import StopCondition
 from mpi_opt.coordinator.trials.kept_models import KeptModels
-from mpi_opt.coordinator.trials.median_rule import MedianRule
 from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.space import Space
@@ -38,7 +38,7 @@ class SearchSettings:
         continues_on_fewer_ranks: See `Objective.continues_on_fewer_ranks`.
         is_elastic: Whether running trials may continue on another number of ranks: ``blocks.elastic``.
         silence_s: See `TrialSettings`.
-        median_rule: Stops trials that are worse than the median, with any strategy; None: the strategy alone does.
+        pruning_rule: Stops trials because of intermediate values, with any strategy; None: the strategy alone does.
         repeats_points: Whether the strategy repeats points on purpose.
         was_finished: Whether the study was recorded as finished before the search.
         space: The space of the study, to which points of hints are completed; None if they are complete.
@@ -60,7 +60,7 @@ class SearchSettings:
     continues_on_fewer_ranks: bool = False
     is_elastic: bool = False
     silence_s: float | None = None
-    median_rule: MedianRule | None = None
+    pruning_rule: PruningRule | None = None
     repeats_points: bool = False
     was_finished: bool = False
     space: Space | None = None

@@ -60,7 +60,7 @@ class StudyState:
         self._points: set[int] = set()
         self._n_at_points = 0
         self._limits, self._n_folds, self._new_strategy = settings.limits, settings.n_folds, settings.new_strategy
-        self._complete_trials, self._median_rule = settings.complete_trials, settings.median_rule
+        self._complete_trials, self._pruning_rule = settings.complete_trials, settings.pruning_rule
         self._budget = WaitingBudget()
         self._asked_s = math.inf  # the last call of `ask`; unknown before the first one
         self._choice, self._progress = "", settings.progress
@@ -209,7 +209,7 @@ class StudyState:
         return [f"hint: {counted(len(new), 'point')} to try next; {f'range of {ranges}' if ranges else 'all ranges'}"]
 
     def prunes(self, running: Attempt, report: Report, n_groups: int) -> bool:
-        """Records an intermediate value of a trial; returns whether the strategy or the median rule stops the trial.
+        """Records an intermediate value of a trial; returns whether the strategy or the pruning rule stops the trial.
 
         `n_groups` is the number of folds that the trial runs in parallel.
         """
@@ -223,8 +223,9 @@ class StudyState:
             return values.is_pruned and values.is_carried
         cost = self._limits.figures_of_merit.sign * value
         decision = self._strategy.report(running.proposal, report.step, cost)
-        is_bad = self._median_rule is not None and self._median_rule.prunes(key, report.step, cost)
-        values.is_pruned |= decision is Decision.STOP or is_bad
+        if self._pruning_rule is not None:
+            values.is_pruned |= self._pruning_rule.prunes(running.proposal, running.attempt, report.step, cost)
+        values.is_pruned |= decision is Decision.STOP
         return values.is_pruned
 
     def carry_values(self, left: Attempt) -> None:
@@ -235,8 +236,8 @@ class StudyState:
         key, to = (left.number, left.attempt), (left.number, left.attempt + 1)
         if (values := self._values.pop(key, None)) is not None:
             values.is_carried, self._values[to] = True, values
-        if self._median_rule is not None:
-            self._median_rule.carry(key, to)
+        if self._pruning_rule is not None:
+            self._pruning_rule.carry(key, to)
 
     def reference(self, proposal: Proposal) -> ReferenceTrial | None:
         """The trial with which the folds of this one are compared; None to run all folds."""
@@ -326,9 +327,10 @@ class StudyState:
         self._queue.forget_committed(ended)
         for one in ended:
             self._values.pop((one.number, one.attempt), None)
-            if self._median_rule is not None:
+            if self._pruning_rule is not None:
                 is_complete = one.outcome is not None and one.outcome.state == "complete"
-                self._median_rule.end((one.number, one.attempt), is_complete=is_complete)
+                figure = one.result.figure_of_merit if is_complete else None
+                self._pruning_rule.end(one.proposal, one.attempt, figure)
 
     def _count_point(self, proposal: Proposal) -> None:
         if proposal.resume_from is None:
@@ -373,9 +375,8 @@ class StudyState:
         self._hints.restart()
         if self._complete_trials.n_folds > 1:
             past.add_complete(self._complete_trials, self._store.read(lambda store, study_id: store.folds(study_id)))
-        if self._median_rule is not None:
-            complete = {record.number for record in past.ended if record.state == "complete"}
-            self._median_rule.resume(self._store.read(lambda store, study_id: store.curves(study_id)), complete)
+        if self._pruning_rule is not None:
+            self._pruning_rule.resume(past.ended, self._store.read(lambda store, study_id: store.curves(study_id)))
         self._queue.resume(past, not_started)
         self._external.resume(past)
         self.ended = {record.number for record in past.ended}

@@ -9,11 +9,11 @@ from mpi4py import MPI
 
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.block_pool import BlockPool
+from mpi_opt.coordinator.pruning.median_rule import MedianRule
 from mpi_opt.coordinator.recovery import Recovery
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.study_state import StudyState
-from mpi_opt.coordinator.trials.median_rule import MedianRule
 from mpi_opt.coordinator.trials.trial_queue import TrialQueue
 from mpi_opt.coordinator.widths import Widths
 from mpi_opt.core.attempt import Attempt
@@ -136,12 +136,12 @@ def test_the_median_rule_compares_all_values_of_a_trial_that_continues():
     rule = MedianRule("report", 1.0)
     for number in range(1, 6):
         for step in range(3):
-            rule.prunes((number, 1), step, 1.0)
-        rule.end((number, 1), is_complete=True)
-    assert not rule.prunes((0, 1), 0, 0.5)
+            rule.prunes(Proposal(number, {}), 1, step, 1.0)
+        rule.end(Proposal(number, {}), 1, 1.0)
+    assert not rule.prunes(Proposal(0, {}), 1, 0, 0.5)
     rule.carry((0, 1), (0, 2))
-    assert not rule.prunes((0, 2), 1, 2.0)
-    assert not rule.prunes((0, 2), 2, 2.0), "its best value is better than the median"
+    assert not rule.prunes(Proposal(0, {}), 2, 1, 2.0)
+    assert not rule.prunes(Proposal(0, {}), 2, 2, 2.0), "its best value is better than the median"
 
 
 def test_an_idle_block_joins_a_long_trial_after_its_next_epoch_but_no_short_one(widths):

@@ -1,0 +1,1 @@
+"""Rules that stop trials because of their intermediate values, with any strategy."""

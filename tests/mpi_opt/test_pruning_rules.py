@@ -1,0 +1,142 @@
+"""The rules of ``search.pruning``: what holds for each of them, alone and in searches with any strategy."""
+
+import math
+import random
+import time
+
+import pytest
+
+from mpi_opt import Integer, Real, Study, search
+from mpi_opt.configuration.configuration import read_study
+from mpi_opt.coordinator.pruning.curve_rule import CurveRule
+from mpi_opt.coordinator.pruning.median_rule import MedianRule
+from mpi_opt.core.space import Space
+from mpi_opt.core.trial import Proposal, TrialRecord
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.store.records import CurveRecord
+from tests.mpi_opt.outcomes import one_figure
+
+SPACE = Space({"x": Real(0.0, 1.0)})
+RULES = {
+    "median": lambda sign=1.0: MedianRule("report", sign),
+    "curves": lambda sign=1.0: CurveRule("report", sign, SPACE),
+}
+
+
+@pytest.fixture(params=RULES)
+def new_rule(request):
+    """Builds a rule of costs; with the argument -1, of values to be maximised."""
+    return RULES[request.param]
+
+
+def curve(x, n=20):
+    """Costs that fall towards x."""
+    return [x + 2.0 * 0.6**step for step in range(n)]
+
+
+def run(rule, number, values, x=0.5, sign=1.0):
+    """Runs a trial until it is stopped; returns the number of values that it has reported."""
+    proposal = Proposal(number, {"x": x})
+    for step, value in enumerate(values):
+        if rule.prunes(proposal, 1, step, value):
+            rule.end(proposal, 1, None)
+            return step + 1
+    rule.end(proposal, 1, sign * values[-1])
+    return len(values)
+
+
+def trials(n, seed=1):
+    """Number, x and curve of some trials."""
+    rng = random.Random(seed)
+    return [(number, x, curve(x)) for number, x in enumerate(rng.random() for _ in range(n))]
+
+
+def test_bad_trials_are_stopped_and_the_best_one_is_not(new_rule):
+    rule, lengths, best = new_rule(), [], math.inf
+    for number, x, values in trials(60):
+        lengths.append(run(rule, number, values, x))
+        assert lengths[-1] == 20 or x > best
+        best = min(best, x)
+    assert sum(n < 20 for n in lengths) > 15 and sum(lengths) < 0.9 * 20 * 60
+
+
+def test_a_resumed_rule_decides_as_one_that_has_seen_the_trials(new_rule):
+    """The stored figures of merit and values are to be maximised. Other curves of a trial are not used."""
+    rule, resumed, records, curves = new_rule(-1.0), new_rule(-1.0), [], []
+    for number, x, values in trials(40):
+        n = run(rule, number, values, x, sign=-1.0)
+        state = "complete" if n == len(values) else "pruned"
+        records.append(TrialRecord(number, state, {"x": x}, one_figure(-values[n - 1])))
+        curves += [CurveRecord(number, 0, "report", [-value for value in values[:n]])]
+        curves += [CurveRecord(number, 1, "report", [0.0]), CurveRecord(number, 0, "loss", [9.0])]
+    run(resumed, 999, curve(0.0))  # is forgotten
+    resumed.resume(records, curves)
+    later = [[run(each, 200 + number, values, x) for number, x, values in trials(20, 3)] for each in (rule, resumed)]
+    assert later[0] == later[1] and min(later[0]) < 20
+
+
+def test_values_that_are_no_numbers_or_huge_stop_their_trial_only(new_rule):
+    rule = new_rule()
+    odd = [math.nan, math.inf, 1.7e308]
+    for number, x, values in trials(60):
+        run(rule, number, values if number % 6 else [odd[number // 6 % 3]] * 20, x)
+    assert run(rule, 100, [math.nan] * 20) < 20
+    assert run(rule, 101, [1.7e308] * 20) < 20
+    assert run(rule, 102, curve(0.0), 0.0) == 20
+
+
+def test_all_trials_run_if_their_costs_are_equal(new_rule):
+    rule = new_rule()
+    assert all(run(rule, number, [1.0] * 10, x) == 10 for number, x, _ in trials(30))
+
+
+def test_the_values_of_a_trial_that_moves_stay_those_of_the_trial(new_rule):
+    rule = new_rule()
+    for number, x, values in trials(40):
+        run(rule, number, values, x)
+    moving = Proposal(100, {"x": 0.0})
+    for step, value in enumerate(curve(0.0)[:8]):
+        assert not rule.prunes(moving, 1, step, value)
+    rule.carry((100, 1), (100, 2))
+    assert not any(rule.prunes(moving, 2, step, value) for step, value in enumerate(curve(0.0)) if step >= 8)
+
+
+@pytest.mark.parametrize("pruning", RULES)
+def test_a_search_and_its_continuation_stop_bad_trials_of_a_function(tmp_path, pruning):
+    def objective(trial):
+        for step in range(8):
+            trial.report(step, trial.parameters["x"] + 1 / (1 + step))
+            time.sleep(0.01)  # the coordinator is another thread
+            if trial.should_stop():
+                break
+        return trial.parameters["x"]
+
+    space, store = {"x": Real(0, 1), "n": Integer(1, 9)}, f"sqlite:///{tmp_path}/s.db"
+    for n_trials in (8, 40):
+        search(objective, space=space, trials=n_trials, strategy="random", study="s", store=store, pruning=pruning,
+               progress=False)  # fmt: skip
+    study = Study.open(store, "s")
+    good, bad = study.ranked(("complete",)), study.ranked(("pruned",))
+    assert len(bad) > 5 and study.best.figure_of_merit == min(one.figure_of_merit for one in study.trials)
+    n_steps = [len(curve.values) for curve in study.curves([one.number for one in bad])]
+    assert sum(n_steps) < 0.7 * 8 * len(bad)
+    if pruning == "median":
+        assert max(one.figure_of_merit for one in good[: len(good) // 2]) < min(one.figure_of_merit for one in bad)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"search": {"pruning": "median", "strategy": "halving"}},
+        {"direction": ["minimize", "minimize"]},
+        {"objective": "external"},
+        {"search": {"pruning": "median", "options": {"reproducible": True}}},
+        {"objective": "train", "training": {}, "figure_of_merit": "seconds"},
+    ],
+    ids=["halving", "several", "external", "reproducible", "no-curve"],
+)
+def test_pruning_without_comparable_values_is_refused(changed):
+    space = {"x": {"type": "real", "low": 0, "high": 1}}
+    content = {"objective": "a.py:f", "space": space, "search": {"pruning": "median"}} | changed
+    with pytest.raises(ConfigurationError, match=r"search\.pruning"):
+        read_study(content)
