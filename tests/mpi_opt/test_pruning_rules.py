@@ -101,6 +101,24 @@ def test_the_values_of_a_trial_that_moves_stay_those_of_the_trial(new_rule):
     assert not any(rule.prunes(moving, 2, step, value) for step, value in enumerate(curve(0.0)) if step >= 8)
 
 
+@pytest.mark.parametrize(("least_of_best", "n_values"), [(0.5, 2), (2e-4, 2), (5e-5, 20)])
+def test_no_trial_is_stopped_that_is_as_likely_as_a_best_one_was(monkeypatch, least_of_best, n_values):
+    class FakeModel:
+        def __init__(self, *_args):
+            pass
+
+        def probability(self, _row, curve):
+            return 1e-4 if curve[0] > 1.0 else 0.05
+
+        def least_of_best(self, _count):
+            return least_of_best
+
+    monkeypatch.setattr("mpi_opt.coordinator.pruning.curve_rule.CurveModel", FakeModel)
+    rule = RULES["curves"]()
+    assert all(run(rule, number, [x] * 20, x) == 20 for number, x, _ in trials(30))
+    assert run(rule, 60, [2.0] * 20) == n_values
+
+
 @pytest.mark.parametrize("pruning", RULES)
 def test_a_search_and_its_continuation_stop_bad_trials_of_a_function(tmp_path, pruning):
     def objective(trial):
@@ -112,11 +130,14 @@ def test_a_search_and_its_continuation_stop_bad_trials_of_a_function(tmp_path, p
         return trial.parameters["x"]
 
     space, store = {"x": Real(0, 1), "n": Integer(1, 9)}, f"sqlite:///{tmp_path}/s.db"
-    for n_trials in (8, 40):
-        search(objective, space=space, trials=n_trials, strategy="random", study="s", store=store, pruning=pruning,
-               progress=False)  # fmt: skip
+    for n_trials in (20, 40):
+        search(objective, space=space, trials=n_trials, strategy="random", seed=3, study="s", store=store,
+               pruning=pruning, progress=False)  # fmt: skip
     study = Study.open(store, "s")
     good, bad = study.ranked(("complete",)), study.ranked(("pruned",))
+    pruned = sorted(one.number for one in bad)
+    assert pruned[0] < 20, "a trial is compared with others of the same search"
+    assert min(one for one in pruned if one >= 20) < 24, "and with those of earlier ones"
     assert len(bad) > 5 and study.best.figure_of_merit == min(one.figure_of_merit for one in study.trials)
     n_steps = [len(curve.values) for curve in study.curves([one.number for one in bad])]
     assert sum(n_steps) < 0.7 * 8 * len(bad)
