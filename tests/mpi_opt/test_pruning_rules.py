@@ -75,6 +75,21 @@ def test_a_resumed_rule_decides_as_one_that_has_seen_the_trials(new_rule):
     assert later[0] == later[1] and min(later[0]) < 20
 
 
+@pytest.mark.parametrize("n_before", [30, 51, 75])
+def test_a_search_that_was_interrupted_stops_the_same_trials(new_rule, n_before):
+    rng = random.Random(5)
+    noisy = [(n, x, [value + rng.gauss(0.0, 0.1) for value in values]) for n, x, values in trials(150)]
+    whole, lengths = new_rule(), []
+    lengths = [run(whole, *each[::2], each[1]) for each in noisy]
+    continued, records, curves = new_rule(), [], []
+    for (number, x, values), length in zip(noisy[:n_before], lengths, strict=False):
+        state = "complete" if length == len(values) else "pruned"
+        records.append(TrialRecord(number, state, {"x": x}, one_figure(values[length - 1])))
+        curves.append(CurveRecord(number, 0, "report", values[:length]))
+    continued.resume(records, curves)
+    assert [run(continued, *each[::2], each[1]) for each in noisy[n_before:]] == lengths[n_before:]
+
+
 def test_values_that_are_no_numbers_or_huge_stop_their_trial_only(new_rule):
     rule = new_rule()
     odd = [math.nan, math.inf, 1.7e308]

@@ -7,12 +7,13 @@ likely per remaining step than a new trial per step.
 
 The rule stops nothing that it would have stopped of the best trials so far: its threshold is at most the probability
 that the model of the same step predicts for the best `N_CHECKED` complete trials, each from the others. If good trials
-cannot be recognised at a step, none is therefore stopped there. One in `SPARED` trials that would be stopped is
-trained to its end, because otherwise the rule would see only trials that it has expected to be good.
+cannot be recognised at a step, none is therefore stopped there. One in `SPARED` trials is trained to its end in any
+case, because otherwise the rule would see only trials that it has expected to be good.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections import deque
 from dataclasses import dataclass
@@ -74,11 +75,10 @@ class _Ended:
 
 @dataclass(frozen=True)
 class _Fitted:
-    """A model, the least probability that it has for the best trials, and the number of trials when it was fitted."""
+    """A model, and the least probability that it has for the best trials."""
 
     model: CurveModel
     least_of_best: float
-    n_complete: int
 
 
 @final
@@ -98,14 +98,15 @@ class CurveRule(PruningRule):
 
     def forget(self) -> None:
         self._complete: list[_Complete] = []
-        self._n_complete = self._n_bad = 0
+        self._n_complete, self._next_fit = 0, MIN_COMPLETE
+        self._fit_from: list[_Complete] = []
         self._models: dict[int, _Fitted] = {}  # check step ->
         self._latest: deque[_Ended] = deque(maxlen=N_RECENT)
         self._per_step_of_new: float | None = None  # None: to be computed again
-        self._spared: set[int] = set()
 
     def is_bad(self, proposal: Proposal, values: Values) -> bool:
-        if len(values) < MIN_VALUES or self._n_complete < MIN_COMPLETE or proposal.number in self._spared:
+        is_spared = proposal.number % SPARED == SPARED - 1
+        if is_spared or len(values) < MIN_VALUES or self._n_complete < MIN_COMPLETE:
             return False
         step, n_checks = values[-1][0], bisect_right(CHECK_STEPS, values[-1][0])
         if n_checks <= bisect_right(CHECK_STEPS, values[-2][0]) or (fitted := self._model_at(n_checks - 1)) is None:
@@ -113,15 +114,9 @@ class CurveRule(PruningRule):
         features = curve_features([cost for _, cost in values])
         probability = fitted.model.probability(self._encoding.row(proposal.parameters), features)
         n_left = max(1.0, median(one.last_step for one in self._complete) - step)
-        if probability >= min(self._expected_of_new() * n_left / PATIENCE, fitted.least_of_best):
-            return False
-        self._n_bad += 1
-        if self._n_bad % SPARED == 0:
-            self._spared.add(proposal.number)
-        return proposal.number not in self._spared
+        return probability < min(self._expected_of_new() * n_left / PATIENCE, fitted.least_of_best)
 
     def learn(self, proposal: Proposal, values: Values, cost: float | None) -> None:
-        self._spared.discard(proposal.number)
         steps, costs = [step for step, _ in values], [value for _, value in values]
         checks = CHECK_STEPS[: bisect_right(CHECK_STEPS, steps[-1])]
         features = [curve_features(costs[: bisect_left(steps, check) + 1]) for check in checks]
@@ -135,6 +130,9 @@ class CurveRule(PruningRule):
         if len(self._complete) > MAX_COMPLETE:
             by_cost = sorted(range(len(self._complete)), key=lambda index: self._complete[index].cost)
             del self._complete[min(by_cost[MAX_COMPLETE // 2 :])]
+        if self._n_complete >= self._next_fit:  # not when a trial asks: a search that continues has the same models
+            self._fit_from, self._models = list(self._complete), {}
+            self._next_fit = max(self._n_complete + 1, math.ceil(FIT_GROWTH * self._n_complete))
 
     def _expected_of_new(self) -> float:
         """The probability that a new trial becomes the best one, per step that it takes."""
@@ -148,12 +146,12 @@ class CurveRule(PruningRule):
     def _model_at(self, check: int) -> _Fitted | None:
         """The model at a check step; None if too few trials have reached it."""
         known = self._models.get(check)
-        if known is None or self._n_complete >= FIT_GROWTH * known.n_complete:
-            reached = [one for one in self._complete if len(one.features) > check]
+        if known is None:
+            reached = [one for one in self._fit_from if len(one.features) > check]
             if len(reached) < MIN_COMPLETE:
                 return None
             rows, curves = np.array([one.row for one in reached]), np.array([one.features[check] for one in reached])
             costs = np.array([one.cost for one in reached])
             model = CurveModel(rows, curves, costs, self._encoding.is_category)
-            known = self._models[check] = _Fitted(model, model.least_of_best(N_CHECKED), self._n_complete)
+            known = self._models[check] = _Fitted(model, model.least_of_best(N_CHECKED))
         return known
