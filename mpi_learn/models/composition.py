@@ -51,11 +51,14 @@ class Composition(ABC):
             accumulate: Steps whose gradients it sums before they are exchanged.
         """
 
-    def measured(self, settings: ModelSettings, example: Example, earlier: Sequence[int]) -> Composition:
+    def measured(
+        self, settings: ModelSettings, example: Example, earlier: Sequence[int], n_samples: int
+    ) -> Composition:
         """This composition with what the first rank measures for all; called there alone, for a model in stages.
 
         Args:
             earlier: `Model.layers_of_stages` of the training that continues; empty if there is none.
+            n_samples: The largest number of samples in a micro-batch.
         """
         return self
 

@@ -114,12 +114,16 @@ class Model(ABC):
             sums: (n_sums,) float64, to which the sums are added that the steps have left on the device.
         """
 
-    def scale_loss(self, scale: Callable[[], float]) -> None:  # noqa: B027 - only for float16
+    def scale_loss(self, scale: Callable[[], float]) -> None:
         """From now on, `gradient` multiplies the loss by a scale before the backward pass, and then divides by it.
 
         Args:
             scale: The scale of the next step.
+
+        Raises:
+            NotImplementedError: Models of this kind are not trained in float16.
         """
+        raise NotImplementedError(f"{type(self).__name__} has no scale of its loss")
 
     def evaluation(self) -> AbstractContextManager[None]:
         """In the block, the weights do not change: `evaluate` need not copy them to the device in each call."""

@@ -33,7 +33,8 @@ class LossScaling(Optimizer):
 
     def update(self, weights: Vector, gradient: Vector, scale: float = 1.0) -> None:
         now, n_since = self._state
-        if not _is_finite(gradient, self.layout.size):
+        # at the scale 1, such a gradient is not of the scale: NaN reaches the weights, as in float32
+        if now > 1.0 and not _is_finite(gradient, self.layout.size):
             self._state[:] = max(now / FACTOR, 1.0), 0
             return
         self._optimizer.update(weights, gradient, scale)

@@ -209,7 +209,7 @@ class TrainingConfiguration(ModelConfiguration):
         if self.pipeline is not None:
             from mpi_learn.models.pipeline.staged import StagedModel
 
-            return StagedModel(self.pipeline, -(-self.samples_at_once(1) // self.pipeline.micro_batches))
+            return StagedModel(self.pipeline)
         return None
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -25,7 +24,7 @@ from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES
 from mpi_learn.models.make_model import make_model
 from mpi_learn.models.model import Model
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
-from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
+from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import broadcast_in_place
 from mpi_learn.mpi.communicators import Communicator, host_name
 from mpi_learn.optimizers.configuration import AnyOptimizer, FrameworkOptimizer, NotFused
@@ -60,8 +59,10 @@ def build_model(context: TrainingContext) -> Model:
             raise ConfigurationError("there is no sample to train on", where="data.train")
         example = _example(dataset)
     if composition is not None and context.chain is not None:
-        wanted = partial(_measured, context, composition, example)
-        composition = result_of_rank(comm, wanted)  # all ranks divide the model at the same places
+        with agreed_errors(comm, waits_long=True):
+            if comm.rank == 0:
+                composition = _measured(context, composition, example)
+        composition = comm.bcast(composition)  # all ranks divide the model at the same places
     with agreed_errors(comm, waits_long=True):
         if context.worker is not None:
             model = _one_model(context, example, composition)
@@ -281,8 +282,10 @@ def _second_model(context: TrainingContext, model: Model) -> Model:
 
 def _measured(context: TrainingContext, composition: Composition, example: Example) -> Composition:
     """See `Composition.measured`."""
-    earlier = saved_layers_of_stages(context.configuration.checkpoint)
-    return composition.measured(_model_settings(context), example, earlier)
+    configuration = context.configuration
+    earlier = saved_layers_of_stages(configuration.checkpoint)
+    n_samples = -(-configuration.samples_at_once(context.n_workers) // configuration.n_micro_batches)
+    return composition.measured(_model_settings(context), example, earlier, n_samples)
 
 
 def _model_settings(context: TrainingContext) -> ModelSettings:

@@ -43,10 +43,10 @@ def trained(tmp_path):
     training, validation = map(str, written(tmp_path))
     data = {"train": training, "validation": validation, "features": "X", "labels": "y", "shuffle": False}
 
-    def run(on_note=None, **parameters):
+    def run(on_note=None, precision="float32", learning_rate=0.1, **parameters):
         configuration = {
             "model": f"{tmp_path}/m.py:build", "parameters": parameters, "data": data, "batch_size": 24, "epochs": 2,
-            "optimizer": {"name": "sgd", "learning_rate": 0.1},
+            "optimizer": {"name": "sgd", "learning_rate": learning_rate}, "precision": precision,
         }  # fmt: skip
         return train(configuration, MPI.COMM_SELF, on_note=on_note)
 
@@ -78,6 +78,15 @@ def test_the_losses_are_those_of_the_trainer_of_lightning(trained, package):
 def test_a_module_that_needs_a_trainer_is_refused(trained, package, kind, said):
     with pytest.raises(ModelError, match=said):
         trained(package=package, kind=kind)
+
+
+def test_gradients_too_small_for_float16_are_scaled(trained):
+    plain, scaled = (
+        trained(kind="small", learning_rate=1e8, precision=precision).history
+        for precision in ("float32", "mixed_float16")
+    )
+    assert plain["val_loss"][1] < 0.9 * plain["val_loss"][0]
+    np.testing.assert_allclose(scaled["val_loss"], plain["val_loss"], rtol=0.01)
 
 
 def test_a_note_says_that_the_optimizer_is_not_that_of_the_module(trained):

@@ -6,11 +6,17 @@ import json
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
+from mpi_learn import read_configuration
+from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers.configuration import Sgd
 from mpi_learn.optimizers.loss_scaling import LossScaling
 from mpi_learn.optimizers.make_optimizer import make_optimizer
+from mpi_learn.training.check import check
 from tests.mpi_learn.programs import float16
 from tests.optional_packages import needs
 from tests.world import in_world
@@ -40,6 +46,52 @@ def test_scale_and_weights_follow_those_of_pytorch():
     assert ours.scale() == 2.0**14  # halved three times, and doubled after 2000 steps
     assert made.n_steps == 2097
     np.testing.assert_allclose(weights, theirs.detach().numpy(), rtol=1e-4)
+
+
+def test_nan_of_the_model_itself_reaches_the_weights_at_scale_1():
+    weights = np.ones(3, np.float32)
+    ours = LossScaling(make_optimizer(Sgd(name="sgd", learning_rate=0.1), FlatLayout.of([weights])))
+    gradient = np.array([np.nan, 0, 0], np.float32)
+    for _ in range(16):
+        ours.update(weights, gradient)
+        assert np.all(weights == 1)
+    assert ours.scale() == 1
+    ours.update(weights, gradient)
+    assert np.isnan(weights[0])
+
+
+MODELS = """
+from torch import nn
+
+def plain(): return nn.Linear(4, 1)
+def hooked():
+    module = plain()
+    module.weight.register_hook(lambda gradient: gradient.clamp(-1, 1))
+    return module
+"""
+
+
+@pytest.fixture
+def training(tmp_path):
+    (tmp_path / "m.py").write_text(MODELS)
+    x = np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32)
+    samples = Samples((x,), (300 * x[:, :1],))
+    arrays = Dataset(samples, samples, None, np.arange(0))
+
+    def run(command, model):
+        wanted = {"model": f"{tmp_path}/m.py:{model}", "loss": "mse", "precision": "mixed_float16", "batch_size": 16}
+        return command(read_configuration(wanted), MPI.COMM_SELF, data=arrays)
+
+    return run
+
+
+def test_check_accepts_gradients_that_overflow_with_the_first_scale(training):
+    assert "gradient     norm" in training(check, "plain")
+
+
+def test_float16_refuses_hooks_that_would_receive_scaled_gradients(training):
+    with pytest.raises(ModelError, match=r"precision: weight has a hook"):
+        training(check, "hooked")
 
 
 @pytest.mark.mpi

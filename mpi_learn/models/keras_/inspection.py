@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -100,6 +100,19 @@ def not_taken(model: keras.Model, example: Example, error: Exception) -> ModelEr
     return ModelError(
         f"the model does not take samples of shape {shown(shapes)}: {error_text(error)}", where="data.features"
     )
+
+
+class RecordingScope(keras.StatelessScope):  # type: ignore[misc] # Keras has no types
+    """A scope that records which variables are assigned in it."""
+
+    def __init__(self, state_mapping: Sequence[tuple[Any, Any]]) -> None:
+        super().__init__(state_mapping, collect_losses=True)
+        self.assigned: dict[int, Any] = {}
+
+    def add_update(self, update: tuple[Any, Any]) -> None:
+        """Called by Keras for each assignment."""
+        super().add_update(update)
+        self.assigned[id(update[0])] = update[0]
 
 
 def changes_its_state() -> ModelError:

@@ -19,7 +19,15 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, Tensors, named
 from mpi_learn.models.frameworks import seeded_python
 from mpi_learn.models.keras_.checkpointing import check_precision, recomputed
-from mpi_learn.models.keras_.inspection import COUNTERS, RANK_SEED, SEED_STATE, error_text, overrides, takes_training
+from mpi_learn.models.keras_.inspection import (
+    COUNTERS,
+    RANK_SEED,
+    SEED_STATE,
+    RecordingScope,
+    error_text,
+    overrides,
+    takes_training,
+)
 from mpi_learn.models.keras_.losses import make_output_loss, mean_loss
 from mpi_learn.models.keras_.optimizer import KerasRule
 from mpi_learn.models.keras_.outputs import described, flat_outputs, without_none
@@ -330,19 +338,6 @@ def _components(value: Any) -> Iterator[Component]:
         yield from chain.from_iterable(map(_components, value))
     elif isinstance(value, str):
         yield Component(name=value)
-
-
-class RecordingScope(keras.StatelessScope):  # type: ignore[misc] # Keras has no types
-    """A scope that records which variables are assigned in it."""
-
-    def __init__(self, state_mapping: Sequence[tuple[Any, Any]]) -> None:
-        super().__init__(state_mapping, collect_losses=True)
-        self.assigned: dict[int, Any] = {}
-
-    def add_update(self, update: tuple[Any, Any]) -> None:
-        """Called by Keras for each assignment."""
-        super().add_update(update)
-        self.assigned[id(update[0])] = update[0]
 
 
 @contextmanager

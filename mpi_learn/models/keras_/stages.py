@@ -203,8 +203,8 @@ class KerasStages(StagesOfFramework):
                 model(tensors(x)[0])
         return layers_of_graph(model)
 
-    def seconds(self, model: Any, bounds: Sequence[int], x: Arrays, settings: ModelSettings) -> list[float]:
-        given: Any = tensors(x) if len(x) > 1 else tensors(x)[0]
+    def seconds(self, model: Any, bounds: Sequence[int], example: Example, settings: ModelSettings) -> list[float]:
+        given = named(tensors(example.x), input_names(model, example))
         found = []
         with fit_errors():
             for index in range(len(bounds) - 1):
@@ -252,6 +252,7 @@ def _passes(part: keras.Model, *, is_first: bool) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(sources)
             outputs = part(x, training=True)
-        return [outputs, *tape.gradient(outputs, sources, unconnected_gradients="zero")]
+        gradients = tape.gradient(outputs, sources, unconnected_gradients="zero")
+        return [outputs, *map(tf.convert_to_tensor, gradients)]  # that of an Embedding is `IndexedSlices`
 
     return tf.function(passes, autograph=False)

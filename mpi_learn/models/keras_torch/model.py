@@ -17,6 +17,8 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, named
 from mpi_learn.models.frameworks import without_tensorflow
 from mpi_learn.models.keras_.inspection import (
+    SEED_STATE,
+    RecordingScope,
     changes_its_state,
     check_loop,
     error_text,
@@ -152,12 +154,15 @@ class KerasTorchModel(TorchModel):
             )
 
     def _check_loss(self, *batch: list[torch.Tensor]) -> None:
-        """Raises ModelError if the loss changes a state of its own, which `fit` keeps after validation."""
+        """Raises an error if the loss changes a state of its own, which `fit` keeps after validation."""
         known = [*self.model.variables, *self.model.metrics_variables, global_seed_generator().state]
         values = [(variable, variable.value) for variable in known]  # regularizers ask the scope for them
-        with keras.StatelessScope(values) as scope:  # holds what the pass assigns, by the id of the variable
+        with RecordingScope(values) as scope:
             self._compute(*batch)
-        if scope.state_mapping.keys() - set(map(id, known)):
+        names = {variable.name for key, variable in scope.assigned.items() if key not in set(map(id, known))}
+        if names == {SEED_STATE}:
+            raise without_tensorflow("a loss that draws random numbers with a SeedGenerator of its own", "loss")
+        if names:
             raise changes_its_state()
 
     def _compute(self, x: list[torch.Tensor], y: list[torch.Tensor], weights: list[torch.Tensor]) -> tuple[Any, Any]:

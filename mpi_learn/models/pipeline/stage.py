@@ -103,11 +103,11 @@ class StagesOfFramework(ABC):
         """
 
     @abstractmethod
-    def seconds(self, model: Any, bounds: Sequence[int], x: Arrays, settings: ModelSettings) -> list[float]:
+    def seconds(self, model: Any, bounds: Sequence[int], example: Example, settings: ModelSettings) -> list[float]:
         """The times of a forward and a backward pass of the layers between `bounds`, in s. May change the model.
 
         Args:
-            x: The inputs of a micro-batch.
+            example: Its `x` are the inputs of a micro-batch.
         """
 
     @abstractmethod

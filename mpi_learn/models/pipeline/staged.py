@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -32,16 +33,17 @@ class StagedModel(Composition):
     arguments that builds it. Each rank calls only its own function.
 
     Args:
-        n_samples: In a micro-batch, for `measured`.
         notes: See `Model.notes`.
     """
 
     key = "pipeline"
 
-    def __init__(self, section: PipelineSection, n_samples: int = 1, notes: Sequence[str] = ()) -> None:
-        self.section, self._n_samples, self._notes = section, n_samples, notes
+    def __init__(self, section: PipelineSection, notes: Sequence[str] = ()) -> None:
+        self.section, self._notes = section, notes
 
-    def measured(self, settings: ModelSettings, example: Example, earlier: Sequence[int]) -> StagedModel:
+    def measured(
+        self, settings: ModelSettings, example: Example, earlier: Sequence[int], n_samples: int
+    ) -> StagedModel:
         if self.section.split != "time":
             return self
         with prepared(settings.configuration.seed, settings.configuration.precision):
@@ -50,16 +52,17 @@ class StagedModel(Composition):
             return self
         of_framework = _of_framework(model)
         layers = of_framework.layers(model, example.x)
-        bounds = [0, *accumulate(earlier)]
+        bounds, how = [0, *accumulate(earlier)], "as in the checkpoint"
         if len(earlier) != self.section.stages or bounds[-1] != len(layers):  # none, or of another model
             stage_bounds(layers, self.section)  # raises an error before anything is measured
             # times do not depend on the values: the samples are repeated
-            x = [np.resize(array, (self._n_samples, *array.shape[1:])) for array in example.x]
-            seconds = of_framework.seconds(model, [*segment_starts(layers), len(layers)], x, settings)
-            bounds = stage_bounds(with_times(layers, seconds), self.section)
+            x = [np.resize(array, (n_samples, *array.shape[1:])) for array in example.x]
+            places = [*segment_starts(layers), len(layers)]
+            seconds = of_framework.seconds(model, places, replace(example, x=x), settings)
+            bounds, how = stage_bounds(with_times(layers, seconds), self.section), "by measured time"
         sizes = [stop - first for first, stop in pairwise(bounds)]
-        notes = [f"by measured time, the stages have {', '.join(map(str, sizes))} layers"]
-        return StagedModel(self.section.model_copy(update={"split": sizes}), self._n_samples, notes)
+        notes = [f"{how}, the stages have {', '.join(map(str, sizes))} layers"]
+        return StagedModel(self.section.model_copy(update={"split": sizes}), notes)
 
     def problem_with(self, configuration: ModelConfiguration, *, compression: str, accumulate: int) -> str:
         return ""

@@ -122,6 +122,9 @@ class LightningModel(Model):
             loss, logged = self._run(VALIDATION, x, y, weights)
             return self._sums(VALIDATION, loss.item(), logged, len(x[0]))
 
+    def scale_loss(self, scale: Callable[[], float]) -> None:
+        self._step.loss_scale = scale
+
     def check_labels(self, y: Arrays) -> None:
         """Nothing is known about the labels that a step of the user takes."""
 

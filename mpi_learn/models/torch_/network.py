@@ -67,6 +67,8 @@ class TorchNetwork:
             raise ModelError(
                 f"this PyTorch has no autocast on {device().type}", where="precision", cure="write precision: float32"
             )
+        if wanted.precision == "mixed_float16":
+            _check_hooks(module)
         is_stage = settings.chain is not None
         self._blocks = blocks_of(module, is_stage=is_stage) if wanted.gradient_checkpointing else []
         if wanted.gradient_checkpointing and not self._blocks:
@@ -382,6 +384,17 @@ def _check_parameters(module: torch.nn.Module) -> None:
             "the module is on the device meta, without values", where="model", cure="call .to_empty and set its values"
         )
     _check_memory(module)
+
+
+def _check_hooks(module: torch.nn.Module) -> None:
+    """Raises ModelError if a hook of a parameter would receive the gradient of the scaled loss."""
+    for name, parameter in module.named_parameters():
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            raise ModelError(
+                f"{name} has a hook, which would receive its gradient times the scale of the loss in mixed_float16",
+                where="precision",
+                cure="write precision: mixed_bfloat16, or clip by optimizer.clip_norm or clip_value instead",
+            )
 
 
 def _check_memory(module: torch.nn.Module) -> None:

@@ -179,9 +179,9 @@ class TorchStages(StagesOfFramework):
         model.train()
         return found
 
-    def seconds(self, model: Any, bounds: Sequence[int], x: Arrays, settings: ModelSettings) -> list[float]:
+    def seconds(self, model: Any, bounds: Sequence[int], example: Example, settings: ModelSettings) -> list[float]:
         choose_device(settings.configuration.device)
-        precision, given, found = settings.configuration.precision, tensors(x)[0], []
+        precision, given, found = settings.configuration.precision, tensors(example.x)[0], []
 
         def run(part: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
             with autocast(precision):

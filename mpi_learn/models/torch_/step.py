@@ -61,8 +61,9 @@ class StepVector:
         """The step vector after a backward pass: the gradients times `weight`, which parameters have one, and the sums.
 
         The gradients are multiplied here and not the loss, so that hooks of the user, which may clip gradients, receive
-        the gradient of the mean loss. They are copied because a gradient that is None shows that the batch does not use
-        the parameter; if they were views of the step vector, this would not be known.
+        the gradient of the mean loss. With a scale they receive it times this scale, and the network refuses hooks of
+        parameters. They are copied because a gradient that is None shows that the batch does not use the parameter; if
+        they were views of the step vector, this would not be known.
         """
         self._values[self._size :] = sums
         weight /= self._scale

@@ -88,6 +88,8 @@ def module(base=LightningModule, kind="", batch_penalty=0.1):
                 loss = 2 * loss
             if kind == "index" and batch_idx % 2 == 0:
                 loss = 2 * loss
+            if kind == "small":
+                loss = 1e-9 * loss
             if kind == "optimizers":
                 self.optimizers().zero_grad()
             if kind == "no loss":

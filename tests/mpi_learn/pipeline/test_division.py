@@ -8,8 +8,10 @@ import weakref
 import numpy as np
 import pytest
 
+from mpi_learn.models.example import Example
 from mpi_learn.models.pipeline.section import PipelineSection
-from mpi_learn.models.pipeline.split import stage_bounds
+from mpi_learn.models.pipeline.split import segment_starts, stage_bounds
+from tests.mpi_learn.configurations_for_tests import model_settings
 from tests.optional_packages import needs
 
 
@@ -50,6 +52,25 @@ def test_no_cut_of_a_keras_model_divides_a_skip_connection_or_a_shared_layer():
         own = KerasStages().part(model, bounds, index).get_weights()
         stage.set_weights(own)
     np.testing.assert_allclose(second(first(x)), model(x), rtol=1e-5)
+
+
+@needs("keras")
+def test_the_layers_of_a_keras_model_with_an_embedding_and_named_inputs_have_times():
+    import keras
+
+    from mpi_learn.models.keras_.stages import KerasStages
+
+    ids, z = keras.Input((4,), dtype="int32", name="ids"), keras.Input((3,), name="z")
+    embedded = keras.layers.Flatten()(keras.layers.Embedding(10, 2)(ids))
+    hidden = keras.layers.Dense(8)(keras.layers.Concatenate()([embedded, z]))
+    model = keras.Model({"ids": ids, "z": z}, keras.layers.Dense(1)(hidden))
+    x = [np.ones((5, 3), np.float32), np.ones((5, 4), np.int32)]
+    layers = KerasStages().layers(model, x)
+    bounds = [*segment_starts(layers), len(layers)]
+    settings = model_settings("m.py:build")
+    seconds = KerasStages().seconds(model, bounds, Example(x, (), x_names=("z", "ids")), settings)
+    assert len(seconds) == len(bounds) - 1 == 2
+    assert min(seconds) > 0
 
 
 @needs("torch")
