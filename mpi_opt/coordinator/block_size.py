@@ -11,6 +11,7 @@ from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.configuration.training_layout import training_layout
 from mpi_opt.coordinator.blocks.block_pool import BlockPool
+from mpi_opt.coordinator.blocks.silent_ranks import SilentRanks
 from mpi_opt.coordinator.measuring import Measuring, MeasuringFailed, measured_sizes, representative_points
 from mpi_opt.core.block_layout import BlockLayout, fold_groups
 from mpi_opt.core.scalability import Scalability, ScalingCurve, candidate_sizes, distinct_layouts
@@ -122,7 +123,10 @@ def _measured_in_search(
     configuration, unit = plan.configuration, plan.configuration.n_stages
     n_ranks, spares = plan.n_ranks, configuration.blocks.spares
     points = representative_points(configuration)
-    measuring = Measuring(pool, points, n_ranks, spares, unit, note, lambda: request.signal_name is not None, code=code)
+    silent = SilentRanks(configuration.blocks.silence_s)
+    measuring = Measuring(
+        pool, points, n_ranks, spares, unit, note, lambda: request.signal_name is not None, code=code, silent=silent
+    )
     for size in measured_sizes(n_ranks - 1 - spares, unit):
         measuring.measure(size)
         found = scalability_of(configuration, measuring.curves(), n_ranks, n_trials)

@@ -19,6 +19,8 @@ from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.block_pool import TICK_S, BlockPool
+from mpi_opt.coordinator.blocks.silent_ranks import SilentRanks
+from mpi_opt.coordinator.trials.trial_queue import STRANDED_S
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.counted import counted
 from mpi_opt.core.scalability import ScalingCurve, mean_times
@@ -26,7 +28,7 @@ from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import TRIALS_PER_STUDY, Outcome, Proposal
 from mpi_opt.errors import ConfigurationError, SearchFailed
 from mpi_opt.messages.link import CoordinatorLink
-from mpi_opt.messages.messages import Assignment, Broken, LeftBlock, Lost, Ready
+from mpi_opt.messages.messages import Abandoned, Alive, Assignment, Broken, LeftBlock, Lost, Ready
 from mpi_opt.strategies.sobol_search import SobolSearch
 
 N_POINTS = 3
@@ -72,6 +74,7 @@ class Measuring:
         is_interrupted: Whether the measurement must end.
         times: Index of a point -> number of ranks -> times, of those that did not fail.
         code: The user's Python files, which all ranks run; None if each rank reads them.
+        silent: Finds ranks that give no sign of life.
         failures: The first lines of the errors of trainings, in the order of their ends.
     """
 
@@ -84,14 +87,17 @@ class Measuring:
     is_interrupted: Callable[[], bool]
     times: dict[int, dict[int, TrainingTimes]] = field(default_factory=dict)
     code: SourceCode | None = None
+    silent: SilentRanks = field(default_factory=lambda: SilentRanks(None))
     failures: list[str] = field(default_factory=list)
     _numbers: count[int] = field(default_factory=lambda: count(TRIALS_PER_STUDY))  # those of no trial
+    _running: dict[int, int] = field(default_factory=dict)  # number -> the block that trains
+    _stranded: dict[int, tuple[float, str]] = field(default_factory=dict)  # number -> when it must end, error of a rank
 
     def measure(self, size: int) -> None:
         """Measures all points on blocks of `size` ranks.
 
         Raises:
-            MeasuringFailed: A rank was lost, or the measurement was interrupted.
+            MeasuringFailed: A rank was lost, a block does not answer, or the measurement was interrupted.
             UserError: The objective cannot be prepared.
         """
         left_over = (self.n_ranks - 1 - self.spares) % size
@@ -109,17 +115,17 @@ class Measuring:
                 self.times.setdefault(index, {})[size] = mean_times([_times_of(one) for one in outcomes])
 
     def curves(self) -> list[ScalingCurve]:
-        """The times of the points that could be trained on all numbers of ranks on which others could.
+        """The times of the points that could be trained at all, on the numbers of ranks on which all of them could.
 
         Raises:
             MeasuringFailed: There are none.
         """
-        sizes = {size for times in self.times.values() for size in times}
-        whole = [times for times in self.times.values() if set(times) == sizes]
-        if not whole:
+        measured = list(self.times.values())
+        sizes = set(measured[0]).intersection(*measured) if measured else set()
+        if not sizes:
             why = self.failures[-1] if self.failures else "no training has ended"
-            raise MeasuringFailed(f"no training could be measured on all numbers of ranks: {why}")
-        return [ScalingCurve(times) for times in whole]
+            raise MeasuringFailed(f"there is no number of ranks on which all trainings could be measured: {why}")
+        return [ScalingCurve({size: times[size] for size in sizes}) for times in measured]
 
     def note_failures(self) -> None:
         """Shows why some points were not measured, if there are any."""
@@ -128,26 +134,28 @@ class Measuring:
 
     def _run(self, point: Parameters, limit_s: float) -> list[Outcome]:
         """Trains at `point` on all blocks at once; returns the outcome of each block."""
-        running, outcomes = set[int](), list[Outcome]()
+        outcomes = list[Outcome]()
         for block in self.pool.membership.blocks:
             number = next(self._numbers)
-            running.add(number)
+            self._running[number] = block
             leader = self.pool.ranks(block)[0]
             self.pool.link.send(leader, Assignment(Proposal(number, point), measured_s=limit_s))
-        while running:
-            for outcome in self._receive():
-                if outcome.number in running:
-                    running.remove(outcome.number)
-                    outcomes.append(outcome)
+        while self._running:
+            outcomes += self._receive()
         return outcomes
 
     def _receive(self) -> list[Outcome]:
-        """Waits for messages and takes them into account; returns the outcomes."""
+        """Waits for messages and takes them into account; returns the outcomes of the trainings that run."""
         outcomes, lost = list[Outcome](), ""
         for rank, message in self.pool.receive(TICK_S, self.is_interrupted):
             match message:
-                case Outcome():
+                case Outcome() if self._running.pop(message.number, None) is not None:
+                    self._stranded.pop(message.number, None)
                     outcomes.append(message)
+                case Abandoned() if self._running.get(message.number) == message.block:
+                    self._stranded.setdefault(message.number, (self.pool.now_s + STRANDED_S, message.error))
+                case Alive():
+                    self.silent.hear(rank, self.pool.now_s)
                 case Ready():
                     self.pool.mark_ready(message)
                 case LeftBlock():
@@ -160,9 +168,27 @@ class Measuring:
                     for block in self.pool.lose(message.ranks):
                         self.pool.disband(block)
                     lost = f"{counted(len(message.ranks), 'rank')} lost"
+        lost = lost or self._give_up_unanswering()
         if lost or self.is_interrupted():
             raise MeasuringFailed(f"the measurement has ended early: {lost or 'it was interrupted'}")
         return outcomes
+
+    def _give_up_unanswering(self) -> str:
+        """Gives up silent ranks, blocks that do not answer, and ranks that do not leave theirs; returns why, or ""."""
+        pool, why = self.pool, ""
+        if silent := pool.not_yet_lost(frozenset(self.silent.take(pool.now_s))):
+            for block in pool.lose_silent(set(silent)):
+                pool.disband(block)
+            why = f"{counted(len(silent), 'rank')} gave no sign of life"
+        # without protection, a rank that fails cannot free the others of its block, which may wait for it for ever
+        for number, (due_s, error) in self._stranded.items():
+            if due_s < pool.now_s and self._running[number] in pool:
+                pool.disband(self._running[number])
+                first_line, _, _ = error.partition("\n")
+                why = why or f"a block does not answer after a rank of it has failed: {first_line}"
+        if gone := pool.give_up_unresponsive():
+            why = why or f"{counted(len(gone), 'rank')} did not leave the block"
+        return why
 
 
 def _times_of(outcome: Outcome) -> TrainingTimes:
@@ -198,8 +224,17 @@ def run_measurement(
         code = plan.read_code()
         stack.enter_context(fixed(code))
         points = representative_points(plan.configuration)
+        silent = SilentRanks(plan.configuration.blocks.silence_s)
         measuring = Measuring(
-            pool, points, plan.n_ranks, 0, unit, note, lambda: request.signal_name is not None, code=code
+            pool,
+            points,
+            plan.n_ranks,
+            0,
+            unit,
+            note,
+            lambda: request.signal_name is not None,
+            code=code,
+            silent=silent,
         )
         for size in measured_sizes(n_training, unit):
             note(f"measuring {counted(len(points), 'configuration')} on {counted(size, 'rank')}")

@@ -159,9 +159,11 @@ class Recovery:
     def requeue(self, running: Attempt, why: str, holders: Sequence[int] = ()) -> None:
         """Puts a trial back, to continue from the ranks `holders` if there are any.
 
-        Its attempt counts as one that killed the search if no rank is left, unless the job is being cancelled.
+        Its attempt counts as one that killed the search if no rank is left, unless the job is being cancelled. Its time
+        counts if it is known that it has finished an epoch. Otherwise it probably begins again, with its whole timeout.
         """
         if not running.is_requeued:
             is_suspect = self.pool.is_empty and not self.stop_condition.wait_for_cancellation()
             self.state.requeue([running], why, "killed" if is_suspect else "lost")
-        self.queue.put_back(running, holders, running.seconds(self.pool.now_s) if holders else 0.0)
+        continues = bool(holders) and (running.before_s > 0 or self.state.has_reported(running))
+        self.queue.put_back(running, holders, running.seconds(self.pool.now_s) if continues else 0.0)

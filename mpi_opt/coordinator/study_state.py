@@ -228,6 +228,10 @@ class StudyState:
         values.is_pruned |= decision is Decision.STOP
         return values.is_pruned
 
+    def has_reported(self, attempt: Attempt) -> bool:
+        """Whether this attempt of a trial that runs has reported an intermediate value."""
+        return (attempt.number, attempt.attempt) in self._values
+
     def carry_values(self, left: Attempt) -> None:
         """Keeps the intermediate values of a trial that has left its block, for the attempt that continues it.
 

@@ -67,22 +67,31 @@ class Block:
         if assignment.measured_s is not None:
             return self._measure(assignment, assignment.measured_s)
         started = time.perf_counter() - assignment.before_s
-        folds = self._run_folds(assignment)
+        folds = self._collected(self._run_folds(assignment))
+        if self.comm.rank != 0:
+            return None
+        return merged(folds, time.perf_counter() - started, self.settings, assignment.reference)
+
+    def _collected(self, folds: list[Outcome]) -> list[Outcome]:
+        """The outcomes of all ranks on the leader, its own first, once all ranks have ended their parts."""
         if self.comm.rank != 0:
             messaging.send(self.comm, folds, dest=0, tag=TO_LEADER, meanwhile=self.check)
-            return None
+            return folds
         for _ in range(1, self.comm.size):
             others, _, _ = messaging.receive(self.comm, tag=TO_LEADER, meanwhile=self.check)
             folds += others
-        return merged(folds, time.perf_counter() - started, self.settings, assignment.reference)
+        return folds
 
     def _measure(self, assignment: Assignment, limit_s: float) -> Outcome | None:
         """Measures the training of the first fold on all ranks; returns the times on the leader. Collective."""
         comm = self.comm if self.comm.size == 1 else communicators.split(self.comm, 0, self.comm.rank)
         folds = self.settings.n_folds
         trial = Trial(assignment.proposal, comm=comm, study_seed=self.settings.seed, folds=folds)
-        outcome = self._run_fold(trial, time.perf_counter(), limit_s)
-        return outcome if self.comm.rank == 0 else None
+        # a leader that has failed must not begin another training while members wait for it in a collective
+        outcomes = self._collected([self._run_fold(trial, time.perf_counter(), limit_s)])
+        if self.comm.rank != 0:
+            return None
+        return min(outcomes, key=lambda one: (one.state != "failed", one.is_consequence))  # of any rank that failed
 
     def _renew(self) -> None:
         """Replaces the fold communicator after a trial that may have left it unusable. Collective over the block.

@@ -67,6 +67,27 @@ def test_an_error_of_mpi_is_the_consequence_of_another_ranks_only_if_it_names_a_
         assert "MPI_ERR_TRUNCATE" in outcome.error.splitlines()[0]
 
 
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_measured_training_ends_with_its_last_rank_and_fails_if_one_of_them_does(thread_comms, failing):
+    ended = []
+
+    class Measured:
+        def measure(self, trial, limit_s):
+            if trial.comm.rank == failing:
+                raise ValueError("no")
+            time.sleep(0.2)
+            ended.append(trial.comm.rank)
+            return None, {}
+
+    def rank(comm):
+        block = Block(comm, 5, Measured(), TrialSettings(0), reporter=NoReporter(), watchdog=NoWatchdog())
+        return block.run(Assignment(Proposal(0, {}), measured_s=1.0)), list(ended)
+
+    outcome, ended_before = run_ranks(2, rank, timeout_s=20)[0]
+    assert "ValueError: no" in outcome.error
+    assert ended_before == [1 - failing]
+
+
 def test_folds_are_in_order_whichever_part_arrives_first():
     outcome = merged([fold(index) for index in (2, 0, 1)], 1.0, TrialSettings(0, 3))
     assert [one.fold for one in outcome.folds] == [0, 1, 2]

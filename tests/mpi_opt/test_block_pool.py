@@ -174,12 +174,13 @@ def test_ranks_that_leave_their_block_while_the_search_ends_are_dismissed(pool):
 def test_a_trial_continues_on_the_block_with_ranks_that_keep_its_last_epoch(pool):
     for block in (1, 0):
         pool.mark_ready(Ready(block, "host"))
-    attempt = Attempt(Proposal(5, {}), 2, holders=(2,))
+    attempt = Attempt(Proposal(5, {}), 2, holders=(2,), before_s=60.0)
     pool.assign(attempt, None)
-    assert (attempt.block, pool.idle) == (0, [1])
-    other = Attempt(Proposal(6, {}), 2, holders=(2,))  # they have another trial now
-    pool.assign(other, None)
-    assert other.block == 1
+    assert (attempt.block, pool.idle, attempt.before_s) == (0, [1], 60.0)
+    other = Attempt(Proposal(6, {}), 2, holders=(2,), before_s=60.0)  # they have another trial now: it begins again
+    pool.assign(other, 100.0)
+    assert (other.block, other.before_s) == (1, 0.0)
+    assert other.due_s >= other.started_at_s + 100.0
 
 
 def test_ranks_are_awaited_from_the_end_of_their_block_until_the_next_one_is_ready():

@@ -203,3 +203,15 @@ def test_a_moving_trial_is_not_begun_again_when_another_one_is_taken():
     state = StudyState(RetryingStore(TakenStore(), 1, settings.progress, lambda: False), Strict(), queue, settings)
     assert state.record([], queue.take_continuing(2, lambda _: True)) == []
     assert [(one.number, one.attempt, one.holders) for one in queue.waiting] == [(1, 2, (2,))]
+
+
+@pytest.mark.parametrize("has_finished_an_epoch", [True, False])
+def test_the_time_of_an_attempt_counts_only_if_it_has_finished_an_epoch(widths, has_finished_an_epoch):
+    (running,) = widths.queue.running.values()
+    running.started_at_s = -30.0
+    if has_finished_an_epoch:
+        widths.state.prunes(running, Report(0, 0, 0, 1.0), 1)
+    recovery = Recovery(widths.pool, widths.queue, widths.state, widths.settings)
+    recovery.requeue(running, "a rank of its block was lost", holders=[2])
+    (again,) = widths.queue.waiting
+    assert (again.before_s >= 30.0, again.holders) == (has_finished_an_epoch, (2,))

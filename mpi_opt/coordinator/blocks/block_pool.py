@@ -119,6 +119,8 @@ class BlockPool:
         block = self.idle[0]
         if holders:  # otherwise no block needs to be searched for, which takes long with thousands of idle ones
             block = next((one for one in self.idle if holders.intersection(self.ranks(one))), block)
+            if not holders.intersection(self.ranks(block)):  # it begins again
+                attempt.before_s = 0.0
         self.idle.remove(block)
         attempt.block, attempt.ranks, attempt.hosts = block, ",".join(map(str, self.ranks(block))), self._hosts[block]
         attempt.started_at_s = now_s
