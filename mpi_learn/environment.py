@@ -75,7 +75,7 @@ def gpu_of(environment: Mapping[str, str], n_gpus: int) -> str | None:
     """The GPU of this rank, one of the host's `n_gpus` or of ``CUDA_VISIBLE_DEVICES``; None if there is no choice."""
     given = environment.get("CUDA_VISIBLE_DEVICES")
     gpus = given.split(",") if given is not None else [str(number) for number in range(n_gpus)]
-    if len(gpus) < 2 or _first_number(environment, LOCAL_SIZES, 1) < 2:
+    if len(gpus) < 2 or n_ranks_on_host(environment) < 2:
         return None
     return gpus[_first_number(environment, LOCAL_RANKS, 0) % len(gpus)].strip()
 
@@ -97,6 +97,11 @@ def n_job_cores(environment: Mapping[str, str]) -> int:
     return allocated or max(n_cores(), n_cores(os.getppid()))
 
 
+def n_ranks_on_host(environment: Mapping[str, str]) -> int:
+    """Number of ranks of the job on this host."""
+    return _first_number(environment, LOCAL_SIZES, 1)
+
+
 def n_threads_of(environment: Mapping[str, str], cores: int, job_cores: int) -> int:
     """Number of threads of one rank: as set by the user, or its share of the cores of the job on this host.
 
@@ -110,7 +115,7 @@ def n_threads_of(environment: Mapping[str, str], cores: int, job_cores: int) -> 
     wanted = _first_number(environment, THREAD_VARIABLES, 0)
     if wanted > 0:
         return wanted
-    share = job_cores // _first_number(environment, LOCAL_SIZES, 1)
+    share = job_cores // n_ranks_on_host(environment)
     if not any(name in environment for name in LAUNCHER_LOCAL_SIZES):  # otherwise Slurm's tasks are not the ranks
         share = _first_number(environment, ("SLURM_CPUS_PER_TASK",), share)
     return max(1, min(cores, share))

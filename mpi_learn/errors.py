@@ -5,6 +5,7 @@ MPILearnError
 │   ├── ConfigurationError     a key of a YAML file or an argument: file, key and cure
 │   ├── DataError              a data file: file, dataset and cure
 │   └── ModelError             the model or the function that builds it
+│       └── OutOfMemory            its batch does not fit the memory of a GPU
 ├── SavingError            the trained model or a checkpoint cannot be saved; exit status 1
 └── TrainingError          a running training failed: rank, host and traceback; exit status 1
 """
@@ -71,6 +72,10 @@ class DataError(UserError):
 
 class ModelError(UserError):
     """The model cannot be built, or does not fit the data."""
+
+
+class OutOfMemory(ModelError):
+    """The memory of a GPU is not enough for a batch."""
 
 
 class SavingError(MPILearnError):

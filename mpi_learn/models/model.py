@@ -107,6 +107,9 @@ class Model(ABC):
     def begin_steps(self) -> None:  # noqa: B027 - optional
         """Before the steps of an epoch: after `keep_on_device`, copies `weights` to the device."""
 
+    def wait(self) -> None:  # noqa: B027 - optional
+        """Waits until the device has computed what `gradient` and the optimizer have begun."""
+
     def end_steps(self, sums: np.ndarray) -> None:  # noqa: B027 - optional
         """After the steps of an epoch: after `keep_on_device`, copies the weights back to `weights`.
 

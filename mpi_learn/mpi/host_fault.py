@@ -36,6 +36,9 @@ _BY_CLASS = {
 }
 """The name of a class of exceptions, of Python or of a framework -> the kind of fault."""
 
+_UNALLOCATED = re.compile("DefaultCPUAllocator: ")
+"""The words of PyTorch for too little memory of the host, a `RuntimeError`."""
+
 _FULL = re.compile("|".join(re.escape(os.strerror(number)) for number in (errno.ENOSPC, errno.EDQUOT)))
 """The system's words for a full disk, which HDF5 and others put into errors without a number."""
 
@@ -71,6 +74,8 @@ def _own_kind(error: BaseException) -> str:
     if known := next(filter(None, kinds), ""):
         return known
     try:
-        return kind_of_text(str(error)) if not isinstance(error, MPILearnError) else ""
+        if isinstance(error, MPILearnError):
+            return ""
+        return MEMORY if _UNALLOCATED.search(str(error)) else kind_of_text(str(error))
     except Exception:  # noqa: BLE001 - the __str__ of a user's exception may raise anything
         return ""

@@ -22,6 +22,7 @@ from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES, compares_samples
 from mpi_learn.models.model import UNSAVED_RANDOM, Model
 from mpi_learn.mpi.agreement import result_of_rank
 from mpi_learn.mpi.communicators import Communicator, private
+from mpi_learn.training.batch_size_choice import with_batch_size
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.context import TrainingContext, open_context
 from mpi_learn.training.loop import Training
@@ -62,15 +63,15 @@ def check(configuration: TrainingConfiguration, comm: Communicator, *, data: Dat
     """
     alone = {"algorithm": AllReduce(), "checkpoint": None, "trace": None}  # one rank holds all stages of a pipeline
     configuration = configuration.model_copy(update=alone)
-    with (
-        open_context(configuration, comm, data) as context,
-        closing(build_model(context)) as model,
-    ):
-        with Training(context, model):
-            pass
-        if configuration.precision == "mixed_float16":
-            model.scale_loss(lambda: 1.0)  # no step halves the first scale, with which many gradients are infinite
-        return "\n".join(f"{name:<12} {text}" for name, text in _lines(context, model))
+    with open_context(configuration, comm, data) as opened:
+        context, choice = with_batch_size(opened)
+        with closing(build_model(context)) as model:
+            with Training(context, model):
+                pass
+            if configuration.precision == "mixed_float16":
+                model.scale_loss(lambda: 1.0)  # no step halves the first scale, with which many gradients are infinite
+            lines = [*_lines(context, model), *([("note", choice)] if choice else [])]
+    return "\n".join(f"{name:<12} {text}" for name, text in lines)
 
 
 def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset) -> tuple[str, ...]:

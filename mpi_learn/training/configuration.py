@@ -24,7 +24,7 @@ from mpi_learn.settings.suggestions import MISSPELT_LIKENESS, nearest, suggestio
 from mpi_learn.settings.user_code import absolute_specification
 from mpi_learn.settings.validation import InvalidValue, key_in_file, validated
 from mpi_learn.settings.yaml_file import read_yaml
-from mpi_learn.training.sections import BatchSize, Checkpoint, EarlyStopping, Target, TotalBatch, Validation
+from mpi_learn.training.sections import AUTO, BatchSize, Checkpoint, EarlyStopping, Target, TotalBatch, Validation
 
 if TYPE_CHECKING:  # NumPy is slow to import, and commands that only read a configuration do not need it
     from mpi_learn.models.composition import Composition, Part
@@ -56,7 +56,8 @@ class TrainingConfiguration(ModelConfiguration):
     batch_size: BatchSize = Field(
         32,
         description="Samples per worker and step; or, with allreduce, {total: 512}: the samples of a step of all "
-        "workers, with which results do not depend on the number of ranks.",
+        "workers, with which results do not depend on the number of ranks. auto: the power of two from which on larger "
+        "batches are at most 5 % faster, found by timing steps at the start.",
     )
     epochs: int = Field(1, ge=1, description="Number of passes over the training samples.")
     early_stopping: EarlyStopping | None = Field(None, description="Stop when a metric no longer improves.")
@@ -96,6 +97,8 @@ class TrainingConfiguration(ModelConfiguration):
             )
         if (total := self.total_batch) is not None:
             _check_total(total, algorithm)
+        if self.batch_size == AUTO:
+            self._check_auto()
         if self.pipeline is not None:
             self._check_pipeline(self.pipeline)
         if self.composition is not None:
@@ -163,6 +166,16 @@ class TrainingConfiguration(ModelConfiguration):
             if not is_met and pipeline.stages > 1:
                 raise InvalidValue(f"pipeline does not support {what}", cure)
 
+    def _check_auto(self) -> None:
+        """Raises InvalidValue where a step is more than a batch of samples of one model."""
+        for key, is_set in (
+            ("gan", self.gan is not None),
+            ("pipeline", self.n_stages > 1),
+            ("data: {share: dynamic}", self.is_dealt),
+        ):
+            if is_set:
+                raise InvalidValue(f"batch_size: auto does not support {key}", "write the number of samples per worker")
+
     @property
     def n_stages(self) -> int:
         """Number of ranks that hold one model."""
@@ -175,7 +188,7 @@ class TrainingConfiguration(ModelConfiguration):
 
     @property
     def total_batch(self) -> TotalBatch | None:
-        """The section ``batch_size:``; None if it is the number of samples per worker."""
+        """The section ``batch_size:``; None if it is the number of samples per worker, or `AUTO`."""
         return self.batch_size if isinstance(self.batch_size, TotalBatch) else None
 
     @property
@@ -185,6 +198,7 @@ class TrainingConfiguration(ModelConfiguration):
 
     def samples_at_once(self, n_workers: int) -> int:
         """The largest number of samples from which a worker computes one gradient."""
+        assert not isinstance(self.batch_size, str), "`with_batch_size` has replaced it by a number"
         if isinstance(self.batch_size, int):
             return self.batch_size
         return -(-self.batch_size.total // (self.batch_size.shards or n_workers))

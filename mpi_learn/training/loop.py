@@ -173,6 +173,7 @@ class Training:
         state, stopping, dataset = self.state, self.state.stopping, self.context.dataset
         return Result(
             history=state.history.columns,
+            batch_size=size if isinstance(size := self.configuration.batch_size, int) else None,
             parameters=self.configuration.parameters,
             seconds=state.seconds,
             samples_per_second=state.n_samples / max(state.steps_s, 1e-9),
@@ -226,9 +227,7 @@ class Training:
         timeline, sums, self._n_samples, self._compute_s = self.timeline, np.zeros(self.model.n_sums), 0, 0.0
         with agreed_errors(self.comm):
             with timeline.span("serve", IDLE) if self.context.worker is None else nullcontext():
-                self.model.begin_steps()
-                self.algorithm.run(self._steps(number, sums))
-                self.model.end_steps(sums)
+                self._run(self._steps(number, sums), sums)
             weighted = weighted_statistics(self.model.state, float(self._n_samples))
         with timeline.span("synchronize", COMMUNICATION):
             self.algorithm.synchronize()
@@ -255,6 +254,21 @@ class Training:
         self.state.count_steps(steps_s, self.batches.n_samples)
         seconds = time.perf_counter() - started_s
         return Epoch(number, metrics, steps_s, seconds, finish_validation, weights, statistics)
+
+    def run_steps(self, some_of: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
+        """Makes some steps of the first epoch, without its end. Collective.
+
+        Args:
+            some_of: Returns the first ones of this rank's step vectors, the same number on all workers.
+        """
+        sums = np.zeros(self.model.n_sums)
+        with agreed_errors(self.comm):
+            self._run(some_of(self._steps(0, sums)), sums)
+
+    def _run(self, steps: Iterator[Any], sums: np.ndarray) -> None:
+        self.model.begin_steps()
+        self.algorithm.run(steps)
+        self.model.end_steps(sums)
 
     def _steps(self, epoch: int, sums: np.ndarray) -> Iterator[Any]:
         """This rank's step vectors of an epoch, each computed from the current weights.

@@ -23,6 +23,7 @@ from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.paths import write_whole
 from mpi_learn.settings.yaml_file import dumped
 from mpi_learn.training.configuration import TrainingConfiguration
+from mpi_learn.training.sections import AUTO
 
 Found = TypeVar("Found")
 
@@ -49,6 +50,7 @@ class Result:
         save_weights: Writes only the weights, for models that cannot be saved whole; returns the file, and the lines of
             Python that load it.
         best_epoch: Number of the epoch, from 0, whose weights early stopping has restored; else None.
+        batch_size: Samples per worker and step, also those that ``auto`` has chosen; None with a total batch.
     """
 
     history: dict[str, list[float]]
@@ -63,6 +65,7 @@ class Result:
     save_weights: Callable[[Path], tuple[Path, str]] = field(repr=False)
     load_validation: Callable[[], Samples] = field(repr=False)
     epochs_before: int = 0
+    batch_size: int | None = None
 
     @cached_property
     def model(self) -> Any:
@@ -191,6 +194,8 @@ def save_result(folder: Path, configuration: TrainingConfiguration, result: Resu
         name: [value if math.isfinite(value) else None for value in values] for name, values in result.history.items()
     }
     content = configuration.model_dump(mode="json", exclude_unset=True)
+    if configuration.batch_size == AUTO:  # so that the file describes this training
+        content["batch_size"] = result.batch_size
     attempt(str(folder), lambda: folder.mkdir(parents=True, exist_ok=True))
     attempt("training.yaml", lambda: write_whole(folder / "training.yaml", dumped(content)))
     attempt("history.json", lambda: write_whole(folder / "history.json", json.dumps(columns, indent=1)))

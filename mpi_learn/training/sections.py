@@ -44,16 +44,24 @@ class TotalBatch(Section):
         return self
 
 
+AUTO: Literal["auto"] = "auto"
+"""The batch size that is chosen by timing steps; see `batch_size_choice`."""
+
+
 def _tag(value: Any) -> str:
     """The tag of a batch size. Tags are in brackets, so that they differ from the keys of a file."""
-    return "(section)" if isinstance(value, dict | TotalBatch) else "(number)"
+    if isinstance(value, dict | TotalBatch):
+        return "(section)"
+    return "(auto)" if value == AUTO else "(number)"
 
 
 BatchSize = Annotated[
-    Annotated[Annotated[int, Field(ge=1)], Tag("(number)")] | Annotated[TotalBatch, Tag("(section)")],
+    Annotated[Annotated[int, Field(ge=1)], Tag("(number)")]
+    | Annotated[Literal["auto"], Tag("(auto)")]
+    | Annotated[TotalBatch, Tag("(section)")],
     Discriminator(_tag),
 ]
-"""Samples per worker and step, or the section for those of all workers together."""
+"""Samples per worker and step, `AUTO`, or the section for those of all workers together."""
 
 
 class EarlyStopping(Section):

@@ -12,6 +12,7 @@ from mpi_learn.environment import choose_gpu
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
 from mpi_learn.mpi.communicators import Communicator, private
+from mpi_learn.training.batch_size_choice import with_batch_size
 from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_learn.training.context import open_context
@@ -80,18 +81,16 @@ def train(
                     where="data",
                     cure="write arrays to an HDF5 file, and name it in the configuration's section `data`",
                 )
-        with (
-            same_code(configuration, own),
-            open_context(configuration, own, data) as context,
-            closing(build_model(context)) as model,
-        ):
-            choose_compiler(context, model)
-            with Training(context, model, kept, timeline) as training:
-                if on_note is not None:
-                    notes = result_of_rank(own, lambda: tuple(model.notes), context.first_worker)
-                    for note in notes if own.rank == 0 else ():
-                        on_note(note)
-                if on_unsavable is not None:
-                    check_saving(own, model, context.first_worker, on_unsavable, output)
-                training.run(on_epoch, progress, on_begin)
-            return training.result()
+        with same_code(configuration, own), open_context(configuration, own, data) as opened:
+            context, choice = with_batch_size(opened)
+            with closing(build_model(context)) as model:
+                choose_compiler(context, model)
+                with Training(context, model, kept, timeline) as training:
+                    if on_note is not None:
+                        notes = result_of_rank(own, lambda: tuple(model.notes), context.first_worker)
+                        for note in filter(None, (choice, *notes)) if own.rank == 0 else ():
+                            on_note(note)
+                    if on_unsavable is not None:
+                        check_saving(own, model, context.first_worker, on_unsavable, output)
+                    training.run(on_epoch, progress, on_begin)
+                return training.result()

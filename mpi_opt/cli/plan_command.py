@@ -106,15 +106,14 @@ def _measured_plan(
     from mpi_learn.environment import n_cores
     from mpi_learn.job.launch import Launch
     from mpi_opt.cli.rank_logs import make_log_folder
+    from mpi_opt.configuration.configuration import check_measurable
     from mpi_opt.configuration.plan import Plan
     from mpi_opt.configuration.sections import BlocksSection
-    from mpi_opt.core.objective import NOT_MEASURED, NUMBER_OF_RANKS
     from mpi_opt.messages.world import world_communicator
     from mpi_opt.objectives.check_objective import check_objective
     from mpi_opt.objectives.make_objective import make_objective
 
-    if configuration.objective != "train":
-        raise ConfigurationError(NOT_MEASURED, where="objective", cure=NUMBER_OF_RANKS)
+    check_measurable(configuration, "--measure")
     directory = space.resolve().parent
     check_objective(configuration, configuration.search_space(), directory, str(space))
     configuration.layout(n)  # before the measurement: it may be impossible

@@ -320,8 +320,8 @@ def check_combinations(configuration: StudyConfiguration) -> None:
     _check_confirm(configuration)
     _check_pruning(configuration)
     _check_elastic(configuration)
-    if configuration.blocks.size == MEASURED and configuration.objective != "train":
-        raise ConfigurationError(NOT_MEASURED, where="blocks.size", cure=NUMBER_OF_RANKS)
+    if configuration.blocks.size == MEASURED:
+        check_measurable(configuration, "blocks.size")
     if not configuration.folds.stop_early:
         return
     strategy, options = configuration.search.strategy, configuration.search.options
@@ -401,6 +401,22 @@ def _check_pruning(configuration: StudyConfiguration) -> None:
     for reason, applies in reasons.items():
         if applies:
             raise ConfigurationError(reason, where="search.pruning", cure="remove it, or write pruning: none")
+
+
+def check_measurable(configuration: StudyConfiguration, where: str) -> None:
+    """Verifies that the times of trainings can be measured on different numbers of ranks.
+
+    Raises:
+        ConfigurationError: Trials are no trainings, or have another batch size on each number of ranks.
+    """
+    if configuration.objective != "train":
+        raise ConfigurationError(NOT_MEASURED, where=where, cure=NUMBER_OF_RANKS)
+    if (configuration.training or {}).get("batch_size") == "auto":
+        raise ConfigurationError(
+            "training.batch_size: auto depends on the number of ranks, which is to be measured",
+            where=where,
+            cure="write training.batch_size: {total: …}, or the number of samples per rank",
+        )
 
 
 def _check_elastic(configuration: StudyConfiguration) -> None:

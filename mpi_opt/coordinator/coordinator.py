@@ -137,6 +137,9 @@ class Coordinator:
             case Ready():
                 if self.pool.mark_ready(message):
                     self.progress.ready(message.block)
+                    if message.choice is not None and self.pool.choice is None:
+                        self.pool.choose(message.choice)
+                        self.state.choose(message.choice)
                 for note in message.notes:
                     if note not in self._notes:
                         self._notes.append(note)
@@ -280,7 +283,7 @@ class Coordinator:
         """Sends trials, which the store has as running, to their blocks."""
         for attempt in started:
             reference, study, seed = self.state.reference(attempt.proposal), self.settings.study, self.settings.seed
-            assignment = Assignment(attempt.proposal, study, reference, seed, attempt.before_s)
+            assignment = Assignment(attempt.proposal, study, reference, seed, attempt.before_s, choice=self.pool.choice)
             ranks = self.pool.ranks(attempt.block)
             self.link.send(ranks[0], assignment)
             self.progress.started(attempt.block, attempt.number)

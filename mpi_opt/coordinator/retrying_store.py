@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.store.errors import StoreNotReadyError
@@ -55,6 +55,10 @@ class RetryingStore:
     def event(self, kind: str, detail: str) -> None:
         """Records an event of the search."""
         self._write(lambda: self.store.event(self.study_id, kind, detail))
+
+    def choose(self, values: dict[str, Any]) -> None:
+        """Records values of the section ``training:`` that the search has chosen for all trials."""
+        self._write(lambda: self.store.choose(self.study_id, values))
 
     def read(self, query: Callable[[Store, int], T]) -> T:
         """Returns the value of `query`, a function of the store and the study."""

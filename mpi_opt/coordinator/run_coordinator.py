@@ -26,6 +26,7 @@ from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stop_condition import StopCondition
 from mpi_opt.coordinator.trials.kept_models import KeptModels
 from mpi_opt.core.counted import counted
+from mpi_opt.core.objective import Choice
 from mpi_opt.core.trial import REPORTED
 from mpi_opt.errors import RanksLost, SearchFailed
 from mpi_opt.messages.link import CoordinatorLink
@@ -99,6 +100,8 @@ def run_coordinator(
                 study.store.set_n_trials(study.record, plan.configuration.search.trials)
                 if plan.is_measured:
                     choose_size(plan, study.store, study.record, pool, code, request, progress.note)
+            if study.record.chosen:
+                pool.choose(Choice(study.record.chosen))
             settings = _settings(plan, study, lease, progress, request, code, number)
             coordinator = Coordinator(pool, study.strategy, study.store, study.record.id, settings)
             if make_observer is not None and number is not None:

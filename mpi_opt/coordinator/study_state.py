@@ -21,7 +21,7 @@ from mpi_opt.core.counted import counted
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.hints import points_and_limits, points_in
 from mpi_opt.core.limits import MAX_CRASHES
-from mpi_opt.core.objective import CHECKPOINT_S
+from mpi_opt.core.objective import CHECKPOINT_S, Choice
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import ConfigurationError, MPILearnError, StoreError
@@ -30,6 +30,7 @@ from mpi_opt.store.errors import StoreConflictError, StoreDamagedError, StoreMov
 from mpi_opt.store.records import GivenUp
 from mpi_opt.strategies.strategy import Decision, Strategy
 from mpi_opt.study.past_trials import PastTrials
+from mpi_opt.study.reading import BATCH_SIZE_CHOSEN
 
 SLOW_ASK_S = 0.1
 """If the last call of `ask` took longer, outcomes are committed before the next one, because rank 0 may be killed
@@ -172,6 +173,11 @@ class StudyState:
     def event(self, kind: str, detail: str) -> None:
         """Records an event of the search."""
         self._store.event(kind, detail)
+
+    def choose(self, choice: Choice) -> None:
+        """Records a choice for all trials of the study, which later searches use."""
+        self._store.choose(choice.values)
+        self.announce(BATCH_SIZE_CHOSEN, choice.why)
 
     def announce(self, kind: str, detail: str) -> None:
         """Shows the first line of an event to the user, and records it."""

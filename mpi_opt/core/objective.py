@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Parameters
@@ -59,6 +59,19 @@ class TrialSettings:
         return None if self.silence_s is None else min(self.silence_s / SIGNS_OF_LIFE, MOST_ALIVE_S)
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What a block has chosen by measurement, for all trials of the study: otherwise these could not be compared.
+
+    Attributes:
+        values: Key of the section ``training:`` -> value.
+        why: A sentence for the user.
+    """
+
+    values: dict[str, Any]
+    why: str = ""
+
+
 class Objective(ABC):
     """The interface of an objective, which a block runs for each trial.
 
@@ -66,10 +79,15 @@ class Objective(ABC):
         continues_on_fewer_ranks: Whether a trial that has lost ranks continues on the others of its block, with the
             same result. Otherwise, it begins again on a block of the same size.
         notes: What a user should know before the first trial, in sentences; complete after `prepare`.
+        choice: What `prepare` has chosen; None if there is nothing to choose, or `choose` was called before.
     """
 
     continues_on_fewer_ranks: bool = False
     notes: tuple[str, ...] = ()
+    choice: Choice | None = None
+
+    def choose(self, choice: Choice) -> None:  # noqa: B027 - not every objective has something to choose
+        """Takes the choice for all further trials; the same on all ranks of a block."""
 
     @abstractmethod
     def prepare(self, comm: Communicator, parameters: Parameters) -> None:

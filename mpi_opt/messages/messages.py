@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING
 
 from mpi_learn.settings.source_code import SourceCode
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
+from mpi_opt.core.objective import Choice
 from mpi_opt.core.trial import Outcome, Proposal
 from mpi_opt.errors import MPILearnError
 
@@ -54,11 +55,13 @@ class Join:
         ranks: The world ranks of all members, the leader first.
         code: The user's Python files as rank 0 has read them at the start of the search, which the receiver runs; None
             if it reads them itself.
+        choice: See `Assignment`.
     """
 
     block: int
     ranks: tuple[int, ...]
     code: SourceCode | None = None
+    choice: Choice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +81,14 @@ class Ready:
     Attributes:
         hosts: The distinct hosts of its ranks, separated by commas.
         error: The error of the preparation: a user's mistake, or an unexpected error with the rank that raised it.
-        notes: See `Objective`.
+        notes, choice: See `Objective`.
     """
 
     block: int
     hosts: str
     error: MPILearnError | None = None
     notes: tuple[str, ...] = ()
+    choice: Choice | None = None
 
 
 @dataclass(frozen=True)  # without slots, which are pickled by functions in Python if they are frozen
@@ -101,6 +105,8 @@ class Assignment:
             the block. The history of the `Outcome` has the fields of `TrainingTimes`, one value each. None: it runs.
         renew: From the leader to its members: whether to replace the fold communicator first, because the last trial
             may have left it unusable.
+        choice: The choice of the study, that of the block that was ready first; None if there is none yet, or nothing
+            to choose.
     """
 
     proposal: Proposal
@@ -110,6 +116,7 @@ class Assignment:
     before_s: float = 0.0
     measured_s: float | None = None
     renew: bool = False
+    choice: Choice | None = None
 
     @property
     def number(self) -> int:

@@ -21,11 +21,12 @@ from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import is_function, load_function
 from mpi_learn.settings.user_traceback import user_traceback
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
+from mpi_learn.training.sections import AUTO
 from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.configuration.placeholders import filled, filled_training
 from mpi_opt.core.counted import counted
 from mpi_opt.core.figures_of_merit import RESULT_FIGURES, FiguresOfMerit
-from mpi_opt.core.objective import CHECKPOINT_S, MetricCurves, Objective
+from mpi_opt.core.objective import CHECKPOINT_S, Choice, MetricCurves, Objective
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Proposal, Trial
 from mpi_opt.errors import ConfigurationError, UserError
@@ -85,12 +86,21 @@ class TrainingObjective(Objective):
         """
         return isinstance(self.training.get("batch_size"), Mapping) and not self.training.get("pipeline")
 
+    def choose(self, choice: Choice) -> None:
+        self.training, self.choice = {**self.training, **choice.values}, None
+
     def prepare(self, comm: Communicator, parameters: Parameters) -> None:
         from mpi_learn import rehearse
 
+        if self.training.get("batch_size") == AUTO:
+            from mpi_learn.training.batch_size_choice import choose_batch_size
+
+            # only `choose` changes the training: other ranks of a later block may not have measured
+            size, why = self._prepare(choose_batch_size, comm, parameters)
+            self.choice = Choice({"batch_size": size}, why)
         # ranks that continue a trial without a lost one have rehearsed before, on more ranks
         if not (self.continues_on_fewer_ranks and all(comm.allgather(self._is_prepared))):
-            self.notes = self._prepare(rehearse, comm, parameters)
+            self.notes = self._prepare(rehearse, comm, parameters, self.choice)
         self._is_prepared = True
 
     def check(self, comm: Communicator, parameters: Parameters, figures: FiguresOfMerit) -> str:
@@ -249,11 +259,13 @@ class TrainingObjective(Objective):
             content | dict(changes or {}), directory=self.directory, where=where, is_fold=self.n_folds > 1
         )
 
-    def _prepare(self, run: Callable[..., T], comm: Communicator, parameters: Parameters) -> T:
+    def _prepare(
+        self, run: Callable[..., T], comm: Communicator, parameters: Parameters, choice: Choice | None = None
+    ) -> T:
         """Loads functions and data, and returns the value of `run` for the training with these hyperparameters."""
         choose_gpu()
         self._functions = {name: load_function(name, self.directory) for name in self.figures if is_function(name)}
-        configuration = self.configuration(parameters)
+        configuration = self.configuration(parameters, None if choice is None else choice.values)
         try:
             return run(configuration, comm, data=self._loaded(configuration, comm))
         except UserError as error:

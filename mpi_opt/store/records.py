@@ -13,6 +13,9 @@ from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import FINISHED, State, TrialRecord
 
+CHOSEN = "chosen"
+"""The key of `StudyRecord.chosen` in the configuration of a study."""
+
 GivenUp = Literal["lost", "killed", "moved"]
 """The outcome of an attempt without a result.
 
@@ -67,6 +70,18 @@ class StudyRecord:
     n_codes: int = 0
     has_budgets: bool = False
     commands: tuple[str, ...] = ()
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """Values of the section ``training:`` that a search has chosen by measurement for all trials."""
+        found: dict[str, Any] = self.configuration.get(CHOSEN, {})
+        return found
+
+    @property
+    def training(self) -> dict[str, Any] | None:
+        """The section ``training:`` of the trials, with `chosen`; None if they run a function."""
+        written: dict[str, Any] | None = self.configuration.get("training")
+        return written and written | self.chosen
 
     @property
     def unique_name(self) -> str:

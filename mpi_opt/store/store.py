@@ -212,6 +212,11 @@ class Store:
             with self._database.writing() as connection:
                 writing.set_n_trials(connection, study.id, n_trials)
 
+    def choose(self, study_id: int, values: dict[str, Any]) -> None:
+        """Records values of the section ``training:`` that a search has chosen for all trials of a study."""
+        with self._database.writing() as connection:
+            writing.choose(connection, study_id, values)
+
     def note(self, study_id: int, number: int, text: str) -> None:
         """Sets the note of a trial in place of an earlier one; "" removes it.
 

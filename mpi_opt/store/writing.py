@@ -36,7 +36,7 @@ from mpi_opt.core.trial import TRIALS_PER_STUDY, UNFINISHED, Outcome
 from mpi_opt.errors import shortened, without_passwords
 from mpi_opt.store import pareto_flags, schema, study_view
 from mpi_opt.store.errors import conflict
-from mpi_opt.store.records import CodeRecord, EarlierTrial, GivenBack, GivenUp, StudyRecord, now
+from mpi_opt.store.records import CHOSEN, CodeRecord, EarlierTrial, GivenBack, GivenUp, StudyRecord, now
 from mpi_opt.store.schema import (
     attempts,
     codes,
@@ -265,9 +265,18 @@ def add_command(connection: Connection, study_id: int, command: str) -> None:
 
 def set_n_trials(connection: Connection, study_id: int, n_trials: int) -> None:
     """Sets the number of trials in the configuration of a study."""
+    _add_to_configuration(connection, study_id, "search", {"trials": n_trials})
+
+
+def choose(connection: Connection, study_id: int, values: dict[str, Any]) -> None:
+    """Adds values of the section ``training:`` to those that were chosen for all trials of a study."""
+    _add_to_configuration(connection, study_id, CHOSEN, values)
+
+
+def _add_to_configuration(connection: Connection, study_id: int, key: str, values: dict[str, Any]) -> None:
     this_study = studies.c.id == study_id
     content = json.loads(connection.scalar(select(studies.c.configuration).where(this_study)) or "{}")
-    content["search"] = content.get("search", {}) | {"trials": n_trials}
+    content[key] = content.get(key, {}) | values
     connection.execute(update(studies).where(this_study).values(configuration=json.dumps(content)))
 
 

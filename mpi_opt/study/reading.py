@@ -32,6 +32,9 @@ SPACE_EXTENDED = "space_extended"
 CODE_CHANGED = "code_changed"
 """Event: a study continues with other code than before, or a file was edited during a search."""
 
+BATCH_SIZE_CHOSEN = "batch_size_chosen"
+"""Event: the number that all trials have for ``batch_size: auto``, and why."""
+
 STRATEGY_FAILED = "strategy_failed"
 """Event: the strategy raised an exception, and the search continues with random points."""
 

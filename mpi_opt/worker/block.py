@@ -58,7 +58,7 @@ class Block:
             error = mine
         # the last collective call: a leader that is ready may be dismissed and end at any time
         hosts = self.comm.gather(communicators.host_name(), root=0) or []
-        return Ready(self.index, ",".join(dict.fromkeys(hosts)), error, self.objective.notes)
+        return Ready(self.index, ",".join(dict.fromkeys(hosts)), error, self.objective.notes, self.objective.choice)
 
     def run(self, assignment: Assignment) -> Outcome | None:
         """Runs one trial; returns its outcome on the leader, None on the members. Collective over the block."""
@@ -66,6 +66,8 @@ class Block:
             self._renew()
         if assignment.measured_s is not None:
             return self._measure(assignment, assignment.measured_s)
+        if assignment.choice is not None:
+            self.objective.choose(assignment.choice)
         started = time.perf_counter() - assignment.before_s
         folds = self._collected(self._run_folds(assignment))
         if self.comm.rank != 0:

@@ -75,6 +75,8 @@ class Worker:
         self.reporter.drop_stops()
         if join.code is not None and not is_fixed():
             fix(join.code)
+        if join.choice is not None:  # before the objective is prepared, which then measures nothing
+            self.objective.choose(join.choice)
         comm = None
         try:
             comm = self.link.form_block(join, partial(self.watchdog.check, join.block))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from mpi_opt.core.trial import Failed, Outcome, Proposal, TrialRecord
 from mpi_opt.errors import UserError
@@ -57,6 +58,7 @@ class ListedStore:
         self.records, self.started, self.finished, self.requeued, self.events = list(records), [], [], [], []
         self.details: list[str] = []
         self.attempted: list[AttemptRecord] = []
+        self.chosen: list[dict[str, Any]] = []
 
     def hints(self, study_id):
         return []
@@ -88,6 +90,9 @@ class ListedStore:
 
     def mark_lost(self, study_id: int, killed) -> None:
         pass
+
+    def choose(self, study_id: int, values) -> None:
+        self.chosen.append(values)
 
     def event(self, study_id: int, kind: str, detail: str) -> None:
         assert detail, f"an event without details: {kind}"

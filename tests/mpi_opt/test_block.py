@@ -170,7 +170,7 @@ def test_a_leader_is_ready_only_when_its_members_have_checked_the_objective(thre
             return found
 
     class NoObjective:
-        notes = ()
+        notes, choice = (), None
 
         def prepare(self, comm, parameters) -> None:
             pass

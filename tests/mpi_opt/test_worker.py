@@ -46,7 +46,7 @@ class FilledLink(WorkerLink):
 class Steps:
     """Reports ten steps."""
 
-    notes = ()
+    notes, choice = (), None
 
     def prepare(self, comm, parameters) -> None:
         pass

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-from mpi_learn.errors import ModelError
+from mpi_learn.errors import ModelError, OutOfMemory
 from mpi_learn.models.example import Example
 from mpi_learn.models.torch_.tensors import device
 
@@ -48,7 +48,7 @@ def not_taken(error: Exception, example: Example) -> ModelError:
 
 @contextmanager
 def memory_errors() -> Iterator[None]:
-    """Raises ModelError if the memory of a GPU is not enough in the block.
+    """Raises OutOfMemory if the memory of a GPU is not enough in the block.
 
     The original exception is dropped with its traceback, whose frames hold the tensors of the step: the memory is free
     for the next trial of a search. The block therefore calls a function and has no tensors itself.
@@ -60,7 +60,7 @@ def memory_errors() -> Iterator[None]:
     else:
         return
     torch.cuda.empty_cache()
-    raise ModelError(problem, where="batch_size", cure=OF_MEMORY)
+    raise OutOfMemory(problem, where="batch_size", cure=OF_MEMORY)
 
 
 def cure_of(error: Exception) -> str:

@@ -108,10 +108,13 @@ class TorchModel(Model):
             self.network.take_to_device()
             self._step.stays_on_device = True
 
+    def wait(self) -> None:
+        with memory_errors():
+            wait_for_device()
+
     def end_steps(self, sums: np.ndarray) -> None:
         if self._sums_on_device is not None:
-            with memory_errors():
-                wait_for_device()
+            self.wait()
             sums += self._sums_on_device.numpy(force=True)
             self._sums_on_device.zero_()
             self.network.fetch_from_device()

@@ -93,6 +93,20 @@ def load_checkpoint(folder: Path) -> SavedTraining | None:
         return SavedTraining(json.loads(arrays.pop(METADATA).tobytes()), arrays)
 
 
+def load_metadata(folder: Path) -> dict[str, Any] | None:
+    """The values of `SavedTraining.metadata`, without reading the arrays; None if there is no checkpoint.
+
+    Raises:
+        DamagedCheckpoint: The file is not a checkpoint.
+    """
+    file = folder / FILE
+    if not file.is_file():
+        return None
+    with _errors_of(file), np.load(file, allow_pickle=False) as content:
+        found: dict[str, Any] = json.loads(content[METADATA].tobytes())
+        return found
+
+
 def saved_layers_of_stages(section: Checkpoint | None) -> Sequence[int]:
     """`Model.layers_of_stages` of the checkpoint from which a training begins; empty without one, or if it is damaged.
 
@@ -100,9 +114,9 @@ def saved_layers_of_stages(section: Checkpoint | None) -> Sequence[int]:
     """
     folders = () if section is None else (section.path if section.resume else None, section.start_from)
     for folder in folders:
-        if folder is not None and (file := folder / FILE).is_file():
-            with suppress(DamagedCheckpoint), _errors_of(file), np.load(file, allow_pickle=False) as content:
-                return tuple(json.loads(content[METADATA].tobytes()).get("layers_of_stages", ()))
+        with suppress(DamagedCheckpoint):
+            if folder is not None and (found := load_metadata(folder)) is not None:
+                return tuple(found.get("layers_of_stages", ()))
     return ()
 
 

@@ -24,6 +24,7 @@ from mpi_learn.training.checkpoints.checkpoint_file import (
     SavedTraining,
     UnusableCheckpoint,
     load_checkpoint,
+    load_metadata,
     save_checkpoint,
 )
 from mpi_learn.training.checkpoints.compatibility import check_complete, check_format, check_same, check_stages
@@ -270,6 +271,19 @@ class Checkpointing:
         self.rate.choose(metadata.get("learning_rate"))
         now = self.configuration.model_dump(mode="json")
         self.state.restore_same(metadata, checkpoint.arrays, metadata["training"], now)
+
+
+def batch_size_of_checkpoint(section: Checkpoint) -> int | None:
+    """The samples per worker and step in the checkpoint from which a training begins; None if there is no number.
+
+    Raises:
+        DamagedCheckpoint: The file cannot be read.
+    """
+    found = load_metadata(section.path) if section.resume else None
+    if found is None and section.start_from is not None:
+        found = load_metadata(section.start_from)
+    size = (found or {}).get("training", {}).get("batch_size")
+    return size if isinstance(size, int) else None
 
 
 def _load(section: Checkpoint) -> tuple[SavedTraining | None, bool]:

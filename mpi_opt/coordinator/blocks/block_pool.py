@@ -13,6 +13,7 @@ from mpi_opt.coordinator.blocks.host_faults import CURE
 from mpi_opt.coordinator.blocks.listening_clock import ListeningClock
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.block_layout import BlockLayout, even_parts, fold_groups
+from mpi_opt.core.objective import Choice
 from mpi_opt.errors import HostFailed
 from mpi_opt.messages.link import CoordinatorLink
 from mpi_opt.messages.messages import (
@@ -46,6 +47,7 @@ class BlockPool:
 
     Attributes:
         idle: Blocks without a trial; the one that has waited longest comes first. Only this class changes it.
+        choice: See `Assignment`; new blocks receive it, too.
     """
 
     def __init__(self, link: CoordinatorLink, membership: BlockMembership) -> None:
@@ -61,6 +63,7 @@ class BlockPool:
         self._is_assembled = self._is_dismissed = self._has_been_silent = False
         self._resting: dict[int, float] = {}
         self._code: SourceCode | None = None
+        self.choice: Choice | None = None
 
     def __len__(self) -> int:
         return len(self.membership.blocks)
@@ -133,6 +136,10 @@ class BlockPool:
         self._code, self._is_assembled = code, True
         for block in self.membership.blocks:
             self._join(block)
+
+    def choose(self, choice: Choice) -> None:
+        """Sets `choice`, which new blocks then need not measure."""
+        self.choice = choice
 
     def mark_ready(self, ready: Ready) -> bool:
         """Records that a block is ready; returns whether it still exists.
@@ -338,4 +345,4 @@ class BlockPool:
         ranks = self.ranks(block)
         self._preparing.add(block)
         for rank in ranks:
-            self.link.send(rank, Join(block, ranks, self._code))
+            self.link.send(rank, Join(block, ranks, self._code, self.choice))

@@ -17,7 +17,7 @@ from mpi_opt.core.space import Dimension, Parameters, Space, Value
 from mpi_opt.core.trial import Proposal, TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
-from mpi_opt.store.records import StudyRecord
+from mpi_opt.store.records import CHOSEN, StudyRecord
 from mpi_opt.study.asking import ask_tell
 from mpi_opt.study.asking.external_results import ExternalResult
 from mpi_opt.study.asking.result_in_python import ResultReader
@@ -47,7 +47,7 @@ def create_study(content: Mapping[str, Any], space: Mapping[str, Dimension]) -> 
 def plan_of(record: StudyRecord, url: str) -> Plan:
     """The plan of a study in the store at `url`, from its configuration there."""
     content = {**record.configuration, "store": url}
-    directory = content.pop("directory", None)
+    directory, _ = content.pop("directory", None), content.pop(CHOSEN, None)
     if transfer := content.get("search", {}).get("transfer"):  # earlier versions had the key `learn`
         kept = {key: value for key, value in transfer.items() if key != "learn"}
         content["search"] = content["search"] | {"transfer": kept}

@@ -26,7 +26,7 @@ from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.space import Categorical
 from mpi_opt.core.trial import State, TrialRecord
 from mpi_opt.errors import ConfigurationError, shortened
-from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, FoldRecord, readable
+from mpi_opt.store.records import CHOSEN, AttemptRecord, CurveRecord, EventRecord, FoldRecord, readable
 from mpi_opt.study.past_trials import EXTERNAL_BLOCK
 from mpi_opt.study.study import Study
 from mpi_opt.study.trial_table import LAST_COLUMNS, NOTE, cell, html_table, trial_columns, trial_rows, with_null
@@ -267,7 +267,8 @@ def _reproduce(study: Study, attempts: Sequence[AttemptRecord]) -> str:
         "cite": f"MPI Opt {_version('mpi-opt')}: hyperparameter search over blocks of MPI ranks (see CITATION.cff)",
     }
     listed = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(value)}</dd>" for name, value in facts.items())
-    shown = {key: value for key, value in publishable(study.configuration).items() if key != "directory"}
+    whole = publishable(study.configuration | {"training": study.record.training})
+    shown = {key: value for key, value in whole.items() if key not in ("directory", CHOSEN)}
     text = dumped(shown)
     return f"<dl>{listed}</dl><details><summary>The complete space.yaml</summary><pre>{escaped(text)}</pre></details>"
 

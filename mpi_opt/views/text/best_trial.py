@@ -31,7 +31,7 @@ def trial_yaml(
         notes: Sentences for comments.
     """
     trial = trials[-1]
-    training, directory = study.configuration.get("training"), study.configuration.get("directory")
+    training, directory = study.training, study.configuration.get("directory")
     figures = ", ".join(map(" ".join, figures_as_text(trial, study)))
     lines = [f"# study {study.name}, trial {trial.number}: {figures}"]
     lines += [f"# {note}" for note in notes]
