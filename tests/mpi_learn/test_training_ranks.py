@@ -252,7 +252,7 @@ def test_a_model_that_raises_at_any_call_ends_the_training_on_all_ranks(
 
         build(make)
         monkeypatch.setattr(
-            "mpi_learn.training.setup._one_model", lambda context, _, make=make: make(context.comm.rank)
+            "mpi_learn.training.setup._one_model", lambda context, *_, make=make: make(context.comm.rank)
         )  # a thread's
         checkpoint = {"path": str(tmp_path / f"{call}"), "every": 2 if name == "threads" else 1}
         configuration = configured(checkpoint=checkpoint, **TRAININGS[name])
@@ -461,6 +461,6 @@ def test_each_validation_sample_is_evaluated_by_one_rank(build, monkeypatch, opt
             return super().evaluate(x, y, weights)
 
     build(lambda rank: models.setdefault(rank, Evaluating(rank)))
-    monkeypatch.setattr("mpi_learn.training.setup._one_model", lambda context, _: Evaluating(context.comm.rank))
+    monkeypatch.setattr("mpi_learn.training.setup._one_model", lambda context, *_: Evaluating(context.comm.rank))
     run_ranks(3, lambda comm: train(configured(epochs=1, **options), comm, data=dataset()))
     assert [n_evaluated[rank] for rank in range(3)] == shares
