@@ -618,7 +618,7 @@ USAGE = "Try 'mpi-opt {} --help' for help."
         (["search", "space.yaml", "--trials", "x"], "Invalid value for '--trials'", USAGE.format("search")),
         (
             ["search", "space.yaml", "--block-size", "big"],
-            "--block-size: expected a number or auto, found 'big'",
+            "--block-size: expected a number, auto or measured, found 'big'",
             "write",
         ),
         (["search", "space.yaml", "--time-limit", "soon"], "search.time_limit: expected a duration", "d, h, m or s"),
