@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,11 +18,12 @@ from mpi_learn.optimizers.configuration import Sgd
 from mpi_learn.optimizers.loss_scaling import LossScaling
 from mpi_learn.optimizers.make_optimizer import make_optimizer
 from mpi_learn.training.check import check
-from tests.mpi_learn.programs import float16
 from tests.optional_packages import needs
 from tests.world import in_world
 
 pytestmark = needs("torch")
+
+PROGRAM = Path(__file__).parent / "programs" / "float16.py"
 
 
 def test_scale_and_weights_follow_those_of_pytorch():
@@ -97,7 +99,7 @@ def test_float16_refuses_hooks_that_would_receive_scaled_gradients(training):
 @pytest.mark.mpi
 def test_ranks_leave_out_the_same_steps_as_one_process(tmp_path):
     """Large labels are on one rank alone: in the first steps, its gradient overflows."""
-    done = in_world(2, float16.__file__, str(tmp_path))
+    done = in_world(2, str(PROGRAM), str(tmp_path))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["left out"] == [True, False], "one rank alone overflows"
