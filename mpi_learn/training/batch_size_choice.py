@@ -126,6 +126,7 @@ def _rates(context: TrainingContext, model: Model, most: int) -> tuple[dict[int,
             return rates, "twice as many need too much memory"
         if size == most or size >= best_size(rates) * 2**N_WITHOUT_GAIN:
             return rates, ""
+        # memory and time differ between ranks, and all of them must time the same sizes: they decide together
         now_s = time.perf_counter()
         is_late = now_s - started_s + 2 * (now_s - begun_s) > LIMIT_S
         if any(context.comm.allgather(not memory.has_room())):

@@ -147,6 +147,7 @@ class Measuring:
     def _receive(self) -> list[Outcome]:
         """Waits for messages and takes them into account; returns the outcomes of the trainings that run."""
         outcomes, lost = list[Outcome](), ""
+        # a block may report late about an earlier point: only the numbers of running trainings count
         for rank, message in self.pool.receive(TICK_S, self.is_interrupted):
             match message:
                 case Outcome() if self._running.pop(message.number, None) is not None:

@@ -181,6 +181,7 @@ class Scalability:
         for layout in layouts:
             n_folds = layout.n_folds
             narrow, wide = (_ranks_of_fold(f(map(len, layout.blocks)), n_folds) for f in (min, max))
+            # no time is known on fewer ranks than were measured, and a training may not have work for more ranks
             if narrow < max(curve.n[0] for curve in curves) or wide > min(curve.most_ranks for curve in curves):
                 continue
             n_in_turn = n_folds if min(map(len, layout.blocks)) < n_folds else 1

@@ -82,6 +82,7 @@ def stage_bounds(layers: Sequence[Layer], section: PipelineSection) -> list[int]
             where="model",
             cure="write fewer stages, or return a list of models, one per stage",
         )
+    # cuts are allowed at the beginnings of segments alone, so that whole segments are distributed, and not layers
     costs = [float(layer.n_parameters) if wanted == "parameters" else layer.operations for layer in layers]
     sums = [0.0, *accumulate(costs)]
     of_segments = [sums[stop] - sums[first] for first, stop in zip(starts, [*starts[1:], len(layers)], strict=True)]
