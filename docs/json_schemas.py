@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_opt.configuration.configuration import DIMENSIONS, StudyConfiguration
-from mpi_opt.core.belief import FACTOR
+from mpi_opt.core.search_space.belief import FACTOR
 from mpi_opt.strategies import STRATEGIES, strategy_class
 from mpi_opt.strategies.points.options import Options
 
@@ -82,7 +82,7 @@ def dimension_schema(kind: str) -> dict[str, Any]:
 
 
 def _belief_schema(*, is_number: bool) -> dict[str, Any]:
-    """JSON Schema of ``expect:`` (`mpi_opt.core.belief.read_belief`)."""
+    """JSON Schema of ``expect:`` (`mpi_opt.core.search_space.belief.read_belief`)."""
     widths = {"factor": {"type": "number", "exclusiveMinimum": 1, "default": FACTOR}}
     if is_number:
         widths |= {"spread": {"type": "number", "exclusiveMinimum": 0}}

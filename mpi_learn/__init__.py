@@ -9,8 +9,8 @@ from mpi_learn.job import process_exit  # noqa: F401 - registers its exit handle
 if TYPE_CHECKING:
     from mpi_learn.training.check import rehearse
     from mpi_learn.training.configuration import read_configuration
-    from mpi_learn.training.result import Result
-    from mpi_learn.training.saved_model import load_saved_model
+    from mpi_learn.training.results.result import Result
+    from mpi_learn.training.results.saved_model import load_saved_model
     from mpi_learn.training.train import train
 
 __version__ = "0.1.0"
@@ -18,8 +18,8 @@ __version__ = "0.1.0"
 __all__ = ["Result", "__version__", "load_saved_model", "read_configuration", "rehearse", "train"]
 
 _HOMES = {
-    "Result": "training.result",
-    "load_saved_model": "training.saved_model",
+    "Result": "training.results.result",
+    "load_saved_model": "training.results.saved_model",
     "read_configuration": "training.configuration",
     "rehearse": "training.check",
     "train": "training.train",

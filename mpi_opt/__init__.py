@@ -8,16 +8,16 @@ from mpi_learn import __version__
 
 if TYPE_CHECKING:
     from mpi_opt.api import search
-    from mpi_opt.core.space import Categorical, Integer, Real
+    from mpi_opt.core.search_space.space import Categorical, Integer, Real
     from mpi_opt.core.trial import Trial
     from mpi_opt.study.study import Study
 
 __all__ = ["Categorical", "Integer", "Real", "Study", "Trial", "__version__", "search"]
 
 _HOMES = {
-    "Categorical": "core.space",
-    "Integer": "core.space",
-    "Real": "core.space",
+    "Categorical": "core.search_space.space",
+    "Integer": "core.search_space.space",
+    "Real": "core.search_space.space",
     "Study": "study.study",
     "Trial": "core.trial",
     "search": "api",

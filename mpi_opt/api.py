@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from mpi_learn.job.exit_status import INTERRUPTED
 from mpi_learn.job.script_errors import report_errors
+from mpi_learn.job.started_by import typed_command
 from mpi_learn.job.stop_request import StopRequest
-from mpi_learn.job.typed_command import typed_command
 from mpi_learn.mpi import communicators
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.validation import validated
 from mpi_opt.configuration.configuration import StudyConfiguration, check_combinations
 from mpi_opt.configuration.definition import Definition, calling_script
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.core.space import Dimension, Space
+from mpi_opt.core.search_space.space import Dimension, Space
 from mpi_opt.core.trial import Trial
 from mpi_opt.errors import ConfigurationError, MPILearnError, SearchFailed
 from mpi_opt.messages.mpi_link import MPICoordinatorLink

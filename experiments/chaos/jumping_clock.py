@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from mpi_opt.strategies.random_search import RandomSearch
+from mpi_opt.strategies.designs.random_search import RandomSearch
 
 REREAD_S = 0.2
 _real, _read_at_s, _offset_s = time.time, 0.0, 0.0

@@ -20,7 +20,7 @@ from typing import Any
 import h5py
 
 from mpi_learn.settings.yaml_file import dumped
-from mpi_learn.training.tracing import DATA, read_traces
+from mpi_learn.training.timing.tracing import DATA, read_traces
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from markdown_tables import markdown_table, with_deviation, write_end

@@ -26,7 +26,7 @@ import numpy as np
 
 from mpi_opt.core.folds.fold_splits import split
 from mpi_opt.core.folds.fold_stopping import CompleteTrials
-from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real
+from mpi_opt.core.search_space.space import Categorical, Dimension, Integer, Parameters, Real
 from mpi_opt.strategies import make_strategy
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))

@@ -28,7 +28,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 from scipy.stats import mannwhitneyu
 
-from mpi_opt.core.space import Dimension, Integer, Parameters, Real, Space
+from mpi_opt.core.search_space.space import Dimension, Integer, Parameters, Real, Space
 from mpi_opt.strategies import make_strategy
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))

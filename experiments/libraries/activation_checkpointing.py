@@ -38,9 +38,9 @@ VARIANTS = {
 
 def measure(name: str) -> None:
     """Prints CPU milliseconds of a step, MB that the steps added to the peak memory, and the gradient's norm."""
+    from mpi_learn.models.building.make_model import make_model
     from mpi_learn.models.configuration import ModelConfiguration, ModelSettings
     from mpi_learn.models.example import Example
-    from mpi_learn.models.make_model import make_model
 
     function, is_checkpointed = VARIANTS[name]
     rng = np.random.default_rng(0)

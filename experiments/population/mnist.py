@@ -19,7 +19,7 @@ import torch
 from networks import N_PIXELS, Images, Networks
 
 from mpi_learn.known_data import prepare
-from mpi_opt.core.space import Real
+from mpi_opt.core.search_space.space import Real
 from mpi_opt.core.trial import Failed
 from mpi_opt.strategies import make_strategy
 

@@ -11,7 +11,7 @@ import argparse
 
 import numpy as np
 
-from mpi_opt.core.space import Real
+from mpi_opt.core.search_space.space import Real
 from mpi_opt.strategies import make_strategy
 
 CURVATURES = np.geomspace(0.02, 1.0, 50)

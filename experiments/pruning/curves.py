@@ -26,7 +26,7 @@ import numpy as np
 from mpi_opt.coordinator.pruning.curve_rule import CurveRule
 from mpi_opt.coordinator.pruning.median_rule import MedianRule
 from mpi_opt.coordinator.pruning.pruning_rule import PruningRule
-from mpi_opt.core.space import Dimension, Integer, Real, Space
+from mpi_opt.core.search_space.space import Dimension, Integer, Real, Space
 from mpi_opt.core.trial import Failed
 from mpi_opt.strategies import make_strategy
 

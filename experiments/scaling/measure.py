@@ -32,7 +32,7 @@ from turns import Program  # noqa: E402
 
 from mpi_learn.job.launch import find_mpirun, launch_environment, launch_flags  # noqa: E402
 from mpi_learn.mpi.library import EAGER_BYTES, EAGER_LIMIT  # noqa: E402
-from mpi_learn.training import tracing  # noqa: E402
+from mpi_learn.training.timing import tracing  # noqa: E402
 
 RESULTS = HERE / "results.json"
 N_SAMPLES = {"mlp": 38400, "cnn": 7680, "lstm": 7680}

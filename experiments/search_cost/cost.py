@@ -21,7 +21,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "search_quality"))
 import numpy as np
 from searchers import SEARCHERS
 
-from mpi_opt.core.space import Categorical, Integer, Parameters, Real, Space
+from mpi_opt.core.search_space.space import Categorical, Integer, Parameters, Real, Space
 from mpi_opt.core.trial import Proposal
 from mpi_opt.strategies import make_strategy
 

@@ -21,7 +21,7 @@ import problems
 import unseen
 from problems import Problem
 
-from mpi_opt.core.space import Space
+from mpi_opt.core.search_space.space import Space
 
 HERE = Path(__file__).parent
 README = HERE / "README.md"

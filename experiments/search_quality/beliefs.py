@@ -27,7 +27,7 @@ from problems import Problem
 from protocol import regrets
 from searchers import SEARCHERS
 
-from mpi_opt.core.space import Categorical, Parameters
+from mpi_opt.core.search_space.space import Categorical, Parameters
 
 RESULTS = Path(__file__).resolve().with_name("beliefs.jsonl")
 BELIEFS = ("none", "good", "wrong")

@@ -30,7 +30,7 @@ from functions import ackley, cube, of_reals, rastrigin
 from problems import Problem
 
 from mpi_opt.coordinator.trials.waiting_budget import WaitingBudget
-from mpi_opt.core.space import Categorical, Integer, Parameters, Real
+from mpi_opt.core.search_space.space import Categorical, Integer, Parameters, Real
 from mpi_opt.core.trial import Proposal
 from mpi_opt.strategies import make_strategy
 

@@ -27,8 +27,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import digamma, polygamma
 
-from mpi_opt.core.figures import Measured
-from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.merit.figures import Measured
+from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.points.encoding import Encoding
 from mpi_opt.strategies.surrogates.expected_values import ExpectedValues

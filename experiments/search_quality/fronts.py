@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mpi_opt.core.space import Categorical, Parameters, Real, Space
+from mpi_opt.core.search_space.space import Categorical, Parameters, Real, Space
 from mpi_opt.strategies import evolutionary, make_strategy
 
 SPACE = Space({f"x{index}": Real(0, 1) for index in range(4)} | {"kind": Categorical(["good", "bad"])})

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from problems import Problem
 
-from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real
+from mpi_opt.core.search_space.space import Categorical, Dimension, Integer, Parameters, Real
 
 
 def functions() -> list[Problem]:

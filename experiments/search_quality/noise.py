@@ -21,7 +21,7 @@ import unseen
 from problems import Problem
 from protocol import N_IN_FLIGHT
 
-from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.surrogates.expected_values import ExpectedValues
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real
+from mpi_opt.core.search_space.space import Categorical, Dimension, Integer, Parameters, Real
 
 TABLES = Path(os.environ.get("HPO_TABLES", Path(__file__).resolve().parents[3] / "shared" / "data" / "hpo"))
 """The folder with the tables of trained networks; without it there are none."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from problems import Problem
 
-from mpi_opt.core.space import Parameters
+from mpi_opt.core.search_space.space import Parameters
 
 N_IN_FLIGHT = 8
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from protocol import Searcher
 
-from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Space
+from mpi_opt.core.search_space.space import Categorical, Dimension, Integer, Parameters, Space
 from mpi_opt.core.trial import Failed
 from mpi_opt.strategies import make_strategy
 

@@ -8,7 +8,7 @@ import numpy as np
 from functions import cube, of_reals
 from problems import Problem
 
-from mpi_opt.core.space import Categorical, Integer, Parameters, Real
+from mpi_opt.core.search_space.space import Categorical, Integer, Parameters, Real
 
 
 def unseen() -> list[Problem]:

@@ -24,7 +24,7 @@ from runs import ALLREDUCE, N_TRAINING, Run, clusters
 from slow_link import BANDWIDTH_MBIT_S, HERE, LATENCY_S, configuration, trained, write_images
 from tables import with_spread
 
-from mpi_learn.training.tracing import COMMUNICATION, COMPUTE, read_traces
+from mpi_learn.training.timing.tracing import COMMUNICATION, COMPUTE, read_traces
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from markdown_tables import markdown_table

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mpi_opt.core.space import Integer, Parameters, Space
+from mpi_opt.core.search_space.space import Integer, Parameters, Space
 
 AXES: dict[str, tuple] = {
     "learning_rate": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2),

@@ -78,7 +78,7 @@ def start_to_first_step(data: str, ranks: int = 4) -> dict:
 
 def timeline_off_s(n: int = 100_000) -> float:
     """Seconds per step of the spans of a timeline that is switched off."""
-    from mpi_learn.training.tracing import COMPUTE, Timeline
+    from mpi_learn.training.timing.tracing import COMPUTE, Timeline
 
     timeline = Timeline()
     began = time.perf_counter()

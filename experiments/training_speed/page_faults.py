@@ -30,7 +30,7 @@ def train_once(data: str, *, reuses: bool) -> None:
     from mpi_learn import train
     from mpi_learn.data.samples.dataset import Dataset
     from mpi_learn.data.samples.in_memory import Samples
-    from mpi_learn.models import frameworks
+    from mpi_learn.models.building import frameworks
 
     if not reuses:
         frameworks.reuse_freed_memory = lambda: None

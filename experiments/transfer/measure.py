@@ -22,7 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from mpi_opt.core.space import Parameters, Real, Space
+from mpi_opt.core.search_space.space import Parameters, Real, Space
 from mpi_opt.strategies import Transfer, make_strategy
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))

@@ -6,7 +6,7 @@ import os
 from enum import StrEnum
 from pathlib import Path
 
-from mpi_learn.job import restart_reason, typed_command
+from mpi_learn.job import started_by
 
 FINISHED = 0
 FAILED = 1
@@ -53,8 +53,7 @@ class LaunchMode(StrEnum):
     @classmethod
     def from_environment(cls) -> LaunchMode:
         """Reads and removes the environment variables that `launch` sets: child processes must not inherit them."""
-        typed_command.take_from_environment()
-        restart_reason.take_from_environment()
+        started_by.take_from_environment()
         return cls(os.environ.pop(VARIABLE, cls.DIRECT))
 
     def report(self, status: int, rank: int) -> int:

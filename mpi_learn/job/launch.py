@@ -18,7 +18,7 @@ from tempfile import NamedTemporaryFile, TemporaryDirectory
 
 from mpi_learn.environment import with_home
 from mpi_learn.errors import ConfigurationError, UserError
-from mpi_learn.job import restart_reason, signs_of_life, typed_command
+from mpi_learn.job import signs_of_life, started_by
 from mpi_learn.job.exit_status import (
     CONFIRMED,
     ELSEWHERE,
@@ -145,7 +145,7 @@ class _Starter:
         self.mode = LaunchMode.CONFIRMED if "ulfm" in self.flags else LaunchMode.SHIELDED
         self.environment = launch_environment() | {
             VARIABLE: self.mode.value,
-            typed_command.VARIABLE: typed_command.typed_command(),
+            started_by.COMMAND_VARIABLE: started_by.typed_command(),
         }
         request.job_end_s = job_end_s()
         if request.job_end_s is not None:
@@ -164,7 +164,7 @@ class _Starter:
             if restarts is None:
                 watch = LifeWatch(path, math.inf, math.inf)  # only of the end
             else:
-                environment[restart_reason.VARIABLE] = reason
+                environment[started_by.REASON_VARIABLE] = reason
                 limit_s = silence_s(runs_user_code=restarts.rank_0_trains or n == 1)
                 elsewhere = {"is_alive": restarts.is_alive} if self.has_hosts else {}
                 watch = LifeWatch(path, start_limit_s() + MPIRUN_S, limit_s, **elsewhere)

@@ -17,9 +17,9 @@ from types import ModuleType
 from typing import Any
 
 from mpi_learn.errors import ConfigurationError, UserError
-from mpi_learn.settings.fixed_code import fixed_code, spec_of_file
 from mpi_learn.settings.paths import expanded, is_file
 from mpi_learn.settings.suggestions import nearest_file, suggestion
+from mpi_learn.settings.user_files.fixed_code import fixed_code, spec_of_file
 
 WITH_SCOPE = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda),

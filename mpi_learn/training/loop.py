@@ -24,13 +24,14 @@ from mpi_learn.mpi.collectives import sum_in_place
 from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.optimizers.optimizer import Optimizer
-from mpi_learn.training.balance import speeds
 from mpi_learn.training.callbacks import Callbacks
 from mpi_learn.training.checkpoints.checkpointing import Checkpointing
 from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
 from mpi_learn.training.context import TrainingContext
-from mpi_learn.training.result import Result, validation_of
-from mpi_learn.training.same_model import agreed_statistics
+from mpi_learn.training.ranks.balance import speeds
+from mpi_learn.training.ranks.same_model import agreed_statistics
+from mpi_learn.training.ranks.shards import ShardedGradient
+from mpi_learn.training.results.result import Result, validation_of
 from mpi_learn.training.setup import (
     check_settings,
     make_training_batches,
@@ -39,9 +40,8 @@ from mpi_learn.training.setup import (
     open_timeline,
     steps_stay_on_device,
 )
-from mpi_learn.training.shards import ShardedGradient
 from mpi_learn.training.state import Epoch, EpochReport, State, Stopping
-from mpi_learn.training.tracing import COMMUNICATION, COMPUTE, IDLE, Monitor, Timeline, combined
+from mpi_learn.training.timing.tracing import COMMUNICATION, COMPUTE, IDLE, Monitor, Timeline, combined
 
 LEFT = "left"
 """The reason why a training has stopped that continues on other ranks; see `KeptEpoch`."""

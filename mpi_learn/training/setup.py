@@ -17,11 +17,11 @@ from mpi_learn.data.samples.streamed import StreamedSamples
 from mpi_learn.environment import allow_a_second_graph, return_freed_memory
 from mpi_learn.errors import ConfigurationError, DataError
 from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.models.building.make_model import make_model
 from mpi_learn.models.composition import Composition
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES
-from mpi_learn.models.make_model import make_model
 from mpi_learn.models.model import Model
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.mpi.agreement import agreed_errors
@@ -38,9 +38,9 @@ from mpi_learn.training.checkpoints.checkpoint_file import saved_layers_of_stage
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.context import TrainingContext
 from mpi_learn.training.evaluation import Validator
-from mpi_learn.training.same_model import Mark, agree_on_arrays, agree_on_outputs
-from mpi_learn.training.shards import COMPRESSED, dependence_on_ranks
-from mpi_learn.training.tracing import RecordedTimeline, Timeline, clear_traces
+from mpi_learn.training.ranks.same_model import Mark, agree_on_arrays, agree_on_outputs
+from mpi_learn.training.ranks.shards import COMPRESSED, dependence_on_ranks
+from mpi_learn.training.timing.tracing import RecordedTimeline, Timeline, clear_traces
 
 N_IN_EXAMPLE = 8
 """Number of samples with which a model is built and tested before the first step."""

@@ -19,7 +19,7 @@ from mpi_learn.job import process_exit
 from mpi_learn.job.exit_status import FAILED, FINISHED, INTERRUPTED, INVALID, LOST, LaunchMode
 from mpi_learn.job.launch import Launch, launch
 from mpi_learn.job.launchers import is_launched, launched_rank
-from mpi_learn.job.restart_reason import restart_reason
+from mpi_learn.job.started_by import restart_reason
 from mpi_learn.job.stop_request import StopRequest, ignored_requests
 from mpi_learn.job.time_limits import start_limit
 from mpi_opt.errors import MPILearnError, without_passwords
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import typer
 
     from mpi_learn.mpi.communicators import Communicator
-    from mpi_opt.cli.plan_command import MeasuredPlan
+    from mpi_opt.cli.commands.plan_command import MeasuredPlan
     from mpi_opt.configuration.plan import Plan
 
 
@@ -103,10 +103,10 @@ def _run_search(task: Plan | MeasuredPlan, request: StopRequest) -> int:
     from mpi_opt.configuration.plan import Plan
 
     if isinstance(task, Plan):
-        from mpi_opt.cli.search_commands import run_search
+        from mpi_opt.cli.commands.search_commands import run_search
 
         return run_search(task, request)
-    from mpi_opt.cli.plan_command import run_measured
+    from mpi_opt.cli.commands.plan_command import run_measured
 
     return run_measured(task, request)
 
@@ -180,14 +180,14 @@ def _app() -> typer.Typer:
     import typer
 
     from mpi_learn.cli.program_options import program_options
-    from mpi_opt.cli.ask_tell_commands import ask, tell
-    from mpi_opt.cli.hint_command import hint
-    from mpi_opt.cli.new_command import new
-    from mpi_opt.cli.plan_command import plan
-    from mpi_opt.cli.results_commands import best, results
-    from mpi_opt.cli.search_commands import check, search
-    from mpi_opt.cli.status_command import status
-    from mpi_opt.cli.view_commands import dashboard, plot, report
+    from mpi_opt.cli.commands.ask_tell_commands import ask, tell
+    from mpi_opt.cli.commands.hint_command import hint
+    from mpi_opt.cli.commands.new_command import new
+    from mpi_opt.cli.commands.plan_command import plan
+    from mpi_opt.cli.commands.results_commands import best, results
+    from mpi_opt.cli.commands.search_commands import check, search
+    from mpi_opt.cli.commands.status_command import status
+    from mpi_opt.cli.commands.view_commands import dashboard, plot, report
 
     app = typer.Typer(
         name="mpi-opt",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mpi_learn.settings.user_code import FunctionSignature, is_function, signature_of
-from mpi_opt.core.space import Parameters
+from mpi_opt.core.search_space.space import Parameters
 from mpi_opt.errors import ConfigurationError
 
 REFERENCE = re.compile(r"\$([^\W\d]\w*)")

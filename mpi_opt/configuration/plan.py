@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mpi_learn.settings.source_code import SourceCode, names_of_functions, read_source_code
+from mpi_learn.settings.user_files.source_code import SourceCode, names_of_functions, read_source_code
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.definition import Definition
 from mpi_opt.core.block_layout import MEASURED, BlockLayout
 from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.objective import Objective, TrialSettings, WorkerPlan
-from mpi_opt.core.space import Space
+from mpi_opt.core.search_space.space import Space
 
 
 @dataclass

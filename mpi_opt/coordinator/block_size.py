@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from mpi_learn.job.stop_request import StopRequest
-from mpi_learn.settings.source_code import SourceCode
+from mpi_learn.settings.user_files.source_code import SourceCode
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.configuration.training_layout import training_layout
@@ -18,8 +18,8 @@ from mpi_opt.core.scalability import Scalability, ScalingCurve, candidate_sizes,
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
 from mpi_opt.store.records import StudyRecord
-from mpi_opt.study.announcement import n_to_run
 from mpi_opt.study.measured_size import SIZE_MEASURED, recorded_size, size_text
+from mpi_opt.study.opening.announcement import n_to_run
 from mpi_opt.study.study import Study
 
 LEAST_S, SHARE = 10.0, 0.05

@@ -37,7 +37,7 @@ from mpi_opt.messages.messages import (
 from mpi_opt.store.errors import StudyOwnedError
 from mpi_opt.store.store import Store
 from mpi_opt.strategies.strategy import Strategy
-from mpi_opt.study.past_trials import EXTERNAL_BLOCK
+from mpi_opt.study.opening.past_trials import EXTERNAL_BLOCK
 from mpi_opt.study.reading import (
     CODE_CHANGED,
     STRATEGY_CHOSEN,

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from mpi_learn.job.stop_request import StopRequest
-from mpi_learn.settings.fixed_code import fixed
-from mpi_learn.settings.source_code import SourceCode
-from mpi_learn.training.times import TrainingTimes
+from mpi_learn.settings.user_files.fixed_code import fixed
+from mpi_learn.settings.user_files.source_code import SourceCode
+from mpi_learn.training.timing.times import TrainingTimes
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
@@ -24,12 +24,12 @@ from mpi_opt.coordinator.trials.trial_queue import STRANDED_S
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.counted import counted
 from mpi_opt.core.scalability import ScalingCurve, mean_times
-from mpi_opt.core.space import Parameters
+from mpi_opt.core.search_space.space import Parameters
 from mpi_opt.core.trial import TRIALS_PER_STUDY, Outcome, Proposal
 from mpi_opt.errors import ConfigurationError, SearchFailed
 from mpi_opt.messages.link import CoordinatorLink
 from mpi_opt.messages.messages import Abandoned, Alive, Assignment, Broken, LeftBlock, Lost, Ready
-from mpi_opt.strategies.sobol_search import SobolSearch
+from mpi_opt.strategies.designs.sobol_search import SobolSearch
 
 N_POINTS = 3
 """Number of points of the space that are measured: its centre, and others that cover it evenly."""

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from mpi_learn.job.slurm import job_end_s
 from mpi_learn.job.stop_request import StopRequest
-from mpi_learn.settings.fixed_code import fixed
-from mpi_learn.settings.source_code import SourceCode
+from mpi_learn.settings.user_files.fixed_code import fixed
+from mpi_learn.settings.user_files.source_code import SourceCode
 from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.coordinator.block_size import choose_size
@@ -32,10 +32,10 @@ from mpi_opt.errors import RanksLost, SearchFailed
 from mpi_opt.messages.link import CoordinatorLink
 from mpi_opt.store import Store
 from mpi_opt.strategies.points.exhaustion import notes_on_points
-from mpi_opt.study.announcement import announcement, n_to_run
 from mpi_opt.study.confirmation import confirmation, confirmation_plan, has_ended, is_confirmed
-from mpi_opt.study.lease import Lease, leased
-from mpi_opt.study.open_study import OpenStudy, open_study
+from mpi_opt.study.opening.announcement import announcement, n_to_run
+from mpi_opt.study.opening.lease import Lease, leased
+from mpi_opt.study.opening.open_study import OpenStudy, open_study
 from mpi_opt.study.progress import NotesOnly, Progress
 from mpi_opt.study.reading import CODE_CHANGED, SEARCH_RESTARTED, is_finished
 from mpi_opt.study.study import Study
@@ -179,8 +179,8 @@ def _frozen_objects() -> Iterator[None]:
     A full collection visits every object, most of which belong to imported modules. During a search whose trials take
     no time, it took 10 % of the time of rank 0.
 
-    With a framework in this process, nothing changes. `mpi_learn.models.frameworks` has exempted the million objects of
-    its import, and ``unfreeze`` would end that: each later training would visit them.
+    With a framework in this process, nothing changes. `mpi_learn.models.building.frameworks` has exempted the million
+    objects of its import, and ``unfreeze`` would end that: each later training would visit them.
     """
     if {"tensorflow", "torch"} & sys.modules.keys():
         yield

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mpi_learn.settings.source_code import SourceCode
+from mpi_learn.settings.user_files.source_code import SourceCode
 from mpi_opt.coordinator.pruning.pruning_rule import PruningRule
 from mpi_opt.coordinator.stop_condition import StopCondition
 from mpi_opt.coordinator.trials.kept_models import KeptModels
 from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
-from mpi_opt.core.space import Space
+from mpi_opt.core.search_space.space import Space
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.progress import Progress
 

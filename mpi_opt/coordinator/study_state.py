@@ -19,17 +19,17 @@ from mpi_opt.coordinator.trials.waiting_budget import WaitingBudget
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.counted import counted
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
-from mpi_opt.core.hints import points_and_limits, points_in
 from mpi_opt.core.limits import MAX_CRASHES
 from mpi_opt.core.objective import CHECKPOINT_S, Choice
-from mpi_opt.core.space import Parameters
+from mpi_opt.core.search_space.hints import points_and_limits, points_in
+from mpi_opt.core.search_space.space import Parameters
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import ConfigurationError, MPILearnError, StoreError
 from mpi_opt.messages.messages import Report
 from mpi_opt.store.errors import StoreConflictError, StoreDamagedError, StoreMovedError
 from mpi_opt.store.records import GivenUp
 from mpi_opt.strategies.strategy import Decision, Strategy
-from mpi_opt.study.past_trials import PastTrials
+from mpi_opt.study.opening.past_trials import PastTrials
 from mpi_opt.study.reading import BATCH_SIZE_CHOSEN
 
 SLOW_ASK_S = 0.1

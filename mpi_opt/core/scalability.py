@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from statistics import fmean
 
-from mpi_learn.training.times import TrainingTimes
+from mpi_learn.training.timing.times import TrainingTimes
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.counted import counted
 

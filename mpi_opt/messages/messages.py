@@ -34,7 +34,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mpi_learn.settings.source_code import SourceCode
+from mpi_learn.settings.user_files.source_code import SourceCode
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.objective import Choice
 from mpi_opt.core.trial import Outcome, Proposal

@@ -11,8 +11,8 @@ from mpi_learn.settings.validation import key_in_file
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
 from mpi_opt.configuration.placeholders import references
-from mpi_opt.core.figures_of_merit import RESULT_FIGURES
-from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.merit.figures_of_merit import RESULT_FIGURES
+from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.errors import ConfigurationError, UserError
 from mpi_opt.objectives.training_objective import TrainingObjective, in_section
 

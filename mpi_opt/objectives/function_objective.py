@@ -10,7 +10,7 @@ from typing import Any
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.user_code import load_function
 from mpi_opt.core.objective import MetricCurves, Objective
-from mpi_opt.core.space import Parameters
+from mpi_opt.core.search_space.space import Parameters
 from mpi_opt.core.trial import Trial, TrialLeft
 
 Left = tuple[float, Any, dict[int, float]]

@@ -9,7 +9,7 @@ from typing import Any
 from mpi_learn.errors import MPILearnError
 from mpi_learn.training.configuration import read_configuration
 from mpi_opt.configuration.placeholders import filled
-from mpi_opt.core.space import Parameters
+from mpi_opt.core.search_space.space import Parameters
 
 
 def is_same_training(one: Any, other: Any, points: Iterable[tuple[Parameters, Parameters]]) -> bool:

@@ -25,9 +25,9 @@ from mpi_learn.training.sections import AUTO
 from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.configuration.placeholders import filled, filled_training
 from mpi_opt.core.counted import counted
-from mpi_opt.core.figures_of_merit import RESULT_FIGURES, FiguresOfMerit
+from mpi_opt.core.merit.figures_of_merit import RESULT_FIGURES, FiguresOfMerit
 from mpi_opt.core.objective import CHECKPOINT_S, Choice, MetricCurves, Objective
-from mpi_opt.core.space import Parameters
+from mpi_opt.core.search_space.space import Parameters
 from mpi_opt.core.trial import Proposal, Trial
 from mpi_opt.errors import ConfigurationError, UserError
 
@@ -93,7 +93,7 @@ class TrainingObjective(Objective):
         from mpi_learn import rehearse
 
         if self.training.get("batch_size") == AUTO:
-            from mpi_learn.training.batch_size_choice import choose_batch_size
+            from mpi_learn.training.timing.batch_size_choice import choose_batch_size
 
             # only `choose` changes the training: other ranks of a later block may not have measured
             size, why = self._prepare(choose_batch_size, comm, parameters)
@@ -179,7 +179,7 @@ class TrainingObjective(Objective):
         return values[0] if len(values) == 1 else values, result.history
 
     def measure(self, trial: Trial, limit_s: float) -> tuple[object, MetricCurves | None]:
-        from mpi_learn.training.measure_times import measure_times
+        from mpi_learn.training.timing.measure_times import measure_times
 
         configuration = self.configuration(trial.parameters, {"seed": trial.seed})
         data = self._fold(self._loaded(configuration, trial.comm), trial)
@@ -363,7 +363,7 @@ def _save(folder: Path, configuration: TrainingConfiguration, result: Result) ->
     Raises:
         SavingError: Not even the weights can be written.
     """
-    from mpi_learn.training.result import save_result
+    from mpi_learn.training.results.result import save_result
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as temporary:

@@ -23,8 +23,8 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from mpi_opt.core.figures_of_merit import VAL_LOSS, Direction, FiguresOfMerit, Selection, read_figures_of_merit
-from mpi_opt.core.space import DIMENSIONS, Space
+from mpi_opt.core.merit.figures_of_merit import VAL_LOSS, Direction, FiguresOfMerit, Selection, read_figures_of_merit
+from mpi_opt.core.search_space.space import DIMENSIONS, Space
 
 VERSION = 4
 """The version of the schema that this program reads and writes."""

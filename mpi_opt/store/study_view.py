@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from sqlalchemy import Dialect, literal
 from sqlalchemy.dialects import postgresql, sqlite
 
-from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.space import Categorical, Dimension, Integer, Real, Space
+from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.search_space.space import Categorical, Dimension, Integer, Real, Space
 
 FIRST_COLUMNS = ("number", "state", "figure_of_merit", "uncertainty", "duration_s")
 """The first columns of the view of a study; those of figures of merit and hyperparameters follow."""

@@ -27,8 +27,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from mpi_opt.core.arrays import Floats
-from mpi_opt.core.hints import Limits
-from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.search_space.hints import Limits
+from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.core.thinning import thinned
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
@@ -41,16 +41,16 @@ from mpi_opt.strategies.points.options import Options, n_initial_points, read_op
 from mpi_opt.strategies.points.sampling import Sampler
 from mpi_opt.strategies.points.sobol import SobolDesign
 from mpi_opt.strategies.strategy import Cost, Strategy
-from mpi_opt.strategies.surrogates.acquisition import (
+from mpi_opt.strategies.surrogates.observations import ObservationHistory, Observations
+from mpi_opt.strategies.surrogates.proposing.acquisition import (
     Criterion,
     ExpectedImprovement,
     LogExpectedImprovement,
     LowerConfidenceBound,
     ProbabilityOfImprovement,
 )
-from mpi_opt.strategies.surrogates.observations import ObservationHistory, Observations
-from mpi_opt.strategies.surrogates.proposer import Proposer
-from mpi_opt.strategies.surrogates.scalarization import drawn_weights
+from mpi_opt.strategies.surrogates.proposing.proposer import Proposer
+from mpi_opt.strategies.surrogates.proposing.scalarization import drawn_weights
 
 MIN_FITTED_COSTS = 4
 """Fewest costs from which a model is fitted."""

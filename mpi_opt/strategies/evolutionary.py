@@ -29,8 +29,8 @@ from typing import Any, final
 
 from pydantic import Field
 
-from mpi_opt.core.hints import Limits
-from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.search_space.hints import Limits
+from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies.evolution.breeder import Breeder
 from mpi_opt.strategies.points.beliefs import Beliefs

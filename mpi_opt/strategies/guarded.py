@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar, final
 
-from mpi_opt.core.hints import Limits
-from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.search_space.hints import Limits
+from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError, MPILearnError
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping

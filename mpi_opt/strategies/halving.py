@@ -32,17 +32,17 @@ from typing import Any, Literal, final
 
 from pydantic import Field
 
-from mpi_opt.core.pareto import order
-from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.merit.pareto import order
+from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.bayesian import Bayesian
+from mpi_opt.strategies.designs.random_search import RandomSearch
 from mpi_opt.strategies.guarded import Guarded
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
 from mpi_opt.strategies.points.options import Options, read_options
 from mpi_opt.strategies.points.problems import Problems
 from mpi_opt.strategies.points.sampling import n_allowed_points
-from mpi_opt.strategies.random_search import RandomSearch
 from mpi_opt.strategies.strategy import Cost, Decision, Strategy
 from mpi_opt.strategies.surrogates.rung_model import RungModel
 

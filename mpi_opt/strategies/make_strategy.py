@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from mpi_learn.settings.suggestions import suggestion
-from mpi_opt.core.space import Dimension, Space
+from mpi_opt.core.search_space.space import Dimension, Space
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.guarded import Guarded
 from mpi_opt.strategies.points.checks import whole_number
@@ -20,9 +20,9 @@ STRATEGIES = {
     "bayesian": "bayesian:Bayesian",
     "scikit-optimize": "scikit_optimize:ScikitOptimize",
     "evolutionary": "evolutionary:Evolutionary",
-    "random": "random_search:RandomSearch",
-    "sobol": "sobol_search:SobolSearch",
-    "grid": "grid_search:GridSearch",
+    "random": "designs.random_search:RandomSearch",
+    "sobol": "designs.sobol_search:SobolSearch",
+    "grid": "designs.grid_search:GridSearch",
     "halving": "halving:Halving",
     "population": "population:Population",
     "constructive": "constructive:Constructive",
@@ -44,7 +44,7 @@ REFITTING = ("bayesian", "halving")
 
 def strategy_class(name: str) -> type[Strategy]:
     """The class of one of `STRATEGIES`."""
-    module, _, cls = (STRATEGIES | {CONFIRMATION: "repeated_points:RepeatedPoints"})[name].partition(":")
+    module, _, cls = (STRATEGIES | {CONFIRMATION: "designs.repeated_points:RepeatedPoints"})[name].partition(":")
     found: type[Strategy] = getattr(import_module(f"mpi_opt.strategies.{module}"), cls)
     return found
 

@@ -27,8 +27,8 @@ from typing import Any, final
 import numpy as np
 from pydantic import Field
 
-from mpi_opt.core.pareto import order
-from mpi_opt.core.space import Integer, Parameters, Real, Space, Value
+from mpi_opt.core.merit.pareto import order
+from mpi_opt.core.search_space.space import Integer, Parameters, Real, Space, Value
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to

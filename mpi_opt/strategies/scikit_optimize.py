@@ -39,7 +39,7 @@ from skopt.utils import cook_initial_point_generator
 from threadpoolctl import threadpool_limits
 
 from mpi_opt.core.arrays import Floats
-from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real, Space, Value
+from mpi_opt.core.search_space.space import Categorical, Dimension, Integer, Parameters, Real, Space, Value
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpi_opt.core.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.trial import State, TrialRecord
 
 STATES: tuple[State, ...] = ("complete", "pruned", "failed", "running", "queued")
@@ -33,7 +33,7 @@ def _fronts(trials: Sequence[TrialRecord], costs: dict[int, tuple[float, ...]]) 
     """Trial number -> its front among the trials of its state, 0 for the Pareto front; only of trials with costs."""
     import numpy as np
 
-    from mpi_opt.core.pareto import ranks
+    from mpi_opt.core.merit.pareto import ranks
 
     found: dict[int, int] = {}
     for state in {trial.state for trial in trials}:

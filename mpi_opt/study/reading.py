@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mpi_learn.settings.suggestions import suggestion
-from mpi_opt.core.figures_of_merit import FiguresOfMerit, read_target
+from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit, read_target
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store

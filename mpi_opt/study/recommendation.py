@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mpi_opt.core.budgets import IN_STAGES, rank_of_length
-from mpi_opt.core.figures import Measured
 from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.limits import MIN_VALUES_WITH_NOISE
+from mpi_opt.core.merit.figures import Measured
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.records import StudyRecord
 

@@ -11,7 +11,7 @@ from typing import Literal
 from mpi_opt.core.trial import State, TrialRecord
 from mpi_opt.store import Store
 from mpi_opt.store.records import AttemptRecord, EventRecord, LeaseRecord, StudyRecord, time_of
-from mpi_opt.study.lease import GONE_S, OwnerWatch, machine
+from mpi_opt.study.opening.lease import GONE_S, OwnerWatch, machine
 from mpi_opt.study.reading import SEARCH_RESTARTED, is_finished, read_record
 
 N_RECENT = 200

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mpi_opt.core.budgets import rank_of_length
-from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.space import Dimension, Space, Value
+from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.search_space.space import Dimension, Space, Value
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
@@ -18,10 +18,10 @@ from mpi_opt.store.records import AttemptRecord, CodeRecord, CurveRecord, EventR
 from mpi_opt.study.asking.asked_trial import AskedTrial
 from mpi_opt.study.budgets import training_length_notes
 from mpi_opt.study.confirmation import Confirmation, read_confirmation
+from mpi_opt.study.presentation.study_text import as_html, as_text
 from mpi_opt.study.ranking import STATES, ranked
 from mpi_opt.study.reading import is_finished, read_record, sorted_front
 from mpi_opt.study.recommendation import Recommendation, recommendation
-from mpi_opt.study.study_text import as_html, as_text
 
 if TYPE_CHECKING:
     import pandas
@@ -357,7 +357,7 @@ class Study:
         Raises:
             StoreError: pandas is not installed.
         """
-        from mpi_opt.study.data_frame import data_frame
+        from mpi_opt.study.presentation.data_frame import data_frame
 
         return data_frame(self.record, self.trials)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies.strategy import Cost, Strategy
 

@@ -1,6 +1,6 @@
 """Every kind of space that strategies support."""
 
-from mpi_opt.core.space import Categorical, Integer, Real, Space
+from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 
 SPACES = {
     "real": Space({"x": Real(-5, 10), "y": Real(0, 1)}),

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from mpi_opt.core.figures import Measured
-from mpi_opt.core.space import Space
+from mpi_opt.core.merit.figures import Measured
+from mpi_opt.core.search_space.space import Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies.make_strategy import make_strategy
 from mpi_opt.strategies.points.checked_strategy import CheckedStrategy

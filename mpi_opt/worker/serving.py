@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mpi_learn.job.stop_request import ignored_requests
 from mpi_learn.mpi import lost_ranks
 from mpi_learn.mpi.communicators import Communicator
-from mpi_learn.settings.fixed_code import fix
+from mpi_learn.settings.user_files.fixed_code import fix
 from mpi_opt.core.objective import WorkerPlan
 from mpi_opt.messages.link import WorkerLink
 from mpi_opt.messages.mpi_link import MPIWorkerLink

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from mpi_learn.mpi import lost_ranks, messaging
-from mpi_learn.settings.fixed_code import fix, is_fixed
+from mpi_learn.settings.user_files.fixed_code import fix, is_fixed
 from mpi_opt.core.objective import Objective, TrialSettings
 from mpi_opt.messages.link import WorkerLink
 from mpi_opt.messages.messages import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mpi_opt.cli.commands.new_command import write_template
 from mpi_opt.cli.main import main, run
-from mpi_opt.cli.new_command import write_template
 from mpi_opt.configuration.configuration import read_study
 from tests.in_process import in_process
 from tests.optional_packages import needs

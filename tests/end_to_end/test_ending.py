@@ -65,7 +65,7 @@ def test_an_mpirun_that_is_asked_to_end_leaves_time_to_requeue_trials(flags, spa
 
 SLOW = """
 import pathlib, time
-from mpi_opt.strategies.random_search import RandomSearch
+from mpi_opt.strategies.designs.random_search import RandomSearch
 pathlib.Path("imported").touch()
 time.sleep(1.0)
 """

@@ -14,7 +14,7 @@ from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.sections import FoldsSection
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.folds.fold_stopping import MIN_COMPARED_TRIALS
-from mpi_opt.core.space import Real
+from mpi_opt.core.search_space.space import Real
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.study.study import Study
 from mpi_opt.views.text.rank_plan import recommendation

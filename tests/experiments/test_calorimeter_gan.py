@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from mpi_learn import train
 from mpi_learn.known_data import prepare
-from mpi_learn.known_data.calorimeter import simulate_showers
+from mpi_learn.known_data.simulation.calorimeter import simulate_showers
 from mpi_learn.settings.user_code import load_function
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.configuration import read_study

@@ -15,7 +15,7 @@ from mpi_learn import train
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.loading import load
 from mpi_learn.known_data import prepare
-from mpi_learn.known_data.pythia_jets import simulate_jets
+from mpi_learn.known_data.simulation.pythia_jets import simulate_jets
 from mpi_learn.settings.user_code import load_function
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.configuration import read_study

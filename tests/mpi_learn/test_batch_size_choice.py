@@ -16,10 +16,10 @@ from mpi_learn import read_configuration, train
 from mpi_learn.errors import ConfigurationError, OutOfMemory, TrainingError
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_learn.testing.thread_ranks import run_ranks
-from mpi_learn.training import batch_size_choice
 from mpi_learn.training.check import check
 from mpi_learn.training.checkpoints.checkpoint_file import load_checkpoint
-from mpi_learn.training.result import save_result
+from mpi_learn.training.results.result import save_result
+from mpi_learn.training.timing import batch_size_choice
 from tests.mpi_learn.configurations_for_tests import KERAS, NUMBERS
 from tests.mpi_learn.linear_model import LinearModel
 from tests.mpi_learn.models_for_tests import line

@@ -94,7 +94,7 @@ class Noting:
             sys.stdout.flush()
             os._exit(0)
 sys.meta_path.insert(0, Noting())
-from mpi_learn.models.make_model import make_model
+from mpi_learn.models.building.make_model import make_model
 from mpi_learn.models.configuration import ModelConfiguration, ModelSettings
 from mpi_learn.models.example import Example
 make_model(ModelSettings(ModelConfiguration(model="model.keras", loss="mse")), Example((), ()))

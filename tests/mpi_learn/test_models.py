@@ -14,10 +14,10 @@ from mpi4py import MPI
 from mpi_learn import read_configuration, train
 from mpi_learn.errors import ConfigurationError, DataError, ModelError
 from mpi_learn.flat_layout import LOSS, N_SAMPLES, WEIGHT, FlatLayout
+from mpi_learn.models.building.make_model import make_model
 from mpi_learn.models.example import Example
 from mpi_learn.models.gan.adversarial_pair import AdversarialPair
 from mpi_learn.models.gan.section import GanSection
-from mpi_learn.models.make_model import make_model
 from mpi_learn.models.model import UNSAVED_RANDOM, Model
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.settings.component import Component
@@ -216,7 +216,7 @@ def test_same_seed_same_weights_and_other_seed_others(name):
 
 
 BUILT_IN_A_NEW_PROCESS = """
-from mpi_learn.models.frameworks import prepared
+from mpi_learn.models.building.frameworks import prepared
 from mpi_learn.settings.user_code import load_function
 
 with prepared(5, "float32"):

@@ -43,7 +43,7 @@ def test_only_its_owner_changes_the_state_of_a_training(owner):
 
 def test_a_training_computes_the_roles_of_its_ranks_once():
     calls = {path: text.count("rank_layout_of(") for path, text in sources().items() if "rank_layout_of(" in text}
-    before_trainings = {"training/measure_times.py": 1}  # chooses the samples of short trainings
+    before_trainings = {"training/timing/measure_times.py": 1}  # chooses the samples of short trainings
     assert calls == {"algorithms/rank_layout.py": 1, "training/context.py": 1} | before_trainings
 
 
@@ -54,4 +54,4 @@ def test_only_the_folder_of_the_gan_and_the_key_of_its_section_name_its_models()
     named = {
         path for path, text in others.items() if "discriminator" in re.sub(r"discriminator=|Discriminator", "", text)
     }
-    assert named == {"models/unknown_model.py", "training/configuration.py"}
+    assert named == {"models/building/unknown_model.py", "training/configuration.py"}

@@ -24,7 +24,7 @@ from mpi_learn.models.example import Example
 from mpi_learn.models.network import ArrayKind
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.testing.thread_ranks import run_ranks
-from mpi_learn.training.same_model import Mark, agree_on_arrays, agree_on_outputs, are_close
+from mpi_learn.training.ranks.same_model import Mark, agree_on_arrays, agree_on_outputs, are_close
 from tests.mpirun import MPIRUN, OPEN_MPI, UNPROTECTED, patient_s
 from tests.optional_packages import needs
 from tests.world import in_world

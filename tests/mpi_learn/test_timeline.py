@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from mpi_learn.cli.commands import app
 from mpi_learn.errors import DataError
-from mpi_learn.training import tracing
-from mpi_learn.training.tracing import (
+from mpi_learn.training.timing import tracing
+from mpi_learn.training.timing.tracing import (
     COMMUNICATION,
     COMPUTE,
     DATA,

@@ -9,8 +9,8 @@ import pytest
 
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import N_SAMPLES
+from mpi_learn.models.building.make_model import make_model
 from mpi_learn.models.example import Example
-from mpi_learn.models.make_model import make_model
 from mpi_learn.settings.component import Component
 from tests.mpi_learn.configurations_for_tests import model_settings
 from tests.optional_packages import needs
@@ -49,7 +49,7 @@ def test_weights_of_one_do_not_change_the_training(arguments, labels):
 def test_weights_of_one_do_not_change_a_mean_over_the_batch():
     import torch
 
-    from mpi_learn.models.torch_.losses import make_loss
+    from mpi_learn.models.torch_.losses_and_metrics.losses import make_loss
 
     loss = make_loss(Component.model_validate({"name": "kl_div", "reduction": "batchmean"}))
     outputs, targets = torch.log_softmax(torch.from_numpy(X[:, :4]), 1), torch.full((20, 4), 0.25)

@@ -18,9 +18,9 @@ from mpi_learn.errors import ConfigurationError, DataError, TrainingError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.testing.thread_ranks import run_ranks
-from mpi_learn.training import tracing
 from mpi_learn.training.context import open_context
 from mpi_learn.training.setup import _broadcast
+from mpi_learn.training.timing import tracing
 
 LAYOUT = FlatLayout(((3,),))
 N_SUMS, N_TRAINING, N_VALIDATION = 5, 22, 9

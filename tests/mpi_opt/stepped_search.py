@@ -29,7 +29,7 @@ from mpi_opt.messages.messages import (
     ToCoordinator,
 )
 from mpi_opt.store.database import Database
-from mpi_opt.study.lease import Lease
+from mpi_opt.study.opening.lease import Lease
 
 PATIENCE_S = 60.0
 

@@ -28,7 +28,7 @@ from mpi_opt.store import schema
 from mpi_opt.store.errors import StudyOwnedError
 from mpi_opt.study.asking.ask_tell import ask, tell
 from mpi_opt.study.asking.external_results import ExternalResult
-from mpi_opt.study.lease import machine as this_machine
+from mpi_opt.study.opening.lease import machine as this_machine
 from tests.mpi_opt import stepped_search
 from tests.mpi_opt.outcomes import an_outcome
 from tests.mpi_opt.stepped_search import Killed, KillPlan, SteppedSearch

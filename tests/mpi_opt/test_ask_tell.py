@@ -13,7 +13,7 @@ import pytest
 
 from mpi_opt import Integer, Real, search
 from mpi_opt.cli.main import run
-from mpi_opt.core.space import Space
+from mpi_opt.core.search_space.space import Space
 from mpi_opt.core.trial import trial_seed
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreLockedError

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from mpi_learn import train
 from mpi_learn.testing.thread_ranks import run_ranks
-from mpi_learn.training import batch_size_choice
+from mpi_learn.training.timing import batch_size_choice
 from mpi_opt import Study
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.block_pool import BlockPool

@@ -15,7 +15,7 @@ from mpi_opt.coordinator.blocks.block_pool import BlockPool
 from mpi_opt.messages.messages import LeftBlock, Lost, Ready
 from mpi_opt.store import Store
 from mpi_opt.study.measured_size import SIZE_MEASURED
-from mpi_opt.study.open_study import open_study
+from mpi_opt.study.opening.open_study import open_study
 from tests.mpi_opt.test_measuring import MeasuredLink
 
 NO_REQUEST = SimpleNamespace(signal_name=None)

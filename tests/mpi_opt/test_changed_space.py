@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mpi_opt.core.space import Categorical, Integer, Parameters, Real, Space
-from mpi_opt.core.space_changes import extended, means_the_same
+from mpi_opt.core.search_space.space import Categorical, Integer, Parameters, Real, Space
+from mpi_opt.core.search_space.space_changes import extended, means_the_same
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import SpaceError
 from mpi_opt.objectives.same_training import is_same_training

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import mpi_learn
-from mpi_learn.training.result import Result
+from mpi_learn.training.results.result import Result
 from mpi_opt.api import run_study
 from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.core.space import Real, Space
+from mpi_opt.core.search_space.space import Real, Space
 from mpi_opt.core.trial import Failed
 from mpi_opt.objectives.make_objective import make_objective
 from mpi_opt.strategies import make_strategy

@@ -36,7 +36,7 @@ def objective(trial):
 
 STRATEGY = '''
 from pathlib import Path
-from mpi_opt.strategies.random_search import RandomSearch
+from mpi_opt.strategies.designs.random_search import RandomSearch
 
 class Editing(RandomSearch):
     """Damages all files of the objective before the first worker has read one."""

@@ -8,7 +8,7 @@ import pytest
 
 from mpi_opt import Categorical, Integer, Real, Study, search
 from mpi_opt.configuration.configuration import read_study
-from mpi_opt.core.space import Space
+from mpi_opt.core.search_space.space import Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store

@@ -17,10 +17,10 @@ from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stop_condition import StopCondition
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.block_layout import BlockLayout
-from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
-from mpi_opt.core.space import Real, Space
+from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.search_space.space import Real, Space
 from mpi_opt.core.trial import Failed, Outcome, TrialRecord
 from mpi_opt.errors import MPILearnError, RanksLost, SearchFailed, UserError
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Disband, Join, Lost, Ready, Report, Stop
@@ -28,7 +28,7 @@ from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreConflictError, StoreFullError, StudyOwnedError
 from mpi_opt.store.records import AttemptRecord
 from mpi_opt.strategies.strategy import Decision
-from mpi_opt.study.past_trials import EXTERNAL_BLOCK, EXTERNAL_RANKS
+from mpi_opt.study.opening.past_trials import EXTERNAL_BLOCK, EXTERNAL_RANKS
 from mpi_opt.study.progress import Progress
 from tests.mpi_opt.fakes import ListedStore, ListedStrategy, ScriptedLink
 from tests.mpi_opt.outcomes import a_fold, an_outcome, one_figure

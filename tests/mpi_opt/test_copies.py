@@ -7,8 +7,8 @@ import pickle
 
 import pytest
 
-from mpi_opt.core.figures import Measured
-from mpi_opt.core.space import Categorical, Integer, Real, Space
+from mpi_opt.core.merit.figures import Measured
+from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import Failed, Proposal, TrialRecord
 from mpi_opt.strategies.strategy import Decision
 from tests.mpi_opt.outcomes import a_fold, an_outcome

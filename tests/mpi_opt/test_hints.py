@@ -6,8 +6,8 @@ import pytest
 from mpi_opt import Categorical, Integer, Real, Study, search
 from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.core.hints import Hint, points_and_limits, points_in
-from mpi_opt.core.space import Space
+from mpi_opt.core.search_space.hints import Hint, points_and_limits, points_in
+from mpi_opt.core.search_space.space import Space
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import mpi_opt
 from mpi_opt.configuration.configuration import read_study
-from mpi_opt.core.space import Integer, Space
+from mpi_opt.core.search_space.space import Integer, Space
 from mpi_opt.errors import SpaceError
 from mpi_opt.store import Store
 from mpi_opt.strategies import STRATEGIES, make_strategy
-from mpi_opt.study.earlier_study import _nearest
+from mpi_opt.study.opening.earlier_study import _nearest
 from mpi_opt.study.study import Study
 from mpi_opt.testing.searching import run
 from mpi_opt.views.page.report import report

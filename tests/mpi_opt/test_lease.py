@@ -23,15 +23,15 @@ from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreFullError, StoreLockedError, StudyOwnedError
 from mpi_opt.store.leases import Leases
 from mpi_opt.store.records import LeaseRecord, StudyRecord, now
-from mpi_opt.study import lease as module
-from mpi_opt.study.lease import Lease, leased, owner_as_text
+from mpi_opt.study.opening import lease as module
+from mpi_opt.study.opening.lease import Lease, leased, owner_as_text
 from tests.mpi_opt.store.made_up import finish, make_study, start
 from tests.mpirun import patient_s
 
 OWNER = """
 import sys, time
 from mpi_opt.store import Store
-from mpi_opt.study.lease import leased
+from mpi_opt.study.opening.lease import leased
 with Store.open(sys.argv[1]) as store, leased(store, store.study("digits")):
     print("owned", flush=True)
     time.sleep(60)
@@ -375,7 +375,7 @@ WRITER = """
 import sys, time
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StudyOwnedError
-from mpi_opt.study import lease as module
+from mpi_opt.study.opening import lease as module
 module.GONE_S, module.RENEW_S, module.RETRY_S = 0.2, 0.05, 0.0
 with Store.open(sys.argv[1]) as store:
     study = store.study("digits")

@@ -16,12 +16,12 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.training.configuration import read_configuration
 from mpi_opt import search
 from mpi_opt.cli.main import main, run
-from mpi_opt.core.space import Real
+from mpi_opt.core.search_space.space import Real
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreUnreachableError
 from mpi_opt.strategies import make_strategy
-from mpi_opt.study.past_trials import EXTERNAL_RANKS, PastTrials
+from mpi_opt.study.opening.past_trials import EXTERNAL_RANKS, PastTrials
 
 RECORDER = '''
 import json

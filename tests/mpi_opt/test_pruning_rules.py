@@ -10,7 +10,7 @@ from mpi_opt import Integer, Real, Study, search
 from mpi_opt.configuration.configuration import read_study
 from mpi_opt.coordinator.pruning.curve_rule import CurveRule
 from mpi_opt.coordinator.pruning.median_rule import MedianRule
-from mpi_opt.core.space import Space
+from mpi_opt.core.search_space.space import Space
 from mpi_opt.core.trial import Proposal, TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store.records import CurveRecord

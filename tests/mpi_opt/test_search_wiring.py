@@ -87,6 +87,6 @@ def test_a_coordinator_learns_that_another_search_has_taken_the_study_over(recor
     def check(lease) -> None:
         raise StudyOwnedError("taken")
 
-    monkeypatch.setattr("mpi_opt.study.lease.Lease.check", check)
+    monkeypatch.setattr("mpi_opt.study.opening.lease.Lease.check", check)
     with pytest.raises(UserError, match="taken"):
         search(tmp_path)

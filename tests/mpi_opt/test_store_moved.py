@@ -14,7 +14,7 @@ from mpi_opt.coordinator.study_state import StudyState
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreMovedError, StudyOwnedError
-from mpi_opt.study import lease
+from mpi_opt.study.opening import lease
 
 SETTINGS = {"space": {"x": mpi_opt.Real(0, 1)}, "strategy": "random", "trials": 6, "seed": 1, "study": "s"}
 

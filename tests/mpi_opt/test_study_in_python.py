@@ -17,8 +17,8 @@ from mpi_opt import Categorical, Integer, Real, Study, search
 from mpi_opt.errors import UserError
 from mpi_opt.store import Store
 from mpi_opt.strategies import make_strategy
-from mpi_opt.study.announcement import n_to_run
 from mpi_opt.study.asking.by_hand import plan_of
+from mpi_opt.study.opening.announcement import n_to_run
 from mpi_opt.views.page.report import report
 from mpi_opt.views.text import tables
 from tests.mpi_opt.store.made_up import make_study

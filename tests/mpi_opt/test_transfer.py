@@ -7,13 +7,13 @@ import pytest
 
 from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.space import Categorical, Integer, Real, Space
+from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
 from mpi_opt.strategies import STRATEGIES, Transfer, make_strategy
-from mpi_opt.study.earlier_study import mapped
-from mpi_opt.study.open_study import open_study
+from mpi_opt.study.opening.earlier_study import mapped
+from mpi_opt.study.opening.open_study import open_study
 from mpi_opt.study.study import Study
 from tests.mpi_opt.outcomes import an_end, an_outcome
 from tests.mpi_opt.store.made_up import finish, start

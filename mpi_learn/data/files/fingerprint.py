@@ -11,8 +11,8 @@ from pathlib import Path
 from mpi_learn.data.configuration import DataConfiguration, Transform
 from mpi_learn.data.files.find_files import find_files
 from mpi_learn.data.files.location import is_url
-from mpi_learn.settings.fixed_code import fixed_code
 from mpi_learn.settings.paths import is_file
+from mpi_learn.settings.user_files.fixed_code import fixed_code
 
 Version = tuple[str, int, int]
 """A file, its modification time (ns since 1970), and its size in bytes."""

@@ -7,10 +7,10 @@ from typing import Any
 
 from mpi_learn.data.samples.added_input import AddedInput
 from mpi_learn.errors import ModelError
+from mpi_learn.models.building.frameworks import framework_of
 from mpi_learn.models.composition import Composition, Part
 from mpi_learn.models.configuration import ModelConfiguration, ModelSettings
 from mpi_learn.models.example import Example
-from mpi_learn.models.frameworks import framework_of
 from mpi_learn.models.gan.model import DISCRIMINATOR, GENERATOR, NAMES, GanModel
 from mpi_learn.models.gan.noise import Noise
 from mpi_learn.models.gan.section import GanSection

@@ -16,15 +16,21 @@ from mpi_learn.models.example import Example, Tensors, named
 from mpi_learn.models.keras_.inspection import (
     SEED_STATE,
     check_loop,
+    described,
+    flat_outputs,
     input_names,
     not_taken,
     overrides,
     takes_training,
 )
-from mpi_learn.models.keras_.losses import compile_arguments, ignored_class, make_output_loss, structured
-from mpi_learn.models.keras_.metrics import MetricStates
+from mpi_learn.models.keras_.losses_and_metrics.losses import (
+    compile_arguments,
+    ignored_class,
+    make_output_loss,
+    structured,
+)
+from mpi_learn.models.keras_.losses_and_metrics.metrics import MetricStates
 from mpi_learn.models.keras_.network import KerasNetwork, fit_errors
-from mpi_learn.models.keras_.outputs import described, flat_outputs
 from mpi_learn.models.keras_.tensors import tensors
 from mpi_learn.models.labels import OutputLosses, output_losses
 from mpi_learn.models.outputs import Outputs

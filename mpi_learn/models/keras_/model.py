@@ -29,8 +29,8 @@ from mpi_learn.flat_layout import N_FLAGS, N_SAMPLES, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, Tensors
 from mpi_learn.models.keras_.compiled_model import CompiledModel
+from mpi_learn.models.keras_.inspection import flat_outputs
 from mpi_learn.models.keras_.network import KerasNetwork, fit_errors
-from mpi_learn.models.keras_.outputs import flat_outputs
 from mpi_learn.models.keras_.passes import (
     PassResult,
     check_train_step,

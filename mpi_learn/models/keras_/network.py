@@ -15,22 +15,24 @@ import tensorflow as tf
 
 from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.models.building.frameworks import seeded_python
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, Tensors, named
-from mpi_learn.models.frameworks import seeded_python
 from mpi_learn.models.keras_.checkpointing import check_precision, recomputed
 from mpi_learn.models.keras_.inspection import (
     COUNTERS,
     RANK_SEED,
     SEED_STATE,
     RecordingScope,
+    described,
     error_text,
+    flat_outputs,
     overrides,
     takes_training,
+    without_none,
 )
-from mpi_learn.models.keras_.losses import make_output_loss, mean_loss
+from mpi_learn.models.keras_.losses_and_metrics.losses import make_output_loss, mean_loss
 from mpi_learn.models.keras_.optimizer import KerasRule
-from mpi_learn.models.keras_.outputs import described, flat_outputs, without_none
 from mpi_learn.models.keras_.random_operations import draws_unsaved
 from mpi_learn.models.keras_.tensors import as_tensor, assign, is_float, specs, tensors, uses_gpu
 from mpi_learn.models.labels import LabelRule

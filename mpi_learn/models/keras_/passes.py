@@ -14,7 +14,7 @@ from mpi_learn.errors import ModelError
 from mpi_learn.models.example import Example, Tensors
 from mpi_learn.models.keras_.compiled_model import CompiledModel, as_data
 from mpi_learn.models.keras_.inspection import SEED_STATE, RecordingScope, changes_its_state
-from mpi_learn.models.keras_.metrics import Run
+from mpi_learn.models.keras_.losses_and_metrics.metrics import Run
 from mpi_learn.models.keras_.network import fit_errors
 from mpi_learn.models.keras_.tensors import tensors
 

@@ -13,22 +13,28 @@ from keras.src.random.seed_generator import global_seed_generator
 from mpi_learn.devices.device_vector import Vector
 from mpi_learn.errors import ModelError, UserError
 from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT
+from mpi_learn.models.building.frameworks import without_tensorflow
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, named
-from mpi_learn.models.frameworks import without_tensorflow
 from mpi_learn.models.keras_.inspection import (
     SEED_STATE,
     RecordingScope,
     changes_its_state,
     check_loop,
+    described,
     error_text,
+    flat_outputs,
     input_names,
     not_taken,
     overrides,
 )
-from mpi_learn.models.keras_.losses import compile_arguments, ignored_class, make_output_loss, structured
-from mpi_learn.models.keras_.metrics import MetricStates, Run
-from mpi_learn.models.keras_.outputs import described, flat_outputs
+from mpi_learn.models.keras_.losses_and_metrics.losses import (
+    compile_arguments,
+    ignored_class,
+    make_output_loss,
+    structured,
+)
+from mpi_learn.models.keras_.losses_and_metrics.metrics import MetricStates, Run
 from mpi_learn.models.keras_torch.network import KerasTorchNetwork
 from mpi_learn.models.labels import output_losses
 from mpi_learn.models.outputs import Outputs
@@ -181,7 +187,7 @@ class KerasTorchModel(TorchModel):
         return loss.float(), self._changes(self._initial, len(x[0]))
 
     def _run_from(self, example: Example, before: Sequence[np.ndarray]) -> Run:
-        """See `mpi_learn.models.keras_.metrics.RunPass`."""
+        """See `mpi_learn.models.keras_.losses_and_metrics.metrics.RunPass`."""
         states = [torch.as_tensor(value) for value in before]
         self._set_states(states)
         with torch.no_grad():

@@ -11,17 +11,17 @@ import numpy as np
 
 from mpi_learn.data.samples.added_input import AddedInput
 from mpi_learn.errors import ModelError
+from mpi_learn.models.building.frameworks import framework_of, prepared, runs_on_torch, without_tensorflow
+from mpi_learn.models.building.unknown_model import shown
+from mpi_learn.models.building.users_model import built_by_user
 from mpi_learn.models.composition import Composition, Part
 from mpi_learn.models.configuration import ModelConfiguration, ModelSettings
 from mpi_learn.models.example import Example
-from mpi_learn.models.frameworks import framework_of, prepared, runs_on_torch, without_tensorflow
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network
 from mpi_learn.models.pipeline.section import PipelineSection
 from mpi_learn.models.pipeline.split import segment_starts, stage_bounds, with_times
 from mpi_learn.models.pipeline.stage import StagesOfFramework
-from mpi_learn.models.unknown_model import shown
-from mpi_learn.models.users_model import built_by_user
 from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.settings.user_code import errors_of_user_code
 

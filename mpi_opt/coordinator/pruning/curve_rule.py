@@ -24,7 +24,7 @@ import numpy as np
 
 from mpi_opt.coordinator.pruning.pruning_rule import PruningRule, Values
 from mpi_opt.core.arrays import Floats
-from mpi_opt.core.space import Space
+from mpi_opt.core.search_space.space import Space
 from mpi_opt.core.trial import MAX_STEP, Proposal
 from mpi_opt.strategies.points.encoding import Encoding
 from mpi_opt.strategies.surrogates.curve_model import LARGEST, CurveModel, curve_features

@@ -13,8 +13,8 @@ from typing import final
 import numpy as np
 
 from mpi_opt.core.arrays import Bools, Floats
-from mpi_opt.core.pareto import as_tuple, order
-from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.merit.pareto import as_tuple, order
+from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.core.trial import Proposal
 from mpi_opt.strategies.evolution.niches import Member, Niches
 from mpi_opt.strategies.evolution.variation import crossed, mutated
@@ -22,7 +22,7 @@ from mpi_opt.strategies.points.encoding import Encoding
 from mpi_opt.strategies.strategy import Cost
 from mpi_opt.strategies.surrogates.interpolation import CubicInterpolation, nearest_distances
 from mpi_opt.strategies.surrogates.observations import ObservationHistory, Observations
-from mpi_opt.strategies.surrogates.scalarization import drawn_weights
+from mpi_opt.strategies.surrogates.proposing.scalarization import drawn_weights
 from mpi_opt.strategies.surrogates.warp import warped
 
 N_ATTEMPTS = 4

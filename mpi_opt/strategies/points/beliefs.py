@@ -17,9 +17,9 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import rankdata
 
 from mpi_opt.core.arrays import Bools, Floats, Ints
-from mpi_opt.core.belief import Belief
-from mpi_opt.core.dimension import Categorical, Integer, Real
-from mpi_opt.core.space import Space
+from mpi_opt.core.search_space.belief import Belief
+from mpi_opt.core.search_space.dimension import Categorical, Integer, Real
+from mpi_opt.core.search_space.space import Space
 from mpi_opt.strategies.points.encoding import Encoding
 
 OPEN = 0.1

@@ -8,8 +8,8 @@ from typing import Any, cast, final
 
 import numpy as np
 
-from mpi_opt.core.hints import Limits
-from mpi_opt.core.space import Parameters, Real, Space
+from mpi_opt.core.search_space.hints import Limits
+from mpi_opt.core.search_space.space import Parameters, Real, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError, SpaceError
 from mpi_opt.strategies.points.checks import observed_cost, whole_number

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from numbers import Number
 from typing import Any, final
 
-from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.points.checks import unknown_hyperparameter
 

@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from mpi_opt.core.arrays import Bools, Floats
-from mpi_opt.core.space import Categorical, Dimension, Parameters, Space
+from mpi_opt.core.search_space.space import Categorical, Dimension, Parameters, Space
 
 MIN_DISTANCE = 1e-4
 """Points are near each other if every number differs by less than this part of its range and all categories agree."""

@@ -10,8 +10,8 @@ from typing import final
 import numpy as np
 
 from mpi_opt.core.arrays import Floats
-from mpi_opt.core.hints import Limits
-from mpi_opt.core.space import Dimension, Parameters, Real, Space, Value
+from mpi_opt.core.search_space.hints import Limits
+from mpi_opt.core.search_space.space import Dimension, Parameters, Real, Space, Value
 from mpi_opt.errors import SearchFailed
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import qmc
 
 from mpi_opt.core.arrays import Floats
-from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.strategies.points.beliefs import Beliefs
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping
 from mpi_opt.strategies.points.sampling import Sampler

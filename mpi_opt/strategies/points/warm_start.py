@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.strategies.points.constraint import Constraint
 from mpi_opt.strategies.points.options import Options, read_options
 

@@ -9,12 +9,12 @@ from typing import final
 import numpy as np
 
 from mpi_opt.core.arrays import Bools, Floats, Ints
-from mpi_opt.core.figures import Measured
-from mpi_opt.core.pareto import as_tuple
+from mpi_opt.core.merit.figures import Measured
+from mpi_opt.core.merit.pareto import as_tuple
 from mpi_opt.strategies.points.encoding import GrowingArray
 from mpi_opt.strategies.strategy import Cost
 from mpi_opt.strategies.surrogates.extremes import scaled, without_extremes
-from mpi_opt.strategies.surrogates.scalarization import scalarized
+from mpi_opt.strategies.surrogates.proposing.scalarization import scalarized
 
 
 @dataclass(frozen=True)

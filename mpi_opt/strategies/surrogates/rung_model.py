@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, final
 
-from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies.bayesian import Bayesian
 from mpi_opt.strategies.strategy import Cost
-from mpi_opt.strategies.surrogates.prepared_proposals import PreparedProposals
+from mpi_opt.strategies.surrogates.proposing.prepared_proposals import PreparedProposals
 
 MIN_COSTS, COSTS_PER_DIMENSION = 8, 2
 """A rung has enough costs if it has at least both `MIN_COSTS` and `COSTS_PER_DIMENSION` per hyperparameter."""

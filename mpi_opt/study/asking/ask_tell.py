@@ -15,10 +15,10 @@ from typing import Any, Literal, TypeVar
 
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.attempt import Attempt
-from mpi_opt.core.figures import Figures, Measured
-from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.folds.fold_splits import number_of_folds
-from mpi_opt.core.hints import Hint, points_and_limits, points_in
+from mpi_opt.core.merit.figures import Figures, Measured
+from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.search_space.hints import Hint, points_and_limits, points_in
 from mpi_opt.core.trial import FINISHED, Outcome, Proposal, TrialRecord, trial_seed
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
@@ -32,9 +32,9 @@ from mpi_opt.store.errors import (
 )
 from mpi_opt.store.records import AttemptRecord, GivenBack, StudyRecord
 from mpi_opt.study.asking.external_results import ExternalResult
-from mpi_opt.study.lease import owner_as_text
-from mpi_opt.study.open_study import OpenStudy, open_study
-from mpi_opt.study.past_trials import EXTERNAL_BLOCK, EXTERNAL_RANKS, PastTrials
+from mpi_opt.study.opening.lease import owner_as_text
+from mpi_opt.study.opening.open_study import OpenStudy, open_study
+from mpi_opt.study.opening.past_trials import EXTERNAL_BLOCK, EXTERNAL_RANKS, PastTrials
 from mpi_opt.study.reading import (
     CODE_CHANGED,
     STRATEGY_FAILED,

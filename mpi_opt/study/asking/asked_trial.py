@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mpi_opt.core.space import Value
+from mpi_opt.core.search_space.space import Value
 
 
 class AskedTrial(dict[str, Any]):

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mpi_learn.job.typed_command import typed_command
+from mpi_learn.job.started_by import typed_command
 from mpi_learn.settings.validation import validated
 from mpi_opt.configuration.configuration import EXTERNAL, SETS_EPOCHS, StudyConfiguration, check_combinations
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.counted import listed, plural
-from mpi_opt.core.dimension import python_value
 from mpi_opt.core.folds.fold_splits import number_of_folds
-from mpi_opt.core.space import Dimension, Parameters, Space, Value
+from mpi_opt.core.search_space.dimension import python_value
+from mpi_opt.core.search_space.space import Dimension, Parameters, Space, Value
 from mpi_opt.core.trial import Proposal, TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
@@ -21,8 +21,8 @@ from mpi_opt.store.records import CHOSEN, StudyRecord
 from mpi_opt.study.asking import ask_tell
 from mpi_opt.study.asking.external_results import ExternalResult
 from mpi_opt.study.asking.result_in_python import ResultReader
-from mpi_opt.study.open_study import open_study
-from mpi_opt.study.past_trials import EXTERNAL_RANKS
+from mpi_opt.study.opening.open_study import open_study
+from mpi_opt.study.opening.past_trials import EXTERNAL_RANKS
 from mpi_opt.study.reading import read_record
 
 

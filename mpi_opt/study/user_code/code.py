@@ -16,7 +16,7 @@ from mpi_learn.data.files.find_files import find_files
 from mpi_learn.data.files.fingerprint import digest
 from mpi_learn.data.files.location import absolute_pattern, is_url
 from mpi_learn.errors import MPILearnError
-from mpi_learn.settings.source_code import SourceCode
+from mpi_learn.settings.user_files.source_code import SourceCode
 from mpi_opt.configuration.definition import Definition
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.store import Store

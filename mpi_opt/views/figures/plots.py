@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from mpi_opt.core.space import Categorical
+from mpi_opt.core.search_space.space import Categorical
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.study.study import Study

@@ -23,13 +23,21 @@ from mpi_learn.settings.yaml_file import dumped
 from mpi_opt.configuration.configuration import EXTERNAL, publishable
 from mpi_opt.core.counted import counted, plural
 from mpi_opt.core.folds.fold_splits import number_of_folds
-from mpi_opt.core.space import Categorical
+from mpi_opt.core.search_space.space import Categorical
 from mpi_opt.core.trial import State, TrialRecord
 from mpi_opt.errors import ConfigurationError, shortened
 from mpi_opt.store.records import CHOSEN, AttemptRecord, CurveRecord, EventRecord, FoldRecord, readable
-from mpi_opt.study.past_trials import EXTERNAL_BLOCK
+from mpi_opt.study.opening.past_trials import EXTERNAL_BLOCK
+from mpi_opt.study.presentation.trial_table import (
+    LAST_COLUMNS,
+    NOTE,
+    cell,
+    html_table,
+    trial_columns,
+    trial_rows,
+    with_null,
+)
 from mpi_opt.study.study import Study
-from mpi_opt.study.trial_table import LAST_COLUMNS, NOTE, cell, html_table, trial_columns, trial_rows, with_null
 from mpi_opt.views import series
 from mpi_opt.views.figures.importance import MIN_TRIALS, Forest
 from mpi_opt.views.figures.timeline import Timeline, make_timeline

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from mpi_opt.core.counted import counted
-from mpi_opt.core.space import Categorical, Dimension, Integer, Real, Value
+from mpi_opt.core.search_space.space import Categorical, Dimension, Integer, Real, Value
 
 LARGEST = sys.float_info.max / 16
 """The largest limit of an axis."""

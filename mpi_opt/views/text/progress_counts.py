@@ -12,7 +12,7 @@ from mpi_learn.cli.terminal import Trend, duration
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.core.budgets import rank_of_length
 from mpi_opt.core.counted import plural
-from mpi_opt.core.space import Parameters
+from mpi_opt.core.search_space.space import Parameters
 from mpi_opt.core.trial import FINISHED, Outcome, Proposal, State
 from mpi_opt.study.study import Study
 from mpi_opt.views.series import by_end_time

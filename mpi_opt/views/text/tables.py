@@ -15,8 +15,7 @@ from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.records import AttemptRecord, CurveRecord, FoldRecord, StudyRecord, readable
 from mpi_opt.study.budgets import budget_text
-from mpi_opt.study.ranking import STATES
-from mpi_opt.study.trial_table import (
+from mpi_opt.study.presentation.trial_table import (
     NOTE,
     cell,
     figures_as_text,
@@ -26,6 +25,7 @@ from mpi_opt.study.trial_table import (
     trial_rows,
     with_null,
 )
+from mpi_opt.study.ranking import STATES
 from mpi_opt.views.block_label import block_label
 
 COLOURS = {

@@ -332,7 +332,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
 
 @needs("pythia8mc")
 def test_a_simulation_that_fails_leaves_no_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("mpi_learn.known_data.pythia_jets.described", lambda *_: 1 / 0)
+    monkeypatch.setattr("mpi_learn.known_data.simulation.pythia_jets.described", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         prepare("jets", tmp_path / "j.h5", simulate=3)
     assert list(tmp_path.iterdir()) == []

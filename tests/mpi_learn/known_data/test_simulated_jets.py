@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from mpi_learn.known_data.pythia_jets import JET_FEATURES, RADIUS, simulate_jets
+from mpi_learn.known_data.simulation.pythia_jets import JET_FEATURES, RADIUS, simulate_jets
 from tests.docs.test_data_sets import CLASS_NAMES, rows
 from tests.optional_packages import needs
 

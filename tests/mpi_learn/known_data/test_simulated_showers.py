@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import gamma, kstest
 
-from mpi_learn.known_data.calorimeter import (
+from mpi_learn.known_data.simulation.calorimeter import (
     SAMPLING,
     core_and_tail,
     deposited,

@@ -11,7 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 from mpi_learn import train
-from mpi_learn.training import batch_size_choice
+from mpi_learn.training.timing import batch_size_choice
 from tests.mpi_learn.models_for_tests import digits
 
 FRAMEWORK = sys.argv[1]

@@ -7,7 +7,7 @@ from mpi4py import MPI
 
 from mpi_learn import train
 from mpi_learn.models.keras_.model import KerasModel
-from mpi_learn.training import xla_choice
+from mpi_learn.training.timing import xla_choice
 from tests.mpi_learn.models_for_tests import digits
 
 COMMON = {

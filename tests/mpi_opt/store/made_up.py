@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpi_opt.core.attempt import Attempt
-from mpi_opt.core.space import Categorical, Integer, Real, Space
+from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import Outcome, Proposal
 from mpi_opt.store import Store
 from mpi_opt.store.records import CodeRecord, StudyRecord

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_opt.core.space import Real, Space
+from mpi_opt.core.search_space.space import Real, Space
 from mpi_opt.store import Store, connecting
 from mpi_opt.store.errors import StoreFullError, StoreLockedError, StoreNotReadyError
 from mpi_opt.store.records import StudyRecord
@@ -26,7 +26,7 @@ WRITER = """
 import sys
 from mpi_opt.store import Store, connecting
 from tests.mpi_opt.store.made_up import finish, start
-from mpi_opt.core.space import Real, Space
+from mpi_opt.core.search_space.space import Real, Space
 
 path, journal = sys.argv[1:]
 connecting.is_on_network = lambda _: journal == "delete"
@@ -46,7 +46,7 @@ for first in range(0, 10**6, 3):
 ENDING = """
 import sys
 from mpi_opt.store import Store
-from mpi_opt.core.space import Real, Space
+from mpi_opt.core.search_space.space import Real, Space
 from tests.mpi_opt.store.made_up import finish, start
 
 store = Store.open(sys.argv[1])

@@ -16,7 +16,7 @@ from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreLockedError
 from mpi_opt.store.leases import Leases
 from mpi_opt.store.records import LeaseRecord, now
-from mpi_opt.study import lease
+from mpi_opt.study.opening import lease
 from tests.mpi_opt.store.made_up import SEVERAL_SESSIONS, make_study
 from tests.mpirun import patient_s
 from tests.optional_packages import needs

@@ -4,20 +4,20 @@ import numpy as np
 import pytest
 from skopt import acquisition
 
-from mpi_opt.core.space import Categorical, Real, Space
+from mpi_opt.core.search_space.space import Categorical, Real, Space
 from mpi_opt.core.trial import Failed
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.points.encoding import Encoding
-from mpi_opt.strategies.surrogates.acquisition import (
+from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess, Hyperparameters
+from mpi_opt.strategies.surrogates.proposing.acquisition import (
     Acquisition,
     ExpectedImprovement,
     LogExpectedImprovement,
     LowerConfidenceBound,
     ProbabilityOfImprovement,
 )
-from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess, Hyperparameters
-from mpi_opt.strategies.surrogates.maximize import maximize
+from mpi_opt.strategies.surrogates.proposing.maximize import maximize
 from mpi_opt.testing.searching import run
 
 NAMES = ("log-ei", "ei", "pi", "lcb")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpi_opt.core.space import Real, Space
+from mpi_opt.core.search_space.space import Real, Space
 from mpi_opt.strategies import make_strategy
 
 SPACE = Space({"x": Real(0, 1), "y": Real(0, 1)})

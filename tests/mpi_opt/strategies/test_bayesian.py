@@ -10,11 +10,10 @@ from scipy.stats import norm
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
-from mpi_opt.core.figures import Measured
-from mpi_opt.core.space import Categorical, Integer, Real, Space
+from mpi_opt.core.merit.figures import Measured
+from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies import make_strategy
-from mpi_opt.strategies.surrogates.acquisition import log_improvement
 from mpi_opt.strategies.surrogates.fitting import Surrogate
 from mpi_opt.strategies.surrogates.gaussian_process import (
     CORRELATIONS,
@@ -24,7 +23,8 @@ from mpi_opt.strategies.surrogates.gaussian_process import (
     Likelihood,
 )
 from mpi_opt.strategies.surrogates.observations import Observations
-from mpi_opt.strategies.surrogates.prepared_proposals import PreparedProposals
+from mpi_opt.strategies.surrogates.proposing.acquisition import log_improvement
+from mpi_opt.strategies.surrogates.proposing.prepared_proposals import PreparedProposals
 from mpi_opt.strategies.surrogates.success import SuccessModel
 from mpi_opt.strategies.surrogates.warp import OFFSETS, warped
 from mpi_opt.testing.searching import run

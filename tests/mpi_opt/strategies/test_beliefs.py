@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from mpi_opt import Categorical, Integer, Real
-from mpi_opt.core.space import Space
-from mpi_opt.core.space_changes import means_the_same
+from mpi_opt.core.search_space.space import Space
+from mpi_opt.core.search_space.space_changes import means_the_same
 from mpi_opt.errors import ConfigurationError, SpaceError
 from mpi_opt.store.schema import space_from_json, space_to_json
 from mpi_opt.strategies import make_strategy

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from mpi_opt.core.space import Categorical, Integer, Real, Space
+from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import STRATEGIES, make_strategy
 from mpi_opt.testing import SPACES, StrategyTests, run

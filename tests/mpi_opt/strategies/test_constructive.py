@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from mpi_opt.core.space import Categorical, Integer, Real, Space
+from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import Failed
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import make_strategy

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mpi_opt.core.space import Categorical, Integer, Real, Space
+from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 from mpi_opt.strategies.points.encoding import Encoding
 
 

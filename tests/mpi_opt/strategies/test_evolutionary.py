@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from mpi_opt.core.space import Categorical, Real, Space
+from mpi_opt.core.search_space.space import Categorical, Real, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.evolution.breeder import NICHE_EVERY, Breeder, interpolated

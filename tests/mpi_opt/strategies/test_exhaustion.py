@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import mpi_opt
-from mpi_opt.core.space import Categorical, Integer, Real, Space
+from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 from mpi_opt.strategies.points.exhaustion import note_on_initial, note_on_points
 
 ALL = "when every point has been tried"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mpi_opt.core.pareto import order
-from mpi_opt.core.space import Categorical, Integer, Real, Space
+from mpi_opt.core.merit.pareto import order
+from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 from mpi_opt.strategies import STRATEGIES, make_strategy
 from mpi_opt.strategies.surrogates.extremes import scaled, without_extremes
 from mpi_opt.testing.searching import cost, run

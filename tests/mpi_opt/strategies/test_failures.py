@@ -5,7 +5,7 @@ import heapq
 import numpy as np
 import pytest
 
-from mpi_opt.core.space import Integer, Real, Space
+from mpi_opt.core.search_space.space import Integer, Real, Space
 from mpi_opt.core.trial import Failed
 from mpi_opt.strategies import make_strategy
 

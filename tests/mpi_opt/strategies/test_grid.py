@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from mpi_opt.core.space import Categorical, Integer, Real, Space
+from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 from mpi_opt.errors import ConfigurationError, SearchFailed
 from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.points.constraint import Constraint

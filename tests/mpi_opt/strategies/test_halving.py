@@ -4,8 +4,8 @@ import time
 import numpy as np
 import pytest
 
-from mpi_opt.core.figures import Measured
-from mpi_opt.core.space import Integer, Real, Space
+from mpi_opt.core.merit.figures import Measured
+from mpi_opt.core.search_space.space import Integer, Real, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import Decision, make_strategy

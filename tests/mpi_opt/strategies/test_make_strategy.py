@@ -4,12 +4,12 @@ import time
 
 import pytest
 
-from mpi_opt.core.space import Categorical, Integer, Real, Space
+from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import STRATEGIES, Strategy, make_strategy, strategy_class
 
 OWN = """
-from mpi_opt.strategies.random_search import RandomSearch
+from mpi_opt.strategies.designs.random_search import RandomSearch
 from mpi_opt.strategies import Strategy
 from mpi_opt.core.trial import Proposal
 
@@ -73,7 +73,7 @@ def test_users_own_class_is_loaded_from_its_file(tmp_path):
 def test_listing_strategies_imports_no_heavy_library():
     code = (
         "import sys\n"
-        "from mpi_opt.core.space import Real\n"
+        "from mpi_opt.core.search_space.space import Real\n"
         "from mpi_opt.strategies import make_strategy\n"
         "make_strategy('random', {'x': Real(0, 1)}).ask(1)\n"
         "print([m for m in ('skopt', 'sklearn', 'scipy', 'mpi4py') if m in sys.modules])"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpi_opt.core.space import Categorical, Dimension, Integer, Real, Space
+from mpi_opt.core.search_space.space import Categorical, Dimension, Integer, Real, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies import make_strategy
 from tests.optional_packages import is_installed, needs

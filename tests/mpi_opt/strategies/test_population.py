@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from mpi_opt.core.space import Categorical, Integer, Real, Space
+from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import make_strategy

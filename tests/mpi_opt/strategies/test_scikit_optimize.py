@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import skopt
 
-from mpi_opt.core.space import Integer, Real, Space
+from mpi_opt.core.search_space.space import Integer, Real, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import make_strategy

@@ -6,7 +6,7 @@ import pytest
 
 from mpi_opt.core.trial import Failed
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.strategies.random_search import RandomSearch
+from mpi_opt.strategies.designs.random_search import RandomSearch
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.testing import StrategyTests
 

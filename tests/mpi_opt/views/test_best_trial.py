@@ -8,7 +8,7 @@ import pytest
 
 from mpi_learn.settings.yaml_file import parsed
 from mpi_opt.configuration.placeholders import filled_training
-from mpi_opt.core.space import Real, Space
+from mpi_opt.core.search_space.space import Real, Space
 from mpi_opt.store import Store
 from mpi_opt.study.study import Study
 from mpi_opt.views.text.best_trial import trial_yaml

@@ -16,7 +16,7 @@ from mpi_opt.cli.search_progress import SearchProgress
 from mpi_opt.configuration.configuration import read_study
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
-from mpi_opt.study.lease import leased
+from mpi_opt.study.opening.lease import leased
 from mpi_opt.study.status import BlockStatus, SearchStatus
 from mpi_opt.views import following, notices
 from mpi_opt.views.notices import Notices
@@ -150,7 +150,7 @@ def test_a_search_sends_notices_of_its_end(folder):
 
 
 def test_a_search_sends_a_notice_of_its_restart(folder, monkeypatch):
-    monkeypatch.setattr("mpi_learn.job.restart_reason._reason", "rank 0 was lost")
+    monkeypatch.setattr("mpi_learn.job.started_by._reason", "rank 0 was lost")
     write(f"notify: {json.dumps(RECORD)}")
     assert in_process("search", "space.yaml", cwd=folder).returncode == 0
     found = sorted(line.split("|")[0] + line.split("|")[3] for line in Path("notices").read_text().splitlines())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_opt.core.space import Real, Space
+from mpi_opt.core.search_space.space import Real, Space
 from mpi_opt.store import Store
 from mpi_opt.study.study import Study
 from mpi_opt.views.page.report import report

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from mpi_opt.core.attempt import Attempt
-from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.space import Categorical, Real, Space
+from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.search_space.space import Categorical, Real, Space
 from mpi_opt.core.trial import Proposal, TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store

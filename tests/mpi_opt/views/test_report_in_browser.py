@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from mpi_opt.core.attempt import Attempt
-from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.space import Real, Space
+from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.search_space.space import Real, Space
 from mpi_opt.core.trial import Proposal, TrialRecord
 from mpi_opt.store import Store
 from mpi_opt.study.study import Study

@@ -5,7 +5,7 @@ import re
 import pytest
 
 import mpi_opt
-from mpi_opt.core.space import Integer, Real
+from mpi_opt.core.search_space.space import Integer, Real
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.study.study import Study
 from mpi_opt.views.text.best_trial import trial_yaml

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mpi_learn.cli.terminal import sparkline
 from mpi_opt.core.attempt import Attempt
-from mpi_opt.core.space import Categorical, Integer, Real, Space
+from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import Proposal, TrialRecord
 from mpi_opt.store import Store
 from mpi_opt.store.records import AttemptRecord
@@ -178,7 +178,7 @@ def extreme(number: int, point: dict) -> float:
     ],
 )
 def test_no_finite_figure_of_merit_overflows_in_a_figure(tmp_path: Path, figure, direction: str) -> None:
-    from mpi_opt.core.figures_of_merit import FiguresOfMerit
+    from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
     from mpi_opt.errors import ConfigurationError
     from mpi_opt.views.figures import plots
 

@@ -14,12 +14,12 @@ from dataclasses import replace
 import pytest
 
 from mpi_opt.core.attempt import Attempt
-from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.space import Categorical, Parameters, Real, Space
+from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.search_space.space import Categorical, Parameters, Real, Space
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
-from mpi_opt.study import trial_table
+from mpi_opt.study.presentation import trial_table
 from mpi_opt.study.study import Study
 from mpi_opt.views.series import main_figure_name
 from mpi_opt.views.text import tables

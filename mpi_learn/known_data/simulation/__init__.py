@@ -1,0 +1,1 @@
+"""Simulators of known data: jets and showers."""

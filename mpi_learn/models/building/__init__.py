@@ -1,0 +1,1 @@
+"""Builds or loads the model that a configuration names."""

@@ -1,0 +1,1 @@
+"""The result of a training, and the folder in which it is saved."""

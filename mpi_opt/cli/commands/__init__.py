@@ -1,0 +1,1 @@
+"""The commands of ``mpi-opt``, in groups."""

@@ -1,0 +1,177 @@
+"""The commands for a batch or workload system that runs the trials: ``ask`` and ``tell``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mpi_opt.cli.override_options import Changes, SpaceFile, overriding
+from mpi_opt.cli.store_options import MAX_TRIAL_NUMBER, show, store_url
+from mpi_opt.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from mpi_opt.store.records import StudyRecord
+
+Values = Annotated[list[float] | None, typer.Option(help="Figure of merit; with several, one --value each, in order.")]
+Uncertainties = Annotated[list[float] | None, typer.Option(help="Standard deviation of each value.", min=0)]
+
+
+@overriding
+def ask(
+    space: SpaceFile,
+    changes: Changes,
+    k: Annotated[int, typer.Option("-k", help="Maximum number of trials.", min=1)] = 1,
+    lines: Annotated[bool, typer.Option("--lines", help="Print one line per trial instead of a JSON list.")] = False,
+) -> None:
+    """Print the next trials as JSON, for a workload system that runs them and calls `mpi-opt tell`. Needs no MPI.
+
+    An empty list means that the study is finished or that the strategy needs the results of running trials first.
+    """
+    from mpi_learn.job.started_by import typed_command
+    from mpi_opt.configuration.configuration import read_study
+    from mpi_opt.configuration.plan import Plan
+    from mpi_opt.study.asking import ask_tell
+
+    plan = Plan(read_study(space, changes), space.resolve().parent, command=typed_command())
+    proposals = [json.dumps(proposal, ensure_ascii=False) for proposal in ask_tell.ask(plan, k, _note)]
+    if not lines:
+        show(f"[{', '.join(proposals)}]")
+    elif proposals:
+        show("\n".join(proposals))
+
+
+def _note(text: str) -> None:
+    """Shows a message on stderr: the proposals are on stdout."""
+    print(f"mpi-opt: {text}", file=sys.stderr)
+
+
+def tell(
+    space: Annotated[
+        Path | None,
+        typer.Argument(metavar="SPACE.yaml", help="Configuration of the study; without it, --store and --study."),
+    ] = None,
+    number: Annotated[
+        int | None,
+        typer.Option(help="Number of the trial; without it, JSON is read from stdin.", min=0, max=MAX_TRIAL_NUMBER),
+    ] = None,
+    value: Values = None,
+    uncertainty: Uncertainties = None,
+    failed: Annotated[str | None, typer.Option(help="Reason of the failure, instead of a value.")] = None,
+    lost: Annotated[
+        str | None, typer.Option(help="Reason why the trial is lost; `mpi-opt ask` prints it again.")
+    ] = None,
+    study: Annotated[
+        str | None, typer.Option(help="Name of the study; default: that of SPACE.yaml, or the only study.")
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            help="SQLAlchemy URL or file; default: that of SPACE.yaml, $MPI_OPT_STORE, or the only *.db file here."
+        ),
+    ] = None,
+) -> None:
+    """Record the results of trials that `mpi-opt ask` has printed. Needs no MPI.
+
+    On stdin: {"number": 3, "value": 0.1}, with an optional "uncertainty", or {"number": 3, "failed": "why"}, or
+    {"number": 3, "lost": "why"}; a list of these, or one per line. With several figures of merit "value" is a list, or
+    an object by name.
+    """
+    from mpi_opt.study.asking import ask_tell
+    from mpi_opt.study.asking.external_results import read_results
+
+    url, name = _store_and_study(space, study, store)
+    if number is None:
+        content = _from_stdin(
+            {"--value": value or None, "--uncertainty": uncertainty or None, "--failed": failed, "--lost": lost}
+        )
+    else:
+        given: dict[str, Any] = {"number": number, "failed": failed, "lost": lost}
+        given |= {"value": _single_or_list(value), "uncertainty": _single_or_list(uncertainty)}
+        content = {key: entry for key, entry in given.items() if entry is not None}
+    results = read_results(content)
+    updated, front = ask_tell.tell(url, name, results)
+    summary = _summary(updated, [result.number for result in results])
+    if updated.figures_of_merit.are_several:
+        summary["pareto"] = [trial.number for trial in front]
+    show(json.dumps(summary, ensure_ascii=False))
+
+
+def _single_or_list(values: list[float] | None) -> float | list[float] | None:
+    return None if not values else values[0] if len(values) == 1 else values
+
+
+def _store_and_study(space: Path | None, study: str | None, store: str | None) -> tuple[str, str | None]:
+    """The store and the study's name, from the file or the options."""
+    if space is None:
+        return store_url(store), study
+    from mpi_opt.configuration.configuration import read_study
+
+    configuration = read_study(space, {"study": study, "store": store})
+    return configuration.store, configuration.study
+
+
+def _from_stdin(options: dict[str, object]) -> object:
+    """The content of standard input: a JSON value, or one per line."""
+    for option, given in options.items():
+        if given is not None:
+            raise ConfigurationError("the number of the trial is missing", where=option, cure="add --number N")
+    if sys.stdin.isatty():
+        raise ConfigurationError(
+            "the result is missing", where="tell", cure="add --number N --value V, or give JSON on stdin"
+        )
+    try:
+        text = sys.stdin.read()
+    except UnicodeDecodeError:
+        raise ConfigurationError("the text is not UTF-8", where="stdin", cure="write JSON in UTF-8") from None
+    try:
+        return _loads(text)
+    except (ValueError, RecursionError) as error:
+        lines = [line for line in text.split("\n") if line.strip()]  # a string of JSON may contain U+2028
+        if len(lines) < 2:
+            raise _invalid(error, text) from None
+    try:
+        return [_loads(line) for line in lines]
+    except (ValueError, RecursionError) as error:
+        raise _invalid(error, text) from None
+
+
+def _loads(text: str) -> object:
+    """The value of a text of JSON.
+
+    Raises:
+        ConfigurationError: An object has a key twice, of which Python would take the second.
+    """
+
+    def as_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        for key, count in Counter(key for key, _ in pairs).items():
+            if count > 1:
+                raise ConfigurationError(f"the key {key!r} occurs {count} times", where="stdin", cure="write it once")
+        return dict(pairs)
+
+    return json.loads(text, object_pairs_hook=as_object)
+
+
+def _invalid(error: ValueError | RecursionError, text: str) -> ConfigurationError:
+    """The error for a text that is not JSON, has a number of thousands of digits, or is nested too deeply."""
+    problem, found = (error.msg, error.doc) if isinstance(error, json.JSONDecodeError) else (str(error), text)
+    cure = 'write {"number": 3, "value": 0.1}, a list of these, or one per line'
+    shown = found.strip().replace("\n", " ")[:60]
+    return ConfigurationError(f"not JSON: {problem} in {shown!r}", where="stdin", cure=cure)
+
+
+def _summary(study: StudyRecord, numbers: list[int]) -> dict[str, Any]:
+    """The state of the study as JSON, with the trials `numbers` that were reported."""
+    best = study.best
+    return {
+        "study": study.name,
+        "told": numbers,
+        "trials": study.counts,
+        "best": None
+        if best is None
+        else {"number": best.number, "figure_of_merit": best.figure_of_merit, "parameters": best.parameters},
+    }

@@ -1,0 +1,1 @@
+"""Figures of merit: values, directions, aggregation over folds, and Pareto fronts."""

@@ -1,0 +1,1 @@
+"""Strategies whose points do not depend on the outcomes of trials."""

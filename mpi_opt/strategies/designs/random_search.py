@@ -1,0 +1,43 @@
+"""Random search: points drawn from the priors (Bergstra and Bengio, JMLR 13, 2012), the baseline of every search.
+
+As published, except that no point is drawn twice in a finite space. It has no options of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, final
+
+from mpi_opt.core.search_space.hints import Limits
+from mpi_opt.core.search_space.space import Parameters, Space
+from mpi_opt.core.trial import Failed, Proposal
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping
+from mpi_opt.strategies.points.options import Options, read_options
+from mpi_opt.strategies.points.sampling import Sampler
+from mpi_opt.strategies.strategy import Cost, Strategy
+
+
+@final
+class RandomSearch(Strategy):
+    """Proposal k is a function of the seed, of k and, in a finite space, of the points seen before."""
+
+    def __init__(self, space: Space, seed: int = 0, options: Mapping[str, Any] | None = None) -> None:
+        self._bookkeeping = Bookkeeping(space, read_options(Options, options))
+        self._sampler = Sampler(space, seed)
+
+    def ask(self, count: int) -> list[Proposal]:
+        """`count` points. Points repeat only after the whole space was proposed."""
+        return self._bookkeeping.ask(count, lambda: self._sampler.new_point(self._bookkeeping))
+
+    def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
+        self._bookkeeping.observe(proposal, outcome)
+
+    def expect(self, n_figures: int) -> None:
+        """Supports several figures of merit, because costs are not used."""
+        self._bookkeeping.n_figures = n_figures
+
+    def steer(self, points: Sequence[Parameters], limits: Limits) -> None:
+        self._bookkeeping.steer(points, limits)
+
+    def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
+        self._bookkeeping.resume(self.tell, observed, pending)

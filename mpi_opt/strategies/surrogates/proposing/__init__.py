@@ -1,0 +1,1 @@
+"""Proposes points with a surrogate model: acquisition functions, and their maximisation."""
