@@ -19,7 +19,7 @@ HOMES = {
     "keras": r"mpi_learn\.models\.",
     "tensorflow": r"mpi_learn\.(models\.|environment)",
     # vectors on a GPU: their sums over ranks, and the rules that update them
-    "torch": r"mpi_learn\.(models\.|devices\.|optimizers\.|algorithms\.(process_group_sum|reduction_choice)$)",
+    "torch": r"mpi_learn\.(models\.|devices\.|optimizers\.|algorithms\.(process_group_sum|allreduce)$)",
     "sqlalchemy": r"mpi_opt\.store\.",
     "matplotlib": r"mpi_opt\.views\.",
     "h5py": r"mpi_learn\.(data\.|known_data\.)",

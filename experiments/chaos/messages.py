@@ -30,7 +30,7 @@ def take_turns() -> None:
     from mpi4py import MPI
 
     from mpi_learn.mpi import communicators, messaging
-    from mpi_learn.mpi.collectives import sum_in_place
+    from mpi_learn.mpi.communicators import sum_in_place
 
     world = communicators.duplicate(MPI.COMM_WORLD)
     both, gradient = communicators.group_of(world, [0, 1], "both"), np.zeros(N_PARAMETERS, np.float32)

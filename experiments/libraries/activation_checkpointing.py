@@ -39,8 +39,8 @@ VARIANTS = {
 def measure(name: str) -> None:
     """Prints CPU milliseconds of a step, MB that the steps added to the peak memory, and the gradient's norm."""
     from mpi_learn.models.building.make_model import make_model
-    from mpi_learn.models.configuration import ModelConfiguration, ModelSettings
-    from mpi_learn.models.example import Example
+    from mpi_learn.models.configuration import ModelConfiguration
+    from mpi_learn.models.settings import Example, ModelSettings
 
     function, is_checkpointed = VARIANTS[name]
     rng = np.random.default_rng(0)

@@ -8,8 +8,7 @@ import numpy as np
 
 from mpi_learn.algorithms.compression.encodings import Encoding
 from mpi_learn.algorithms.compression.error_feedback import KnownWeights
-from mpi_learn.mpi.collectives import Request, gathered, receive_into, wait
-from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.communicators import Communicator, Request, gathered, receive_into, wait
 from mpi_learn.mpi.lost_ranks import FAILURES
 
 WEIGHTS, ALARM = 100, 99

@@ -16,6 +16,10 @@ from the mean, and these replace the mean in the delta rule.
 With ``compression``, a snapshot is sent as an encoded difference, and the own snapshot in the delta rule is the one
 that the partners know. The error of a message therefore stays in the weights of its cluster, and is part of the next
 message.
+
+The k clusters start from common weights θ and train independently for H steps to their weights wᵢ. The negative mean
+of their changes is the *pseudo-gradient*, ``Δ = (1/k) Σᵢ (θ − wᵢ)``. An outer optimizer with Nesterov momentum applies
+it: ``v ← μv − ηΔ``, ``θ ← θ + μv − ηΔ``. With η = 1 and μ = 0 the result is the mean of the clusters' weights.
 """
 
 from __future__ import annotations
@@ -27,12 +31,11 @@ import numpy as np
 from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup
 from mpi_learn.algorithms.cluster_exchange import Acquaintance, Alarm, Exchange, partners_of
 from mpi_learn.algorithms.compression.encodings import ENCODINGS
-from mpi_learn.algorithms.configuration import Clusters
-from mpi_learn.algorithms.outer_optimizer import OuterOptimizer
-from mpi_learn.flat_layout import FAILED, FLAG, WEIGHT, failed_step
-from mpi_learn.mpi.agreement import agreed_errors
-from mpi_learn.mpi.collectives import broadcast_in_place, sum_in_place
-from mpi_learn.mpi.communicators import Communicator, subset
+from mpi_learn.algorithms.configuration import Clusters, Nesterov
+from mpi_learn.flat_layout import FAILED, FLAG, WEIGHT, FlatLayout, failed_step
+from mpi_learn.mpi.communicators import Communicator, agreed_errors, broadcast_in_place, subset, sum_in_place
+from mpi_learn.optimizers.configuration import Sgd
+from mpi_learn.optimizers.make_optimizer import make_optimizer
 from mpi_learn.optimizers.optimizer import Optimizer
 
 
@@ -201,3 +204,37 @@ class DecentralizedClusters(Algorithm):
     def _alarm_leaders(self) -> None:
         if self.alarm is not None:
             self.alarm.send()
+
+
+class OuterOptimizer:
+    """Holds the common weights θ and the momentum. All leaders compute the same values.
+
+    Args:
+        options: Learning rate η and momentum μ.
+        n: Number of weights.
+    """
+
+    def __init__(self, options: Nesterov, n: int) -> None:
+        sgd = Sgd(learning_rate=options.learning_rate, momentum=options.momentum, nesterov=options.momentum > 0)
+        self._optimizer = make_optimizer(sgd, FlatLayout(((n,),)))
+        self._common = np.zeros(n, np.float32)
+
+    def start(self, weights: np.ndarray) -> None:
+        """Makes `weights` the common weights from which the clusters start."""
+        self._common[:] = weights
+
+    def apply(self, mean: np.ndarray) -> np.ndarray:
+        """Makes one step.
+
+        Args:
+            mean: Mean of the clusters' weights, (n,) float32; its content is lost.
+
+        Returns:
+            The new common weights, to be read only.
+        """
+        self._optimizer.update(self._common, np.subtract(self._common, mean, out=mean))
+        return self._common
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The state, for a checkpoint. Resuming writes into these arrays."""
+        return {"outer.common": self._common} | {f"outer.{k}": v for k, v in self._optimizer.arrays().items()}

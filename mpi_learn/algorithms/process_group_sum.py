@@ -9,8 +9,7 @@ from mpi_learn.algorithms.reduction import Reduction
 from mpi_learn.devices.device_vector import DeviceVector, Vector
 from mpi_learn.devices.process_group import Backend, ProcessGroup
 from mpi_learn.flat_layout import FAILED
-from mpi_learn.mpi.collectives import sum_in_place
-from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.communicators import Communicator, sum_in_place
 
 
 class ProcessGroupSum(Reduction):

@@ -11,8 +11,7 @@ import numpy as np
 from mpi_learn.devices.device_vector import DeviceVector, Vector
 from mpi_learn.devices.host_staging import HostStaging
 from mpi_learn.flat_layout import WEIGHT, FlatLayout
-from mpi_learn.mpi.collectives import gathered, sum_in_place
-from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.communicators import Communicator, gathered, sum_in_place
 from mpi_learn.optimizers.rules.rule import fused
 
 

@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mpi_learn.cli.debug_option import DEBUG, without_debug
 from mpi_learn.cli.error_report import reported
-from mpi_learn.cli.launch_options import HostfileOption, RestartsOption
-from mpi_learn.cli.program_options import program_options
+from mpi_learn.cli.program_options import DEBUG, HostfileOption, RestartsOption, program_options, without_debug
 from mpi_learn.cli.terminal import replace_missing_characters
 from mpi_learn.errors import ConfigurationError, MPILearnError, UserError
 from mpi_learn.job import process_exit
@@ -127,7 +125,7 @@ def _train(
     """
     from mpi_learn.cli.epoch_view import make_view
     from mpi_learn.cli.interruption import Interruption
-    from mpi_learn.mpi.agreement import agreed_errors
+    from mpi_learn.mpi.communicators import agreed_errors
     from mpi_learn.training.train import train as train_model
 
     interruption = Interruption(request, world, configuration)
@@ -228,7 +226,7 @@ def prepare(
     with reported(None, debug):
         from mpi_learn.known_data import DATA_SETS, find_data_set
         from mpi_learn.known_data import prepare as write
-        from mpi_learn.known_data.listing import listing
+        from mpi_learn.known_data.preparation import listing
 
         if name is None:
             print(listing(DATA_SETS.values()))
@@ -275,7 +273,7 @@ def _configuration(
 
     Only rank 0 reads the file: other hosts may not have it, and an error is printed once.
     """
-    from mpi_learn.mpi.agreement import result_of_rank
+    from mpi_learn.mpi.communicators import result_of_rank
     from mpi_learn.settings.paths import make_folder
     from mpi_learn.settings.yaml_file import read_yaml
     from mpi_learn.training.configuration import read_configuration

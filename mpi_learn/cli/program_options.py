@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from mpi_learn import __version__
-from mpi_learn.cli.debug_option import DEBUG
 
 
 def _print_version(context: typer.Context, is_wanted: bool) -> None:
@@ -27,3 +27,21 @@ def program_options(
     ``--version`` ends the program. ``--debug`` may also follow the command: the programs remove it from the arguments
     before Typer parses them, and it is declared here for ``--help``.
     """
+
+
+DEBUG = "--debug"
+
+
+def without_debug(arguments: list[str]) -> list[str]:
+    """`arguments` without ``--debug``."""
+    return [argument for argument in arguments if argument != DEBUG]
+
+
+RestartsOption = Annotated[
+    int | None,
+    typer.Option(min=0, help="With -n: start the job again, at most R times, if a host or process was lost."),
+]
+
+HostfileOption = Annotated[
+    Path | None, typer.Option("--hostfile", help="With -n: a host in each line, such as: node1 slots=4.")
+]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mpi_learn.devices.device_vector import DeviceVector
-from mpi_learn.mpi.collectives import sum_in_place
-from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.communicators import Communicator, sum_in_place
 
 if TYPE_CHECKING:  # PyTorch is optional
     import torch

@@ -9,9 +9,7 @@ import torch
 import torch.distributed as dist
 
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
-from mpi_learn.mpi.collectives import YIELD_S
-from mpi_learn.mpi.communicators import Communicator, host_name
+from mpi_learn.mpi.communicators import YIELD_S, Communicator, agreed_errors, host_name, result_of_rank
 from mpi_learn.mpi.lost_ranks import RankLost
 from mpi_learn.mpi.messaging import Pause
 

@@ -8,8 +8,7 @@ import tarfile
 import numpy as np
 
 from mpi_learn.errors import DataError
-from mpi_learn.known_data.data_set import DataSet, FileArray, NamedArrays
-from mpi_learn.known_data.origin import Origin, Original
+from mpi_learn.known_data.data_set import DataSet, FileArray, NamedArrays, Origin, Original
 from mpi_learn.known_data.tables import hdf5_arrays
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

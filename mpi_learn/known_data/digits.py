@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_learn.known_data.data_set import DataSet, FileArray, NamedArrays
-from mpi_learn.known_data.origin import Origin
+from mpi_learn.known_data.data_set import DataSet, FileArray, NamedArrays, Origin
 
 
 def _read(_: Origin) -> dict[str, NamedArrays]:

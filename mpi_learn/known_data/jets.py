@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_learn.errors import DataError
-from mpi_learn.known_data.data_set import DataSet, FileArray, NamedArrays, Simulation
-from mpi_learn.known_data.origin import Origin, Original
+from mpi_learn.known_data.data_set import DataSet, FileArray, NamedArrays, Origin, Original, Simulation
 from mpi_learn.known_data.simulation.pythia_jets import JET_FEATURES, simulate_jets
 from mpi_learn.known_data.tables import hdf5_arrays, standardised
 

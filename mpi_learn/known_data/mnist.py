@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_learn.errors import DataError
-from mpi_learn.known_data.data_set import DataSet, FileArray, NamedArrays
-from mpi_learn.known_data.origin import Origin, Original
+from mpi_learn.known_data.data_set import DataSet, FileArray, NamedArrays, Origin, Original
 
 MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
 MD5 = {

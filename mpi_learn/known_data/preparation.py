@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import h5py
+import numpy as np
+
 from mpi_learn.errors import ConfigurationError, DataError
 from mpi_learn.known_data.cifar10 import CIFAR10
-from mpi_learn.known_data.data_set import DataSet, NamedArrays
+from mpi_learn.known_data.data_set import DataSet, FileArray, NamedArrays, Origin
 from mpi_learn.known_data.digits import DIGITS
 from mpi_learn.known_data.higgs import HIGGS
 from mpi_learn.known_data.jets import JETS
 from mpi_learn.known_data.mnist import MNIST
-from mpi_learn.known_data.origin import Origin
 from mpi_learn.known_data.showers import SHOWERS
-from mpi_learn.known_data.writing import write
+from mpi_learn.settings.paths import replacing
 from mpi_learn.settings.suggestions import suggestion
 
 DATA_SETS = {data_set.name: data_set for data_set in (DIGITS, MNIST, CIFAR10, JETS, HIGGS, SHOWERS)}
@@ -129,3 +133,97 @@ def _as_typed(value: Any) -> str:
 
 def _shapes(arrays: NamedArrays) -> str:
     return ", ".join(f"{name} {values.shape} {values.dtype}" for name, values in arrays.items())
+
+
+CHUNK_BYTES = 2**20
+
+
+def write(
+    path: Path,
+    n: int,
+    blocks: Iterable[NamedArrays],
+    arrays: tuple[FileArray, ...],
+    attributes: Mapping[str, Any],
+    *,
+    compress: bool = False,
+) -> None:
+    """Writes `n` samples from blocks to a temporary file, and renames it when it is complete.
+
+    Args:
+        path: The HDF5 file. Its folder is created if it does not exist.
+        n: The number of samples of all blocks together.
+        blocks: Arrays by name, the same names in each block.
+        arrays: Descriptions of the arrays, which are stored as attributes of the datasets.
+        compress: Whether to compress; for arrays of mostly zeros, like padding or voxels without energy.
+
+    Raises:
+        DataError: The file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as aside, h5py.File(aside, "w") as file:
+            file.attrs.update(attributes)
+            _fill(file, n, blocks, compress)
+            for array in arrays:
+                _describe(file[array.name], array)
+    except OSError as error:
+        raise DataError(
+            f"cannot be written: {error}", where=str(path), cure="check the folder and its free space"
+        ) from error
+
+
+def _fill(file: h5py.File, n: int, blocks: Iterable[NamedArrays], compress: bool) -> None:
+    first = 0
+    for block in blocks:
+        for name, values in block.items():
+            if name not in file:
+                _create(file, name, n, values, compress)
+            file[name][first : first + len(values)] = values
+        first += len(next(iter(block.values())))
+
+
+def _create(file: h5py.File, name: str, n: int, values: np.ndarray, compress: bool) -> None:
+    """Creates one dataset for all blocks."""
+    shape = (n, *values.shape[1:])
+    if not compress:
+        file.create_dataset(name, shape, values.dtype)
+        return
+    rows = max(1, min(n, CHUNK_BYTES // max(1, values[0].nbytes)))
+    chunks = (rows, *values.shape[1:])
+    file.create_dataset(name, shape, values.dtype, chunks=chunks, compression="gzip", compression_opts=1, shuffle=True)
+
+
+def _describe(dataset: h5py.Dataset, array: FileArray) -> None:
+    dataset.attrs.update({"unit": array.unit, "meaning": array.meaning})
+    if array.columns:
+        dataset.attrs["columns"] = list(array.columns)
+
+
+WIDTH = 120
+INDENT = " " * 4
+
+
+def listing(data_sets: Iterable[DataSet]) -> str:
+    """All data sets with source, licence and arrays."""
+    head = "mpi-learn prepare NAME --to FILE.h5 [--from FOLDER or URL | --simulate N]"
+    return "\n\n".join([head, *map(_described, data_sets)])
+
+
+def _described(data_set: DataSet) -> str:
+    files = ", ".join(original.name for original in data_set.originals) or "none needed"
+    lines = [f"{data_set.name}: {data_set.summary}", *_field("source", data_set.source)]
+    lines += [*_field("licence", data_set.licence), *_field("files", files), *_arrays(data_set.arrays)]
+    if (simulation := data_set.simulation) is not None:
+        options = " ".join(f"[--{option} …]" for option in simulation.options)
+        lines += [f"  --simulate N {options}: {simulation.summary}", *_field("method", simulation.method)]
+        lines += _arrays(simulation.arrays)
+    return "\n".join(lines)
+
+
+def _field(name: str, text: str) -> list[str]:
+    return textwrap.wrap(f"{name}: {text}", WIDTH, initial_indent=INDENT, subsequent_indent=2 * INDENT)
+
+
+def _arrays(arrays: tuple[FileArray, ...]) -> list[str]:
+    fields = {f"{array.name} {array.shape} {array.dtype} [{array.unit}]": array.meaning for array in arrays}
+    return [line for name, meaning in fields.items() for line in _field(name, meaning)]

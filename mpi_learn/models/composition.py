@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from mpi_learn.data.samples.added_input import AddedInput
-from mpi_learn.models.configuration import ModelConfiguration, ModelSettings
-from mpi_learn.models.example import Example
+from mpi_learn.models.configuration import ModelConfiguration
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network
+from mpi_learn.models.settings import Example, ModelSettings
 from mpi_learn.optimizers.configuration import AnyOptimizer
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from mpi_learn.settings.component import Named, shown_arguments
 from mpi_learn.settings.section import Section, listed, without_numpy
-
-if TYPE_CHECKING:  # a command that only reads a configuration loads no MPI
-    from mpi_learn.mpi.communicators import Communicator
 
 Framework = Literal["auto", "keras", "torch"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -83,28 +79,3 @@ class ModelConfiguration(Section):
         source, _, name = self.model.rpartition(":")
         module = Path(source).stem if source.endswith(".py") else source
         return f"from {module} import {name}\nmodel = {name}({shown_arguments(dict(self.parameters))})"
-
-
-@dataclass(frozen=True)
-class ModelSettings:
-    """The settings from which the model of a rank is built.
-
-    Attributes:
-        configuration: The keys of the configuration.
-        stream: The stream of random numbers of dropout and noise, a different one on each rank.
-        n_workers: Number of gradients of different samples that are combined in a step.
-        has_optimizer: Whether the configuration names an optimizer.
-        is_validated: Whether there are validation data.
-        has_checkpoint: Whether the training may be resumed.
-        is_part: Whether the user's function returns several models, of which this is one.
-        chain: The ranks that hold the stages of this model, in order; None if this rank holds all of it.
-    """
-
-    configuration: ModelConfiguration
-    stream: int = 0
-    n_workers: int = 1
-    has_optimizer: bool = True
-    is_validated: bool = True
-    has_checkpoint: bool = False
-    is_part: bool = False
-    chain: Communicator | None = None

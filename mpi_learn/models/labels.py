@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from mpi_learn.errors import DataError, ModelError
-from mpi_learn.models.example import Example
 from mpi_learn.models.outputs import Outputs, Shape
+from mpi_learn.models.settings import Example
 from mpi_learn.settings.component import Component
 
 LossType = TypeVar("LossType")

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 import numpy as np
 
 from mpi_learn.flat_layout import LOSS, WEIGHT
-from mpi_learn.models.example import Example
 from mpi_learn.models.model import Model
+from mpi_learn.models.settings import Example
 
 COMPARES_SAMPLES = (
     "the loss of a batch is not the mean of the losses of its samples: it compares samples, or divides by a property of"

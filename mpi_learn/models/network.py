@@ -10,10 +10,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.models.configuration import ModelSettings
-from mpi_learn.models.example import Arrays, Example, Tensors
 from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.outputs import Outputs, Shape
+from mpi_learn.models.settings import Arrays, Example, ModelSettings, Tensors
 from mpi_learn.settings.component import Component
 from mpi_learn.update_rule import UpdateRule
 

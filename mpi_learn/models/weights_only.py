@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
-from mpi_learn.models.example import Arrays
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import ArrayKind, Network
+from mpi_learn.models.settings import Arrays
 
 
 class ModelSizes(NamedTuple):

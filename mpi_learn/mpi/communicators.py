@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import cast
+from itertools import islice
+from typing import TypeVar, cast
 
-from mpi_learn.errors import MPILearnError
-from mpi_learn.mpi import process_end
+import numpy as np
+
+from mpi_learn.errors import LONGEST_REASON, LONGEST_TEXT, MPILearnError, TrainingError, shortened
+from mpi_learn.mpi import host_fault, process_end
 from mpi_learn.mpi.library import MPI
 from mpi_learn.mpi.lost_ranks import is_protected, revoke_if_protected
+from mpi_learn.mpi.messaging import Pause, await_all
 from mpi_learn.mpi.revocable import Revocable
+from mpi_learn.settings.user_traceback import user_traceback
 
 Communicator = MPI.Comm
 
@@ -162,3 +168,186 @@ def host_name() -> str:
 def on_this_host(comm: Communicator) -> Communicator:
     """A new communicator of the ranks of `comm` on this host; the caller frees it. Collective over `comm`."""
     return comm.Split_type(MPI.COMM_TYPE_SHARED)
+
+
+Request = MPI.Request
+
+LONGEST_IN_STEP_S = 1e-3
+"""The longest sleep of a rank that waits for a message of the same step."""
+
+YIELD_S = 1e-3
+"""A rank that waits for a message yields the processor for this time before it sleeps. A sleep takes at least 60 µs, an
+exchange with a parameter server on the same host takes less. `experiments/training_speed/master.py` measures it."""
+
+
+def sum_in_place(comm: Communicator, vector: np.ndarray) -> None:
+    """Replaces `vector` by its sum over all ranks, in place. Collective over `comm`."""
+    if comm.size > 1:
+        comm.Allreduce(MPI.IN_PLACE, vector)
+
+
+def broadcast_in_place(comm: Communicator, vector: np.ndarray, root: int = 0) -> None:
+    """Replaces `vector` by the vector of the rank `root`. Collective over `comm`."""
+    if comm.size > 1:
+        comm.Bcast(vector, root=root)
+
+
+def receive_into(comm: Communicator, buffer: np.ndarray, source: int = MPI.ANY_SOURCE) -> tuple[int, int]:
+    """Waits for a message without busy waiting and writes it over the first elements of `buffer`.
+
+    Returns:
+        The rank that sent it, and its tag.
+    """
+    status, pause = MPI.Status(), Pause(yield_s=YIELD_S)
+    while (message := comm.Improbe(source=source, tag=MPI.ANY_TAG, status=status)) is None:
+        pause()
+    message.Recv(buffer[: n_bytes(status) // buffer.itemsize])
+    return status.Get_source(), status.Get_tag()
+
+
+def n_bytes(status: MPI.Status) -> int:
+    """The length of a message in bytes. `MPI.Status.Get_count` of Open MPI 5 is wrong from 2 GiB on."""
+    return status.Get_elements(MPI.BYTE)
+
+
+def send_from(comm: Communicator, buffer: np.ndarray, to: int, tag: int) -> None:
+    """Sends `buffer`, and waits without busy waiting until it may be modified."""
+    wait(comm.Isend(buffer, dest=to, tag=tag))
+
+
+def wait(request: MPI.Request) -> None:
+    """Waits for `request` without busy waiting."""
+    pause = Pause(yield_s=YIELD_S)
+    while not request.Test():
+        pause()
+
+
+def tag_of(request: MPI.Request) -> int:
+    """Waits for the message of a receive without busy waiting; returns its tag."""
+    status, pause = MPI.Status(), _pause_in_step()
+    while not request.Test(status):
+        pause()
+    return status.Get_tag()
+
+
+def patient_sum_in_place(comm: Communicator, vector: np.ndarray) -> None:
+    """As `sum_in_place`, without busy waiting for ranks that arrive late. Collective over `comm`."""
+    request, pause = comm.Iallreduce(MPI.IN_PLACE, vector), _pause_in_step()
+    while not request.Test():
+        pause()
+
+
+def _pause_in_step() -> Pause:
+    """For messages on which the time of a step depends: those between stages wait for one another many times."""
+    return Pause(LONGEST_IN_STEP_S, yield_s=YIELD_S)
+
+
+def gathered(comm: Communicator, vector: np.ndarray) -> np.ndarray:
+    """Every rank's `vector`, shape (ranks, n). Collective over `comm`."""
+    found = np.empty((comm.size, vector.size), vector.dtype)
+    comm.Allgather(np.ascontiguousarray(vector), found)
+    return found
+
+
+def all_to_all(comm: Communicator, vector: np.ndarray) -> np.ndarray:
+    """This rank's part of every rank's `vector`, concatenated in the order of ranks. Collective over `comm`.
+
+    Args:
+        vector: Its length is a multiple of the number of ranks.
+    """
+    found = np.empty_like(vector)
+    comm.Alltoall(vector, found)
+    return found
+
+
+Found = TypeVar("Found")
+
+
+@contextmanager
+def agreed_errors(comm: Communicator, *, waits_long: bool = False, rank: int | None = None) -> Iterator[None]:
+    """Raises an error of one rank on all ranks. Collective over `comm` at the end of the block.
+
+    Inside the block, no rank may wait over `comm` for a rank that may already have raised. An `MPILearnError` is
+    raised unchanged, and any other error as a `TrainingError` with the rank's traceback. If several ranks raise, the
+    error of the lowest rank is raised. `KeyboardInterrupt` and `GeneratorExit` are raised at once, on this rank alone.
+
+    Args:
+        waits_long: Whether a rank may wait long for the others at the end of the block. It then sleeps meanwhile, and
+            handlers of signals run; in a collective of MPI they do not.
+        rank: The number of this rank for a user, if it is another one in `comm`.
+    """
+    mine: MPILearnError | None = None
+    try:
+        yield
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - every error must reach the other ranks
+        mine = _as_sendable(error, comm.rank if rank is None else rank)
+    if waits_long:
+        await_all(comm)
+    first = comm.allreduce(comm.rank if mine is not None else comm.size, op=MPI.MIN)
+    if first < comm.size:
+        raise comm.bcast(mine, root=first)
+
+
+def each_agreed(comm: Communicator, items: Iterator[Found], rank: int) -> Iterator[Found]:
+    """The same items; an error of one rank is raised on all ranks. Collective over `comm` for each item.
+
+    Args:
+        items: An iterator with as many items on each rank.
+        rank: See `agreed_errors`.
+    """
+    while True:
+        following: list[Found] = []
+        with agreed_errors(comm, rank=rank):
+            following = list(islice(items, 1))
+        if not following:
+            return
+        yield following[0]
+
+
+def _as_sendable(error: BaseException, rank: int) -> MPILearnError:
+    """`error` itself if other ranks can raise it, otherwise as a `TrainingError`; with its host's fault."""
+    if not (isinstance(error, MPILearnError) and _can_be_sent(error)):
+        return as_training_error(error, rank)
+    error.host_fault = host_fault.kind_of(error)
+    return error
+
+
+def _can_be_sent(error: BaseException) -> bool:
+    """Whether other ranks can raise this error: it is one of this package's, and pickle can copy it."""
+    if not isinstance(error, MPILearnError):
+        return False
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 - a class of the user may raise anything
+        return False
+    return True
+
+
+def result_of_rank(comm: Communicator, compute: Callable[[], Found], rank: int = 0) -> Found:
+    """The result of `compute`, which is called on one rank, on every rank. Collective over `comm`.
+
+    An error of `compute` is raised on all ranks, as by `agreed_errors`.
+    """
+    found: Found | None = None
+    with agreed_errors(comm):
+        if comm.rank == rank:
+            found = compute()
+    return cast(Found, comm.bcast(found, root=rank))
+
+
+def as_training_error(error: BaseException, rank: int) -> TrainingError:
+    """`error` as a `TrainingError` that can be sent: with rank, host and the traceback as text.
+
+    This is where the exceptions of user code become text, which is limited here for all messages, stores and terminals.
+    """
+    text = shortened(user_traceback(error), LONGEST_TEXT - 2 * LONGEST_REASON)
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - the __str__ of a user's exception may raise anything
+        message = "(its text cannot be read)"
+    reason = shortened(f"{type(error).__name__}: {message}", LONGEST_REASON)
+    made = TrainingError(reason, rank=rank, host=host_name(), traceback=text)
+    made.host_fault = host_fault.kind_of(error)
+    return made

@@ -17,11 +17,10 @@ from mpi_learn.environment import MIB
 from mpi_learn.errors import ModelError, SavingError
 from mpi_learn.flat_layout import WEIGHT
 from mpi_learn.models.building.frameworks import NAMES
-from mpi_learn.models.example import Example
 from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES, compares_samples
 from mpi_learn.models.model import UNSAVED_RANDOM, Model
-from mpi_learn.mpi.agreement import result_of_rank
-from mpi_learn.mpi.communicators import Communicator, private
+from mpi_learn.models.settings import Example
+from mpi_learn.mpi.communicators import Communicator, private, result_of_rank
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.context import TrainingContext, open_context
 from mpi_learn.training.loop import Training

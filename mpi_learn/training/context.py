@@ -11,8 +11,7 @@ from mpi_learn.data.loading import load
 from mpi_learn.data.samples.class_weights import make_class_weights
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.errors import ConfigurationError, MPILearnError
-from mpi_learn.mpi.agreement import result_of_rank
-from mpi_learn.mpi.communicators import Communicator, split
+from mpi_learn.mpi.communicators import Communicator, result_of_rank, split
 from mpi_learn.training.configuration import TrainingConfiguration
 
 

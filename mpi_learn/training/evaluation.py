@@ -9,8 +9,7 @@ import numpy as np
 
 from mpi_learn.data.samples.make_batches import validation_batches
 from mpi_learn.models.model import Model
-from mpi_learn.mpi.agreement import agreed_errors, each_agreed
-from mpi_learn.mpi.collectives import sum_in_place
+from mpi_learn.mpi.communicators import agreed_errors, each_agreed, sum_in_place
 from mpi_learn.training.context import TrainingContext
 
 BATCH_SIZE_FACTOR = 4

@@ -19,8 +19,7 @@ from mpi_learn.data.samples.shared_batches import ShardedBatches, Shards, Shared
 from mpi_learn.data.samples.streamed_batches import StreamedBatches
 from mpi_learn.errors import MPILearnError
 from mpi_learn.models.model import Model
-from mpi_learn.mpi.agreement import agreed_errors, each_agreed
-from mpi_learn.mpi.collectives import sum_in_place
+from mpi_learn.mpi.communicators import agreed_errors, each_agreed, sum_in_place
 from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.optimizers.optimizer import Optimizer
@@ -28,9 +27,8 @@ from mpi_learn.training.callbacks import Callbacks
 from mpi_learn.training.checkpoints.checkpointing import Checkpointing
 from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
 from mpi_learn.training.context import TrainingContext
-from mpi_learn.training.ranks.balance import speeds
 from mpi_learn.training.ranks.same_model import agreed_statistics
-from mpi_learn.training.ranks.shards import ShardedGradient
+from mpi_learn.training.ranks.shards import ShardedGradient, speeds
 from mpi_learn.training.results.result import Result, validation_of
 from mpi_learn.training.setup import (
     check_settings,

@@ -19,14 +19,11 @@ from mpi_learn.errors import ConfigurationError, DataError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.building.make_model import make_model
 from mpi_learn.models.composition import Composition
-from mpi_learn.models.configuration import ModelSettings
-from mpi_learn.models.example import Example
 from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES
 from mpi_learn.models.model import Model
+from mpi_learn.models.settings import Example, ModelSettings
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
-from mpi_learn.mpi.agreement import agreed_errors
-from mpi_learn.mpi.collectives import broadcast_in_place
-from mpi_learn.mpi.communicators import Communicator, host_name
+from mpi_learn.mpi.communicators import Communicator, agreed_errors, broadcast_in_place, host_name
 from mpi_learn.optimizers.configuration import AnyOptimizer, FrameworkOptimizer, NotFused
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.optimizers.loss_scaling import LossScaling

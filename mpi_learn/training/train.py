@@ -10,13 +10,12 @@ from typing import Any
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.environment import choose_gpu
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
-from mpi_learn.mpi.communicators import Communicator, private
+from mpi_learn.mpi.communicators import Communicator, agreed_errors, private, result_of_rank
 from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_learn.training.context import open_context
 from mpi_learn.training.loop import OnBegin, OnEpoch, Progress, Training
-from mpi_learn.training.ranks.same_code import same_code
+from mpi_learn.training.ranks.same_model import same_code
 from mpi_learn.training.results.result import OnUnsavable, Result, check_saving
 from mpi_learn.training.setup import build_model
 from mpi_learn.training.timing.batch_size_choice import with_batch_size

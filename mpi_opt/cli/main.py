@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mpi_learn.cli.debug_option import DEBUG, without_debug
+from mpi_learn.cli.program_options import DEBUG, without_debug
 from mpi_learn.cli.terminal import replace_missing_characters
 from mpi_learn.job import process_exit
 from mpi_learn.job.exit_status import FAILED, FINISHED, INTERRUPTED, INVALID, LOST, LaunchMode

@@ -33,7 +33,7 @@ from mpi_opt.errors import ConfigurationError, UserError
 
 if TYPE_CHECKING:
     from mpi_learn import Result
-    from mpi_learn.data.dataset_cache import DatasetCache
+    from mpi_learn.data.loading import DatasetCache
     from mpi_learn.data.samples.dataset import Dataset
     from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
 
@@ -331,7 +331,7 @@ class TrainingObjective(Objective):
 
     def _loaded(self, configuration: TrainingConfiguration, comm: Communicator) -> Dataset:
         """The data, which stays in memory from trial to trial."""
-        from mpi_learn.data.dataset_cache import DatasetCache
+        from mpi_learn.data.loading import DatasetCache
 
         if configuration.data is None:
             raise ConfigurationError("this section is required", where="data", cure="say which files to train on")

@@ -11,7 +11,7 @@ import time
 from functools import partial
 from operator import attrgetter
 
-from mpi_learn.mpi import agreement, communicators, lost_ranks, messaging
+from mpi_learn.mpi import communicators, lost_ranks, messaging
 from mpi_learn.mpi.communicators import Communicator
 from mpi_opt.core.block_layout import fold_groups, folds_of_group
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
@@ -52,7 +52,7 @@ class Block:
         """Prepares the objective; an error becomes part of the message. Collective over the block."""
         error = None
         try:
-            with agreement.agreed_errors(self.comm):
+            with communicators.agreed_errors(self.comm):
                 self.objective.prepare(self.comm, self.settings.example_parameters)
         except MPILearnError as mine:
             error = mine
@@ -172,7 +172,7 @@ class Block:
         except BaseException as raised:  # noqa: BLE001 - any exception of user code is the outcome of the trial
             self.watchdog.stop_guarding()  # again: an interruption may have been raised in the `finally` clause
             error = self.watchdog.cause(raised)
-            failure = agreement.as_training_error(error, self.comm.rank)
+            failure = communicators.as_training_error(error, self.comm.rank)
             if has_returned and error is raised:  # the return value is wrong: no line of the user raised the error
                 failure.traceback = ""
             outcome.state, outcome.error, outcome.host_fault = "failed", str(failure), failure.host_fault

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
-from mpi_learn.models.configuration import ModelConfiguration, ModelSettings
+from mpi_learn.models.configuration import ModelConfiguration
+from mpi_learn.models.settings import ModelSettings
 from tests.mpi_learn.models_for_tests import digits
 
 HERE = Path(__file__).parent

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, FlatLayout, aligned_empty
-from mpi_learn.models.example import Arrays
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import ArrayKind
+from mpi_learn.models.settings import Arrays
 from mpi_learn.models.weights_only import StateOnly
 
 N_INPUTS = 3

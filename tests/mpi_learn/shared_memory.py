@@ -10,7 +10,7 @@ import numpy as np
 
 from mpi_learn.algorithms.parameter_server import roles
 from mpi_learn.flat_layout import aligned_empty
-from mpi_learn.testing.quadratic_ranks import N
+from mpi_learn.testing.algorithm_tests import N
 
 
 @contextmanager

@@ -13,17 +13,16 @@ import pytest
 from pydantic import TypeAdapter
 
 from mpi_learn.algorithms.algorithm import AlgorithmSetup
-from mpi_learn.algorithms.allreduce import SynchronousAllReduce, mean_statistics, weighted_statistics
+from mpi_learn.algorithms.allreduce import SynchronousAllReduce, make_reduction, mean_statistics, weighted_statistics
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration, AllReduce
 from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.algorithms.rank_layout import make_rank_layout, rank_layout_of
 from mpi_learn.algorithms.reduction import ExactSum
-from mpi_learn.algorithms.reduction_choice import make_reduction
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.optimizers.configuration import Adam, Sgd
 from mpi_learn.optimizers.make_optimizer import make_optimizer
-from mpi_learn.testing.quadratic_ranks import Rank
+from mpi_learn.testing.algorithm_tests import Rank
 from mpi_learn.testing.thread_ranks import run_ranks
 from tests.world import in_world
 

@@ -15,7 +15,7 @@ from mpi4py import MPI
 from mpi_learn import train
 from mpi_learn.errors import ConfigurationError, TrainingError
 from mpi_learn.models.building.make_model import make_model
-from mpi_learn.models.example import Example
+from mpi_learn.models.settings import Example
 from mpi_learn.settings.user_code import load_function
 from mpi_learn.testing.thread_ranks import run_ranks
 from mpi_learn.training.callbacks import Callbacks

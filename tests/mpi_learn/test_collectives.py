@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from mpi4py import MPI
 
-from mpi_learn.mpi.collectives import n_bytes
+from mpi_learn.mpi.communicators import n_bytes
 
 
 @pytest.mark.parametrize("length", [0, 12, 2**31 - 4, 2**31, 2**33 + 64])

@@ -13,7 +13,7 @@ from tests.world import in_world
 pytestmark = pytest.mark.mpi
 TIMEOUT_S = 30
 IMPORTS = (
-    "import os, sys, time; from mpi4py import MPI; from mpi_learn.mpi import agreement, lost_ranks, messaging; "
+    "import os, sys, time; from mpi4py import MPI; from mpi_learn.mpi import communicators, lost_ranks, messaging; "
     "from mpi_learn.errors import TrainingError; from mpi_learn.training.checkpoints import array_messages\n"
     "world = MPI.COMM_WORLD\n"
 )
@@ -29,7 +29,7 @@ RAISED = {
 def test_whatever_one_rank_raises_all_ranks_learn_of_it(what):
     program = (
         "try:\n"
-        "    with agreement.agreed_errors(world):\n"
+        "    with communicators.agreed_errors(world):\n"
         f"        if world.rank == 1: {RAISED[what]}\n"
         "except TrainingError as error: print(error.rank, flush=True)\n"
     )
@@ -43,7 +43,7 @@ def test_an_error_that_cannot_be_sent_is_raised_on_all_ranks():
         "class Local(UserError):\n"
         "    def __reduce__(self): raise TypeError('cannot pickle a generator')\n"
         "try:\n"
-        "    with agreement.agreed_errors(world):\n"
+        "    with communicators.agreed_errors(world):\n"
         "        if world.rank == 1: raise Local('no such sample')\n"
         "except TrainingError as error: print(error.rank, error.reason, flush=True)\n"
     )
@@ -58,7 +58,7 @@ def test_an_unreadable_part_of_a_checkpoint_blocks_no_rank():
         "    return {}\n"
         "array_messages.load_rank_arrays = load_own\n"
         "try:\n"
-        "    with agreement.agreed_errors(world): array_messages.scatter_arrays(world, None, world.size)\n"
+        "    with communicators.agreed_errors(world): array_messages.scatter_arrays(world, None, world.size)\n"
         "except TrainingError as error: print(error.rank, flush=True)\n"
     )
     done = in_world(3, "-c", IMPORTS + program, timeout=TIMEOUT_S)
@@ -72,7 +72,7 @@ def test_rank_0_without_memory_for_the_arrays_of_a_rank_blocks_no_rank():
         "array_messages._uninitialised = allocate\n"
         "try:\n"
         "    own = {'a': np.zeros(10**6)}\n"
-        "    with agreement.agreed_errors(world), array_messages.gather_arrays(world, own) as parts:\n"
+        "    with communicators.agreed_errors(world), array_messages.gather_arrays(world, own) as parts:\n"
         "        list(parts)\n"
         "except TrainingError as error: print(error.rank, error.reason, flush=True)\n"
     )

@@ -11,7 +11,7 @@ from mpi_learn import train
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.building.make_model import make_model
-from mpi_learn.models.example import Example
+from mpi_learn.models.settings import Example
 from mpi_learn.training.timing import xla_choice
 from tests.mpi_learn.configurations_for_tests import KERAS, TORCH, model_settings
 from tests.mpi_learn.models_for_tests import digits

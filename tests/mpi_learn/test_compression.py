@@ -13,14 +13,14 @@ from mpi4py import MPI
 from pydantic import ValidationError
 
 from mpi_learn import train
+from mpi_learn.algorithms.allreduce import make_reduction
 from mpi_learn.algorithms.compression.encodings import ENCODINGS
 from mpi_learn.algorithms.compression.error_feedback import ErrorFeedback, KnownWeights
 from mpi_learn.algorithms.configuration import AllReduce, Clusters, Downpour, Easgd, Gem
-from mpi_learn.algorithms.reduction_choice import make_reduction
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers.configuration import Sgd
 from mpi_learn.optimizers.make_optimizer import make_optimizer
-from mpi_learn.testing.quadratic_ranks import N, Rank, mean_gradient
+from mpi_learn.testing.algorithm_tests import N, Rank, mean_gradient
 from mpi_learn.testing.thread_ranks import Turns, run_ranks
 from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
 from tests.mpi_learn.configurations_for_tests import TORCH

@@ -12,7 +12,7 @@ from mpi_learn import train
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import LOSS
 from mpi_learn.models.building.make_model import make_model
-from mpi_learn.models.example import Example
+from mpi_learn.models.settings import Example
 from tests.mpi_learn.configurations_for_tests import model_settings
 from tests.mpi_learn.models_for_tests import digits
 from tests.optional_packages import by_framework, needs

@@ -95,8 +95,9 @@ class Noting:
             os._exit(0)
 sys.meta_path.insert(0, Noting())
 from mpi_learn.models.building.make_model import make_model
-from mpi_learn.models.configuration import ModelConfiguration, ModelSettings
-from mpi_learn.models.example import Example
+from mpi_learn.models.configuration import ModelConfiguration
+from mpi_learn.models.settings import ModelSettings
+from mpi_learn.models.settings import Example
 make_model(ModelSettings(ModelConfiguration(model="model.keras", loss="mse")), Example((), ()))
 """
     ours = {"OMPI_COMM_WORLD_LOCAL_SIZE": "512", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}

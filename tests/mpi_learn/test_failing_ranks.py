@@ -16,8 +16,8 @@ from mpi_learn.algorithms.compression.error_feedback import KnownWeights
 from mpi_learn.data.samples.batches import Dealer
 from mpi_learn.errors import TrainingError
 from mpi_learn.mpi import messaging
-from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
-from mpi_learn.testing.quadratic_ranks import Rank
+from mpi_learn.mpi.communicators import agreed_errors, result_of_rank
+from mpi_learn.testing.algorithm_tests import Rank
 from mpi_learn.testing.thread_ranks import run_ranks
 from tests.mpi_learn.shared_memory import shared_memory
 from tests.mpi_learn.test_algorithm_conformance import ALGORITHMS

@@ -24,10 +24,10 @@ from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.known_data import prepare
 from mpi_learn.models.building.make_model import make_model
-from mpi_learn.models.example import Example
 from mpi_learn.models.gan.adversarial_pair import AdversarialPair
 from mpi_learn.models.gan.noise import Noise
 from mpi_learn.models.gan.section import GanSection, Turn
+from mpi_learn.models.settings import Example
 from mpi_learn.optimizers.configuration import Adam, Sgd
 from mpi_learn.optimizers.make_optimizer import make_optimizer
 from mpi_learn.optimizers.separate_optimizers import SeparateOptimizers

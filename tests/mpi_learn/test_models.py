@@ -15,10 +15,10 @@ from mpi_learn import read_configuration, train
 from mpi_learn.errors import ConfigurationError, DataError, ModelError
 from mpi_learn.flat_layout import LOSS, N_SAMPLES, WEIGHT, FlatLayout
 from mpi_learn.models.building.make_model import make_model
-from mpi_learn.models.example import Example
 from mpi_learn.models.gan.adversarial_pair import AdversarialPair
 from mpi_learn.models.gan.section import GanSection
 from mpi_learn.models.model import UNSAVED_RANDOM, Model
+from mpi_learn.models.settings import Example
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.settings.component import Component
 from mpi_learn.training.check import check

@@ -15,7 +15,7 @@ from mpi_learn.data.samples.batches import Dealer
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers.configuration import Sgd
 from mpi_learn.optimizers.make_optimizer import make_optimizer
-from mpi_learn.testing.quadratic_ranks import RATE, N, Rank, mean_gradient, with_momentum
+from mpi_learn.testing.algorithm_tests import RATE, N, Rank, mean_gradient, with_momentum
 from mpi_learn.testing.thread_ranks import Turns, run_ranks
 
 UPDATES = [

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+from mpi_learn.algorithms.allreduce import make_reduction
 from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.algorithms.reduction import orthonormalize
-from mpi_learn.algorithms.reduction_choice import make_reduction
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.testing.thread_ranks import run_ranks
 

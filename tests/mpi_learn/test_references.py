@@ -14,7 +14,7 @@ from mpi_learn.algorithms import cluster_exchange
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration
 from mpi_learn.algorithms.parameter_server.transfer import VECTOR
 from mpi_learn.algorithms.rank_layout import rank_layout_of
-from mpi_learn.testing.quadratic_ranks import MOMENTUM, RATE, SAMPLES, N, Rank, start, summed_gradient
+from mpi_learn.testing.algorithm_tests import MOMENTUM, RATE, SAMPLES, N, Rank, start, summed_gradient
 from mpi_learn.testing.thread_ranks import Turns, run_ranks
 from tests.mpi_learn.shared_memory import shared_memory
 

@@ -20,8 +20,8 @@ from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ConfigurationError, DataError, ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.job.launch import launch_environment
-from mpi_learn.models.example import Example
 from mpi_learn.models.network import ArrayKind
+from mpi_learn.models.settings import Example
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.testing.thread_ranks import run_ranks
 from mpi_learn.training.ranks.same_model import Mark, agree_on_arrays, agree_on_outputs, are_close

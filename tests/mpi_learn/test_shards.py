@@ -14,8 +14,8 @@ from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.building.make_model import make_model
-from mpi_learn.models.configuration import ModelConfiguration, ModelSettings
-from mpi_learn.models.example import Example
+from mpi_learn.models.configuration import ModelConfiguration
+from mpi_learn.models.settings import Example, ModelSettings
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.testing.thread_ranks import run_ranks
 from tests.optional_packages import needs

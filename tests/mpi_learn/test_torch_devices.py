@@ -17,7 +17,7 @@ from mpi4py import MPI
 from mpi_learn import train
 from mpi_learn.errors import ModelError
 from mpi_learn.models.building.make_model import make_model
-from mpi_learn.models.example import Example
+from mpi_learn.models.settings import Example
 from mpi_learn.training.check import check
 from mpi_learn.training.configuration import read_configuration
 from tests.mpi_learn import callbacks_for_tests

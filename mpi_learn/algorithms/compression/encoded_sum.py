@@ -10,8 +10,7 @@ from mpi_learn.algorithms.compression.encodings import Encoding
 from mpi_learn.algorithms.compression.error_feedback import ErrorFeedback, decoded
 from mpi_learn.algorithms.reduction import Reduction
 from mpi_learn.flat_layout import WEIGHT, FlatLayout
-from mpi_learn.mpi.collectives import all_to_all, gathered
-from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.communicators import Communicator, all_to_all, gathered
 
 
 class EncodedSum(Reduction):

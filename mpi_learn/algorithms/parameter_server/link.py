@@ -10,10 +10,8 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from mpi_learn.algorithms.algorithm import Deal
-from mpi_learn.algorithms.parameter_server.centre import Centre
 from mpi_learn.algorithms.parameter_server.transfer import VECTOR, Transfers
-from mpi_learn.mpi.collectives import receive_into, send_from
-from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.communicators import Communicator, receive_into, send_from
 
 PULL, PUSH, SWAP, NEXT, DONE, FAILED_EPOCH, ANSWER = range(10, 17)
 """Tags. A worker requests the weights (PULL) or its next samples (NEXT), sends a vector (PUSH, or SWAP to receive an
@@ -182,3 +180,44 @@ class RemoteLink(Link):
             return self.mailbox
         self.transfers.down.receive(self.comm, vector, self.master, 1)
         return vector
+
+
+class Centre(ABC):
+    """Common weights that change with each message of a worker.
+
+    Attributes:
+        weights: (n,) float32, changed in place.
+        version: Number of changes so far; the difference of two versions is a staleness.
+        has_failure: Whether the first master has reported that a rank failed.
+    """
+
+    weights: np.ndarray
+    version: int = 0
+    has_failure: bool = False
+
+    def begin_epoch(self) -> None:  # noqa: B027 - most centres have nothing to do
+        """Begins an epoch, with the weights of the last `Algorithm.synchronize`."""
+
+    @abstractmethod
+    def absorb(self, vector: np.ndarray, batch_weight: float) -> None:
+        """Applies a worker's message.
+
+        Args:
+            vector: (n,) float32; may be changed.
+            batch_weight: The weight of its batches (see `mpi_learn.flat_layout`).
+        """
+
+    @abstractmethod
+    def answer(self, vector: np.ndarray) -> None:
+        """Replaces `vector`, (n,) float32, which `absorb` has received, by the answer to a swap."""
+
+    def flush(self) -> None:  # noqa: B027 - most centres hold nothing back
+        """Applies the collected messages, or sends them to the first master, at the end of a round or an epoch."""
+
+    def state(self) -> dict[str, np.ndarray]:
+        """The common arrays besides the weights, for a checkpoint. Resuming writes into these arrays."""
+        return {}
+
+    def rank_state(self) -> dict[str, np.ndarray]:
+        """This master's arrays, for a checkpoint. Resuming writes into these arrays."""
+        return {}

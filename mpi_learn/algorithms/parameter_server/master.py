@@ -8,11 +8,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup
-from mpi_learn.algorithms.parameter_server.centre import Centre
-from mpi_learn.algorithms.parameter_server.link import Link
+from mpi_learn.algorithms.parameter_server.link import Centre, Link
 from mpi_learn.algorithms.parameter_server.server import Server
 from mpi_learn.algorithms.parameter_server.worker import mean_staleness
-from mpi_learn.mpi.collectives import broadcast_in_place
+from mpi_learn.mpi.communicators import broadcast_in_place
 
 
 class MasterRank(Algorithm):

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from mpi_learn.algorithms.algorithm import Deal
-from mpi_learn.algorithms.parameter_server.centre import Centre
 from mpi_learn.algorithms.parameter_server.link import (
     ANSWER,
     DONE,
@@ -19,12 +18,12 @@ from mpi_learn.algorithms.parameter_server.link import (
     PULL,
     PUSH,
     SWAP,
+    Centre,
     make_header,
 )
 from mpi_learn.algorithms.parameter_server.transfer import VECTOR, Transfers
 from mpi_learn.flat_layout import aligned_empty
-from mpi_learn.mpi.collectives import receive_into, send_from
-from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.communicators import Communicator, receive_into, send_from
 
 
 class Server:

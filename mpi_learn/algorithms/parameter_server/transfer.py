@@ -13,8 +13,7 @@ import numpy as np
 from mpi_learn.algorithms.compression.encodings import ENCODINGS, Encoding
 from mpi_learn.algorithms.compression.error_feedback import ErrorFeedback, KnownWeights
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.mpi.collectives import receive_into
-from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.communicators import Communicator, receive_into
 
 VECTOR = 17
 """The tag of a vector."""

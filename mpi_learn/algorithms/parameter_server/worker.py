@@ -9,11 +9,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup, SampleDealing
-from mpi_learn.algorithms.parameter_server.centre import Centre
-from mpi_learn.algorithms.parameter_server.link import Link, LocalLink
+from mpi_learn.algorithms.parameter_server.link import Centre, Link, LocalLink
 from mpi_learn.flat_layout import FAILED, WEIGHT, failed_step
-from mpi_learn.mpi.collectives import broadcast_in_place, sum_in_place
-from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.communicators import Communicator, broadcast_in_place, sum_in_place
 
 
 class Worker(ABC):

@@ -6,10 +6,9 @@ import glob
 import os
 from pathlib import Path
 
-from mpi_learn.data.files.location import is_url
 from mpi_learn.data.files.remote import find_urls
 from mpi_learn.errors import DataError
-from mpi_learn.settings.paths import is_file
+from mpi_learn.settings.paths import expanded, is_file
 from mpi_learn.settings.suggestions import nearest_file
 
 
@@ -60,3 +59,27 @@ def _no_file(place: str, key: str) -> DataError:
     near = nearest_file(path, f"*{path.suffix}")
     cure = f"did you mean {near!r}?" if near else f"{path.parent} has no file with a similar name"
     return DataError("there is no such file", where=f"{key}: {place}", cure=cure)
+
+
+def is_url(place: str) -> bool:
+    """Whether `place` is a URL (``s3://…``, ``root://…``), not a path."""
+    return "://" in place
+
+
+def absolute(place: str, directory: Path) -> str:
+    """`place` as an absolute path, relative to `directory`; ``~`` is the home directory. URLs do not change.
+
+    Raises:
+        ConfigurationError: As for `expanded`.
+    """
+    if is_url(place):
+        return place
+    return str((directory / expanded(place)).absolute())
+
+
+def absolute_pattern(place: str, directory: Path) -> str:
+    """`absolute` for a path or glob of files. A glob matches in `directory` whatever characters its name has."""
+    path = absolute(place, directory)
+    if is_url(place) or not glob.has_magic(place) or os.path.isfile(path):  # noqa: PTH113 - False for any error
+        return path
+    return absolute(place, Path(glob.escape(str(directory.absolute()))))

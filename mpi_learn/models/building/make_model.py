@@ -20,12 +20,12 @@ from mpi_learn.models.building.frameworks import (
 from mpi_learn.models.building.unknown_model import cure_for, shown
 from mpi_learn.models.building.users_model import built_by_user
 from mpi_learn.models.composition import Composition
-from mpi_learn.models.configuration import ModelConfiguration, ModelSettings
-from mpi_learn.models.example import Example
+from mpi_learn.models.configuration import ModelConfiguration
 from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES, compares_samples
 from mpi_learn.models.model import UNSAVED_RANDOM, Model
 from mpi_learn.models.network import Network
-from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.models.settings import Example, ModelSettings
+from mpi_learn.mpi.communicators import agreed_errors
 
 
 def make_model(settings: ModelSettings, example: Example, composition: Composition | None = None) -> Model:

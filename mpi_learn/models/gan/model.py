@@ -21,12 +21,12 @@ import numpy as np
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, FlatLayout, aligned_empty
 from mpi_learn.models.configuration import ModelConfiguration
-from mpi_learn.models.example import Arrays, Example, Tensors
 from mpi_learn.models.gan.section import GanSection, Turn
 from mpi_learn.models.labels import output_losses
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network, joined
 from mpi_learn.models.outputs import Outputs, names_in_history, shown
+from mpi_learn.models.settings import Arrays, Example, Tensors
 from mpi_learn.settings.component import component, make_component
 
 NAMES = DISCRIMINATOR, GENERATOR = "discriminator", "generator"

@@ -11,8 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from mpi_learn.errors import ConfigurationError, ModelError
-from mpi_learn.models.configuration import ModelSettings
-from mpi_learn.models.example import Example, Tensors, named
 from mpi_learn.models.keras_.inspection import (
     SEED_STATE,
     check_loop,
@@ -34,6 +32,7 @@ from mpi_learn.models.keras_.network import KerasNetwork, fit_errors
 from mpi_learn.models.keras_.tensors import tensors
 from mpi_learn.models.labels import OutputLosses, output_losses
 from mpi_learn.models.outputs import Outputs
+from mpi_learn.models.settings import Example, ModelSettings, Tensors, named
 
 
 class GradientRecorder(keras.optimizers.Optimizer):  # type: ignore[misc] # Keras has no types

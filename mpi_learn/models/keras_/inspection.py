@@ -10,8 +10,8 @@ from typing import Any
 import keras
 
 from mpi_learn.errors import ModelError
-from mpi_learn.models.example import Example
 from mpi_learn.models.outputs import Outputs, shown
+from mpi_learn.models.settings import Example
 
 SEED_STATE = "seed_generator_state"
 """The name of the variable of a `keras.random.SeedGenerator`."""

@@ -26,8 +26,6 @@ import numpy as np
 import tensorflow as tf
 
 from mpi_learn.flat_layout import N_FLAGS, N_SAMPLES, aligned_empty
-from mpi_learn.models.configuration import ModelSettings
-from mpi_learn.models.example import Arrays, Example, Tensors
 from mpi_learn.models.keras_.compiled_model import CompiledModel
 from mpi_learn.models.keras_.inspection import flat_outputs
 from mpi_learn.models.keras_.network import KerasNetwork, fit_errors
@@ -42,6 +40,7 @@ from mpi_learn.models.keras_.passes import (
 from mpi_learn.models.keras_.random_operations import draws_unsaved
 from mpi_learn.models.keras_.tensors import as_tensor, flattened, memory_of, specs, tensors
 from mpi_learn.models.model import Model
+from mpi_learn.models.settings import Arrays, Example, ModelSettings, Tensors
 
 LOSS_OF_N, FIRST_STATE = 3, 4
 """Indices of sums: the loss times the number of samples, and the first metric state."""

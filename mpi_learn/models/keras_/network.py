@@ -16,8 +16,6 @@ import tensorflow as tf
 from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.building.frameworks import seeded_python
-from mpi_learn.models.configuration import ModelSettings
-from mpi_learn.models.example import Arrays, Example, Tensors, named
 from mpi_learn.models.keras_.checkpointing import check_precision, recomputed
 from mpi_learn.models.keras_.inspection import (
     COUNTERS,
@@ -38,6 +36,7 @@ from mpi_learn.models.keras_.tensors import as_tensor, assign, is_float, specs, 
 from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.network import ArrayKind, joined, seed_of
 from mpi_learn.models.outputs import Outputs, Shape
+from mpi_learn.models.settings import Arrays, Example, ModelSettings, Tensors, named
 from mpi_learn.settings.component import Component
 from mpi_learn.settings.paths import replacing
 from mpi_learn.update_rule import UpdateRule

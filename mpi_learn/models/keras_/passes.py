@@ -11,12 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from mpi_learn.errors import ModelError
-from mpi_learn.models.example import Example, Tensors
 from mpi_learn.models.keras_.compiled_model import CompiledModel, as_data
 from mpi_learn.models.keras_.inspection import SEED_STATE, RecordingScope, changes_its_state
 from mpi_learn.models.keras_.losses_and_metrics.metrics import Run
 from mpi_learn.models.keras_.network import fit_errors
 from mpi_learn.models.keras_.tensors import tensors
+from mpi_learn.models.settings import Example, Tensors
 
 SHIFT = 0.01
 """Added to all weights, to detect a `train_step` that uses them after its optimizer's step."""

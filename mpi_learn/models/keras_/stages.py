@@ -13,8 +13,6 @@ import tensorflow as tf
 
 from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import aligned_empty
-from mpi_learn.models.configuration import ModelSettings
-from mpi_learn.models.example import Arrays, Example, Tensors, named
 from mpi_learn.models.keras_.inspection import check_loop, input_names, overrides
 from mpi_learn.models.keras_.model import KerasModel
 from mpi_learn.models.keras_.network import KerasNetwork, fit_errors
@@ -25,6 +23,7 @@ from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network
 from mpi_learn.models.pipeline.split import Layer, shared_weights, shortest_s
 from mpi_learn.models.pipeline.stage import Stage, StagesOfFramework
+from mpi_learn.models.settings import Arrays, Example, ModelSettings, Tensors, named
 
 
 class KerasStage(Stage):

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.models.example import Arrays, Tensors
+from mpi_learn.models.settings import Arrays, Tensors
 
 Specs = tuple[tf.TensorSpec, ...]
 

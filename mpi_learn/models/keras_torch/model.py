@@ -14,8 +14,6 @@ from mpi_learn.devices.device_vector import Vector
 from mpi_learn.errors import ModelError, UserError
 from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT
 from mpi_learn.models.building.frameworks import without_tensorflow
-from mpi_learn.models.configuration import ModelSettings
-from mpi_learn.models.example import Arrays, Example, named
 from mpi_learn.models.keras_.inspection import (
     SEED_STATE,
     RecordingScope,
@@ -38,6 +36,7 @@ from mpi_learn.models.keras_.losses_and_metrics.metrics import MetricStates, Run
 from mpi_learn.models.keras_torch.network import KerasTorchNetwork
 from mpi_learn.models.labels import output_losses
 from mpi_learn.models.outputs import Outputs
+from mpi_learn.models.settings import Arrays, Example, ModelSettings, named
 from mpi_learn.models.torch_.model import FIRST_STATE, TorchModel
 from mpi_learn.models.torch_.step import StepVector
 from mpi_learn.models.torch_.tensors import tensors

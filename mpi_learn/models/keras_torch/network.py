@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from mpi_learn.models.building.frameworks import without_tensorflow
-from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.keras_.inspection import COUNTERS, RANK_SEED, SEED_STATE, takes_training
 from mpi_learn.models.network import seed_of
+from mpi_learn.models.settings import ModelSettings
 from mpi_learn.models.torch_.network import TorchNetwork
 from mpi_learn.settings.component import Component
 from mpi_learn.settings.paths import replacing

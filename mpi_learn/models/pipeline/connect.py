@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from mpi_learn.models.configuration import ModelSettings
-from mpi_learn.models.example import Example
 from mpi_learn.models.network import Network
 from mpi_learn.models.pipeline.model import Facts, PipelineModel
 from mpi_learn.models.pipeline.section import PipelineSection
 from mpi_learn.models.pipeline.stage import Stage, StagesOfFramework
-from mpi_learn.mpi.agreement import result_of_rank
+from mpi_learn.models.settings import Example, ModelSettings
+from mpi_learn.mpi.communicators import result_of_rank
 
 
 def connected(

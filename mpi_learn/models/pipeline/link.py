@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from mpi_learn.mpi.collectives import Request, tag_of, wait
-from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.communicators import Communicator, Request, tag_of, wait
 
 ARRAY, MISSING = 31, 32
 """Tags: an array; an empty message in place of an array that could not be computed."""

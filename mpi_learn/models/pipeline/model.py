@@ -10,8 +10,6 @@ import numpy as np
 
 from mpi_learn.errors import ModelError, MPILearnError
 from mpi_learn.flat_layout import FAILED
-from mpi_learn.models.configuration import ModelSettings
-from mpi_learn.models.example import Arrays, Example
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network
 from mpi_learn.models.pipeline.link import Link
@@ -19,9 +17,16 @@ from mpi_learn.models.pipeline.micro_batches import micro_batches
 from mpi_learn.models.pipeline.schedules import SCHEDULES, Operation, forward_only
 from mpi_learn.models.pipeline.section import PipelineSection
 from mpi_learn.models.pipeline.stage import Stage
-from mpi_learn.mpi.agreement import agreed_errors, as_training_error, result_of_rank
-from mpi_learn.mpi.collectives import patient_sum_in_place, receive_into, send_from
-from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.models.settings import Arrays, Example, ModelSettings
+from mpi_learn.mpi.communicators import (
+    Communicator,
+    agreed_errors,
+    as_training_error,
+    patient_sum_in_place,
+    receive_into,
+    result_of_rank,
+    send_from,
+)
 from mpi_learn.settings.component import Component
 from mpi_learn.update_rule import UpdateRule
 

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.models.configuration import ModelSettings
-from mpi_learn.models.example import Arrays, Example
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network
 from mpi_learn.models.pipeline.split import Layer
+from mpi_learn.models.settings import Arrays, Example, ModelSettings
 
 
 class Stage(ABC):

@@ -15,13 +15,13 @@ from mpi_learn.models.building.frameworks import framework_of, prepared, runs_on
 from mpi_learn.models.building.unknown_model import shown
 from mpi_learn.models.building.users_model import built_by_user
 from mpi_learn.models.composition import Composition, Part
-from mpi_learn.models.configuration import ModelConfiguration, ModelSettings
-from mpi_learn.models.example import Example
+from mpi_learn.models.configuration import ModelConfiguration
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network
 from mpi_learn.models.pipeline.section import PipelineSection
 from mpi_learn.models.pipeline.split import segment_starts, stage_bounds, with_times
 from mpi_learn.models.pipeline.stage import StagesOfFramework
+from mpi_learn.models.settings import Example, ModelSettings
 from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.settings.user_code import errors_of_user_code
 
@@ -95,7 +95,7 @@ class StagedModel(Composition):
     ) -> Model:
         # a command that reads a configuration loads no MPI
         from mpi_learn.models.pipeline.connect import connected
-        from mpi_learn.mpi.agreement import agreed_errors
+        from mpi_learn.mpi.communicators import agreed_errors
 
         of_framework, chain = _of_framework(next(iter(models.values()))), settings.chain
         if chain is None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 
 from mpi_learn.errors import ModelError, OutOfMemory
-from mpi_learn.models.example import Example
+from mpi_learn.models.settings import Example
 from mpi_learn.models.torch_.tensors import device
 
 OF_INTEGERS = "write `data: {dtype: {NAME: float32}}` for each array of integers that the model takes as real numbers"

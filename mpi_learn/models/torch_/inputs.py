@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from mpi_learn.errors import ModelError
-from mpi_learn.models.example import Tensors, named
 from mpi_learn.models.outputs import Outputs
+from mpi_learn.models.settings import Tensors, named
 
 
 def arguments_of(

@@ -19,9 +19,8 @@ import torch
 from mpi_learn.devices.device_vector import Vector
 from mpi_learn.errors import ConfigurationError, ModelError, UserError
 from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, aligned_empty
-from mpi_learn.models.configuration import ModelSettings
-from mpi_learn.models.example import Arrays, Example
 from mpi_learn.models.model import Model
+from mpi_learn.models.settings import Arrays, Example, ModelSettings
 from mpi_learn.models.torch_.errors import cure_of
 from mpi_learn.models.torch_.inputs import arguments_of, flat_outputs
 from mpi_learn.models.torch_.network import TorchNetwork, least_samples

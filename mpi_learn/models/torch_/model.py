@@ -14,10 +14,9 @@ import torch
 from mpi_learn.devices.device_vector import DeviceVector, Vector
 from mpi_learn.errors import ConfigurationError, ModelError, UserError
 from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT
-from mpi_learn.models.configuration import ModelSettings
-from mpi_learn.models.example import Arrays, Example, named
 from mpi_learn.models.model import Model
 from mpi_learn.models.outputs import Outputs, names_in_history
+from mpi_learn.models.settings import Arrays, Example, ModelSettings, named
 from mpi_learn.models.torch_.errors import cure_of, memory_errors, not_taken
 from mpi_learn.models.torch_.inputs import arguments_of, described, flat_outputs
 from mpi_learn.models.torch_.losses_and_metrics.metrics import Metric, make_metric

@@ -14,11 +14,10 @@ from torch.nn.parameter import is_lazy
 from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.building.frameworks import seed_python, seeded_python
-from mpi_learn.models.configuration import ModelSettings
-from mpi_learn.models.example import Arrays, Example, Tensors
 from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.network import ArrayKind, seed_of
 from mpi_learn.models.outputs import Outputs, Shape
+from mpi_learn.models.settings import Arrays, Example, ModelSettings, Tensors
 from mpi_learn.models.torch_.checkpointing import blocks_of, recomputed, unchanged_buffers
 from mpi_learn.models.torch_.inputs import described, flat_outputs, in_float32
 from mpi_learn.models.torch_.losses_and_metrics.losses import make_output_loss

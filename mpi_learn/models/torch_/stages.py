@@ -15,12 +15,11 @@ from torch import nn
 
 from mpi_learn.errors import ModelError, UserError
 from mpi_learn.flat_layout import aligned_empty
-from mpi_learn.models.configuration import ModelSettings
-from mpi_learn.models.example import Arrays, Example
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network
 from mpi_learn.models.pipeline.split import Layer, operations, shared_weights, shortest_s
 from mpi_learn.models.pipeline.stage import Stage, StagesOfFramework
+from mpi_learn.models.settings import Arrays, Example, ModelSettings
 from mpi_learn.models.torch_.inputs import arguments_of
 from mpi_learn.models.torch_.lightning import has_own_steps
 from mpi_learn.models.torch_.model import TorchModel

@@ -13,7 +13,7 @@ from mpi_learn.data.samples.in_memory import Selection, copied_rows
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.models.configuration import Device
-from mpi_learn.models.example import Arrays
+from mpi_learn.models.settings import Arrays
 from mpi_learn.mpi.messaging import Pause
 
 SIGNED = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.int64}

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_learn.mpi.collectives import broadcast_in_place, receive_into, send_from
-from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.communicators import Communicator, broadcast_in_place, receive_into, send_from
 from mpi_learn.training.checkpoints.checkpoint_file import NamedArrays, SavedTraining, load_rank_arrays
 
 RANK_ARRAYS = 21

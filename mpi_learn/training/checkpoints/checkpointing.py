@@ -14,7 +14,7 @@ from mpi_learn.algorithms.algorithm import Algorithm
 from mpi_learn.errors import ConfigurationError, SavingError
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import ArrayKind
-from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.communicators import agreed_errors
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.settings.paths import make_folder
 from mpi_learn.training.checkpoints.array_messages import broadcast_checkpoint, gather_arrays, scatter_arrays

@@ -8,19 +8,23 @@ broadcast: the function may draw initial weights from a generator without a seed
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from mpi_learn.algorithms.allreduce import weighted_statistics
 from mpi_learn.errors import DataError, ModelError
-from mpi_learn.models.example import Example
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import ArrayKind
-from mpi_learn.mpi.agreement import agreed_errors
-from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.models.settings import Example
+from mpi_learn.mpi.communicators import Communicator, agreed_errors, result_of_rank
+from mpi_learn.settings.user_files.fixed_code import fix, fixed, fixed_code, is_fixed
+from mpi_learn.settings.user_files.source_code import SourceCode, names_of_functions, read_source_code
+from mpi_learn.training.configuration import TrainingConfiguration
 
 N_COMPARED = 64
 """Numbers that are compared of each sample and output."""
@@ -275,3 +279,23 @@ def _shown(ranks: Sequence[int]) -> str:
     """Ranks in words."""
     few = ", ".join(map(str, ranks[:8])) + (", …" if len(ranks) > 8 else "")
     return f"rank {few}" if len(ranks) == 1 else f"ranks {few}"
+
+
+@contextmanager
+def same_code(configuration: TrainingConfiguration, comm: Communicator) -> Iterator[None]:
+    """Inside the block, all ranks run the files of the user's functions as rank 0 has read them once.
+
+    A search has read the files before: they are not read again, and files that it did not know keep their content until
+    its end. Collective over `comm` at the beginning of the block.
+    """
+
+    def read() -> SourceCode:
+        return read_source_code(names_of_functions(configuration.model_dump()), Path.cwd(), known=fixed_code())
+
+    code = fixed_code().joined(result_of_rank(comm, read))
+    if is_fixed():
+        fix(code)
+        yield
+    else:
+        with fixed(code):
+            yield

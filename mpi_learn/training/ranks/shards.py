@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
+from statistics import median
 
 import numpy as np
 
 from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
 from mpi_learn.data.samples.shared_batches import Shards
-from mpi_learn.models.example import Example
 from mpi_learn.models.model import Model
+from mpi_learn.models.settings import Example
 
 UNSETTABLE_RANDOM = (
     "a layer, loss or metric draws random numbers with tf.random, or on PyTorch with keras.random without a "
@@ -93,3 +95,14 @@ def dependence_on_ranks(model: Model, example: Example, *, has_shards: bool) -> 
         f"the model {' and '.join(reasons)} in each rank's share of a step, so that results depend on the number of "
         "ranks: write batch_size: {total: …, shards: …} for the same results on any number"
     )
+
+
+def speeds(measured: Sequence[tuple[int, float]]) -> list[float]:
+    """The speed of each rank in samples per second; the median one for a rank without a measurement.
+
+    Args:
+        measured: Of each rank, the samples of an epoch and the seconds in which it computed their gradients.
+    """
+    known = [n / seconds for n, seconds in measured if n and seconds > 0]
+    typical = median(known) if known else 1.0
+    return [n / seconds if n and seconds > 0 else typical for n, seconds in measured]

@@ -18,8 +18,7 @@ from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import SavingError
 from mpi_learn.models.model import Model
-from mpi_learn.mpi.agreement import result_of_rank
-from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.communicators import Communicator, result_of_rank
 from mpi_learn.settings.paths import write_whole
 from mpi_learn.settings.yaml_file import dumped
 from mpi_learn.training.configuration import TrainingConfiguration

@@ -23,8 +23,7 @@ from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.environment import n_ranks_on_host, return_freed_memory
 from mpi_learn.errors import MPILearnError, OutOfMemory
 from mpi_learn.models.model import Model
-from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
-from mpi_learn.mpi.communicators import Communicator, private
+from mpi_learn.mpi.communicators import Communicator, agreed_errors, private, result_of_rank
 from mpi_learn.mpi.host_fault import MEMORY
 from mpi_learn.mpi.library import MPI
 from mpi_learn.training.checkpoints.checkpointing import batch_size_of_checkpoint

@@ -14,8 +14,7 @@ import numpy as np
 from mpi_learn.data.samples.batches import completed
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.models.model import Model
-from mpi_learn.mpi.agreement import agreed_errors
-from mpi_learn.mpi.collectives import sum_in_place
+from mpi_learn.mpi.communicators import agreed_errors, sum_in_place
 from mpi_learn.training.context import TrainingContext
 
 WORTH_S = 60.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mpi_learn.cli.launch_options import HostfileOption, RestartsOption
+from mpi_learn.cli.program_options import HostfileOption, RestartsOption
 from mpi_learn.job.exit_status import FINISHED
 from mpi_learn.job.launch import Launch, check_launch_options, without_launch_options
 from mpi_learn.job.launchers import check_allocation, check_not_launched, is_launched

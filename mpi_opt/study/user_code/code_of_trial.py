@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mpi_learn.data.files.find_files import find_files
-from mpi_learn.data.files.location import absolute_pattern
+from mpi_learn.data.files.find_files import absolute_pattern, find_files
 from mpi_learn.errors import MPILearnError
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store import Store

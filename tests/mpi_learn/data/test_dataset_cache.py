@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from mpi_learn.data import dataset_cache
+from mpi_learn.data import loading
 from mpi_learn.data.configuration import DataConfiguration
-from mpi_learn.data.dataset_cache import DatasetCache
+from mpi_learn.data.loading import DatasetCache
 
 
 @pytest.fixture
@@ -65,6 +65,6 @@ def test_the_least_recently_used_dataset_is_dropped_first(folder):
 def test_datasets_are_given_up_for_others_that_need_their_memory(folder, monkeypatch):
     kept = DatasetCache()
     first = loaded(kept, folder, "a")
-    monkeypatch.setattr(dataset_cache, "host_memory_bytes", lambda: 100)
+    monkeypatch.setattr(loading, "host_memory_bytes", lambda: 100)
     loaded(kept, folder, "b")
     assert loaded(kept, folder, "a") is not first

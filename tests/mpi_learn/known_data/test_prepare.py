@@ -22,7 +22,7 @@ from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.files.data_plan import count_samples
 from mpi_learn.errors import DataError, UserError
 from mpi_learn.known_data import DATA_SETS, prepare
-from mpi_learn.known_data.origin import Origin, Original
+from mpi_learn.known_data.data_set import Origin, Original
 from tests.mpi_learn.known_data import originals
 from tests.optional_packages import needs, with_marks
 from tests.shared_data import SHARED, needs_shared

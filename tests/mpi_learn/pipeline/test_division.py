@@ -8,9 +8,9 @@ import weakref
 import numpy as np
 import pytest
 
-from mpi_learn.models.example import Example
 from mpi_learn.models.pipeline.section import PipelineSection
 from mpi_learn.models.pipeline.split import segment_starts, stage_bounds
+from mpi_learn.models.settings import Example
 from tests.mpi_learn.configurations_for_tests import model_settings
 from tests.optional_packages import needs
 

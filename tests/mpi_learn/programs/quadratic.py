@@ -18,7 +18,7 @@ from mpi_learn.algorithms.parameter_server import roles
 from mpi_learn.algorithms.rank_layout import rank_layout_of
 from mpi_learn.errors import TrainingError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
-from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.communicators import agreed_errors
 from mpi_learn.mpi.host_memory import rows_of_host
 from mpi_learn.optimizers.configuration import Sgd
 from mpi_learn.optimizers.make_optimizer import make_optimizer

@@ -11,8 +11,7 @@ from pathlib import Path
 from mpi4py import MPI
 
 from mpi_learn.data.configuration import DataConfiguration
-from mpi_learn.data.dataset_cache import DatasetCache
-from mpi_learn.data.loading import load
+from mpi_learn.data.loading import DatasetCache, load
 
 FILE = Path(sys.argv[1])
 world = MPI.COMM_WORLD

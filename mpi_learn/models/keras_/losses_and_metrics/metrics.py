@@ -10,7 +10,7 @@ import numpy as np
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.models.example import Example
+from mpi_learn.models.settings import Example
 
 
 class Run(NamedTuple):

@@ -14,9 +14,9 @@ import torch
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.configuration import Metrics, ModelConfiguration
-from mpi_learn.models.example import Arrays, Example, named
 from mpi_learn.models.labels import OutputLosses, output_losses
 from mpi_learn.models.outputs import Outputs
+from mpi_learn.models.settings import Arrays, Example, named
 from mpi_learn.models.torch_.inputs import flat_outputs
 from mpi_learn.models.torch_.losses_and_metrics.losses import Loss, make_loss, make_output_loss
 from mpi_learn.settings.component import component

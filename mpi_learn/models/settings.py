@@ -1,4 +1,4 @@
-"""A few samples, which show a model the shapes, dtypes and names of its data."""
+"""What a model is built with: its settings, and a few samples, which show the shapes, dtypes and names of its data."""
 
 from __future__ import annotations
 
@@ -8,9 +8,37 @@ from typing import Any
 
 import numpy as np
 
+from mpi_learn.models.configuration import ModelConfiguration
+from mpi_learn.mpi.communicators import Communicator
+
 Arrays = Sequence[np.ndarray]
 Tensors = Sequence[Any]
 """Arrays of a framework."""
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """The settings from which the model of a rank is built.
+
+    Attributes:
+        configuration: The keys of the configuration.
+        stream: The stream of random numbers of dropout and noise, a different one on each rank.
+        n_workers: Number of gradients of different samples that are combined in a step.
+        has_optimizer: Whether the configuration names an optimizer.
+        is_validated: Whether there are validation data.
+        has_checkpoint: Whether the training may be resumed.
+        is_part: Whether the user's function returns several models, of which this is one.
+        chain: The ranks that hold the stages of this model, in order; None if this rank holds all of it.
+    """
+
+    configuration: ModelConfiguration
+    stream: int = 0
+    n_workers: int = 1
+    has_optimizer: bool = True
+    is_validated: bool = True
+    has_checkpoint: bool = False
+    is_part: bool = False
+    chain: Communicator | None = None
 
 
 @dataclass(frozen=True)
