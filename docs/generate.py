@@ -30,7 +30,7 @@ from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_opt.cli.main import _app as mpi_opt_app
 from mpi_opt.configuration.configuration import DIMENSIONS, StudyConfiguration
 from mpi_opt.strategies import STRATEGIES, strategy_class
-from mpi_opt.strategies.points.options import Options
+from mpi_opt.strategies.points.bookkeeping import Options
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))

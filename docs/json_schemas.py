@@ -14,7 +14,7 @@ from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_opt.configuration.configuration import DIMENSIONS, StudyConfiguration
 from mpi_opt.core.search_space.belief import FACTOR
 from mpi_opt.strategies import STRATEGIES, strategy_class
-from mpi_opt.strategies.points.options import Options
+from mpi_opt.strategies.points.bookkeeping import Options
 
 HYPERPARAMETER = {"type": "string", "pattern": r"^\$[A-Za-z_]\w*$", "description": "Takes a hyperparameter."}
 CUSTOM_OPTIMIZER = {"$ref": "#/$defs/CustomOptimizer"}

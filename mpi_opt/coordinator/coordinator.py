@@ -37,9 +37,9 @@ from mpi_opt.messages.messages import (
 from mpi_opt.store.errors import StudyOwnedError
 from mpi_opt.store.store import Store
 from mpi_opt.strategies.strategy import Strategy
-from mpi_opt.study.opening.past_trials import EXTERNAL_BLOCK
 from mpi_opt.study.reading import (
     CODE_CHANGED,
+    EXTERNAL_BLOCK,
     STRATEGY_CHOSEN,
     STRATEGY_FAILED,
     STUDY_RESUMED,

@@ -39,7 +39,7 @@ from mpi_opt.study.opening.open_study import OpenStudy, open_study
 from mpi_opt.study.progress import NotesOnly, Progress
 from mpi_opt.study.reading import CODE_CHANGED, SEARCH_RESTARTED, is_finished
 from mpi_opt.study.study import Study
-from mpi_opt.study.user_code.code import changes, code_record, use_code
+from mpi_opt.study.user_code import changes, code_record, use_code
 
 UNPROTECTED = (
     "a lost rank would end this search (the same command would continue it); "

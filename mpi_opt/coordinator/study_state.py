@@ -21,16 +21,14 @@ from mpi_opt.core.counted import counted
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.limits import MAX_CRASHES
 from mpi_opt.core.objective import CHECKPOINT_S, Choice
-from mpi_opt.core.search_space.hints import points_and_limits, points_in
-from mpi_opt.core.search_space.space import Parameters
+from mpi_opt.core.search_space.space import Parameters, points_and_limits, points_in
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import ConfigurationError, MPILearnError, StoreError
 from mpi_opt.messages.messages import Report
 from mpi_opt.store.errors import StoreConflictError, StoreDamagedError, StoreMovedError
 from mpi_opt.store.records import GivenUp
 from mpi_opt.strategies.strategy import Decision, Strategy
-from mpi_opt.study.opening.past_trials import PastTrials
-from mpi_opt.study.reading import BATCH_SIZE_CHOSEN
+from mpi_opt.study.reading import BATCH_SIZE_CHOSEN, PastTrials
 
 SLOW_ASK_S = 0.1
 """If the last call of `ask` took longer, outcomes are committed before the next one, because rank 0 may be killed

@@ -17,7 +17,7 @@ from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.study_state import StudyState
 from mpi_opt.coordinator.trials.trial_queue import TrialQueue
 from mpi_opt.core.attempt import Attempt
-from mpi_opt.core.speed_up import SpeedUp
+from mpi_opt.core.scalability import SpeedUp
 from mpi_opt.messages.messages import Leave, TrialProgress
 
 GAIN = 0.03

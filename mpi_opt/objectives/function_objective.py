@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.settings.paths import file_name
 from mpi_learn.settings.user_code import load_function
+from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
+from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.core.objective import MetricCurves, Objective
 from mpi_opt.core.search_space.space import Parameters
 from mpi_opt.core.trial import Trial, TrialLeft
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.objectives.training_objective import TrainingObjective
 
 Left = tuple[float, Any, dict[int, float]]
 """The attributes of a `TrialLeft`: done, state, reported."""
@@ -63,3 +68,31 @@ class FunctionObjective(Objective):
 
     def discard(self, study: str, numbers: Iterable[int]) -> None:
         pass
+
+
+def models_of(configuration: StudyConfiguration, directory: Path) -> ModelFolder:
+    """The folder for the models of a study."""
+    return ModelFolder.of(configuration.store, configuration.study, directory)
+
+
+def make_objective(configuration: StudyConfiguration, directory: Path) -> Objective:
+    """Builds the objective of a ``space.yaml``.
+
+    Raises:
+        ConfigurationError: A workload system runs the trials, not this program.
+    """
+    if configuration.objective == EXTERNAL:
+        cure = "use mpi-opt ask and tell, or write objective: file.py:function"
+        raise ConfigurationError("other programs run the trials of this study", where="objective", cure=cure)
+    if configuration.objective == "train":
+        checkpoints = Path.cwd() / f"{file_name(configuration.study)}.checkpoints"
+        return TrainingObjective(
+            configuration.training or {},
+            configuration.figure_of_merit,
+            directory,
+            checkpoints,
+            configuration.folds.number,
+            models_of(configuration, directory) if configuration.search.keep is not None else None,
+            is_elastic=configuration.blocks.elastic,
+        )
+    return FunctionObjective(configuration.objective, directory, is_elastic=configuration.blocks.elastic)

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, Select, Table, and_, func, inspect, sele
 from mpi_opt.core.budgets import IN_STAGES
 from mpi_opt.core.merit.figures import Figures, Measured
 from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.search_space.hints import HINT
+from mpi_opt.core.search_space.space import HINT
 from mpi_opt.core.trial import FINISHED, TRIALS_PER_STUDY, State, TrialRecord
 from mpi_opt.store.records import (
     AttemptRecord,

@@ -14,11 +14,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, final
 
-from mpi_opt.core.search_space.hints import Limits
-from mpi_opt.core.search_space.space import Parameters, Space
+from mpi_opt.core.search_space.space import Limits, Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies.bayesian import Bayesian
-from mpi_opt.strategies.points.options import Options, read_options
+from mpi_opt.strategies.points.bookkeeping import Options, read_options
 from mpi_opt.strategies.strategy import Cost, Strategy
 
 REVIEW_AFTER = 16

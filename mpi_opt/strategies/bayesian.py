@@ -27,19 +27,16 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from mpi_opt.core.arrays import Floats
-from mpi_opt.core.search_space.hints import Limits
-from mpi_opt.core.search_space.space import Parameters, Space
+from mpi_opt.core.search_space.space import Limits, Parameters, Space
 from mpi_opt.core.thinning import thinned
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.evolution.breeder import Breeder
 from mpi_opt.strategies.points.beliefs import Beliefs
-from mpi_opt.strategies.points.bookkeeping import Bookkeeping
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping, Options, n_initial_points, read_options
 from mpi_opt.strategies.points.checks import whole_number
 from mpi_opt.strategies.points.encoding import Encoding
-from mpi_opt.strategies.points.options import Options, n_initial_points, read_options
-from mpi_opt.strategies.points.sampling import Sampler
-from mpi_opt.strategies.points.sobol import SobolDesign
+from mpi_opt.strategies.points.sampling import Sampler, SobolDesign
 from mpi_opt.strategies.strategy import Cost, Strategy
 from mpi_opt.strategies.surrogates.observations import ObservationHistory, Observations
 from mpi_opt.strategies.surrogates.proposing.acquisition import (

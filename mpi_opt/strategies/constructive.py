@@ -20,8 +20,7 @@ from mpi_opt.core.merit.pareto import dominates
 from mpi_opt.core.search_space.space import Integer, Parameters, Space, Value
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.strategies.points.bookkeeping import Bookkeeping
-from mpi_opt.strategies.points.options import Options, read_options
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping, Options, read_options
 from mpi_opt.strategies.points.sampling import Sampler
 from mpi_opt.strategies.strategy import Cost, Strategy
 

@@ -29,15 +29,12 @@ from typing import Any, final
 
 from pydantic import Field
 
-from mpi_opt.core.search_space.hints import Limits
-from mpi_opt.core.search_space.space import Parameters, Space
+from mpi_opt.core.search_space.space import Limits, Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies.evolution.breeder import Breeder
 from mpi_opt.strategies.points.beliefs import Beliefs
-from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
-from mpi_opt.strategies.points.options import Options, read_options
-from mpi_opt.strategies.points.sampling import Sampler
-from mpi_opt.strategies.points.sobol import SobolDesign
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping, Options, proposals_up_to, read_options
+from mpi_opt.strategies.points.sampling import Sampler, SobolDesign
 from mpi_opt.strategies.strategy import Cost, Strategy
 
 

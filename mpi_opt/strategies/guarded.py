@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar, final
 
-from mpi_opt.core.search_space.hints import Limits
-from mpi_opt.core.search_space.space import Parameters, Space
+from mpi_opt.core.search_space.space import Limits, Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError, MPILearnError
-from mpi_opt.strategies.points.bookkeeping import Bookkeeping
-from mpi_opt.strategies.points.options import Options
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping, Options
 from mpi_opt.strategies.points.problems import Problems, described
 from mpi_opt.strategies.points.sampling import Sampler
 from mpi_opt.strategies.strategy import Cost, Decision, Strategy

@@ -42,8 +42,7 @@ from mpi_opt.core.arrays import Floats
 from mpi_opt.core.search_space.space import Categorical, Dimension, Integer, Parameters, Real, Space, Value
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.strategies.points.bookkeeping import Bookkeeping
-from mpi_opt.strategies.points.options import Options, read_options
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping, Options, read_options
 from mpi_opt.strategies.points.sampling import Sampler
 from mpi_opt.strategies.strategy import Cost, Strategy
 from mpi_opt.strategies.surrogates.extremes import is_outlier

@@ -13,8 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
-from mpi_opt.core.search_space.hints import Limits
-from mpi_opt.core.search_space.space import Parameters
+from mpi_opt.core.search_space.space import Limits, Parameters
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 

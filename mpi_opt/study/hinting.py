@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mpi_learn.settings.suggestions import suggestion
-from mpi_opt.core.search_space.hints import HINT, Hint, points_and_limits
-from mpi_opt.core.search_space.space import Categorical, Integer, Parameters, Real
+from mpi_opt.core.search_space.space import HINT, Categorical, Hint, Integer, Parameters, Real, points_and_limits
 from mpi_opt.errors import ConfigurationError, SpaceError
 from mpi_opt.store import Store
 from mpi_opt.store.records import StudyRecord

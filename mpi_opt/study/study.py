@@ -18,7 +18,7 @@ from mpi_opt.store.records import AttemptRecord, CodeRecord, CurveRecord, EventR
 from mpi_opt.study.asking.asked_trial import AskedTrial
 from mpi_opt.study.budgets import training_length_notes
 from mpi_opt.study.confirmation import Confirmation, read_confirmation
-from mpi_opt.study.presentation.study_text import as_html, as_text
+from mpi_opt.study.presentation import as_html, as_text
 from mpi_opt.study.ranking import STATES, ranked
 from mpi_opt.study.reading import is_finished, read_record, sorted_front
 from mpi_opt.study.recommendation import Recommendation, recommendation
@@ -198,7 +198,7 @@ class Study:
             UserWarning: The best trial is not a full training, or a Python file has changed since the trial ran.
         """
         from mpi_opt.study.kept_model import load_models, model_folders
-        from mpi_opt.study.user_code.code_of_trial import changed_since
+        from mpi_opt.study.user_code import changed_since
 
         wanted = self.record.best.number if number is None and self.record.best is not None else number
         trial = next((one for one in self.trials if one.number == wanted), None)
@@ -357,7 +357,7 @@ class Study:
         Raises:
             StoreError: pandas is not installed.
         """
-        from mpi_opt.study.presentation.data_frame import data_frame
+        from mpi_opt.study.presentation import data_frame
 
         return data_frame(self.record, self.trials)
 

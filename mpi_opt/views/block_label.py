@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpi_opt.study.opening.past_trials import EXTERNAL_BLOCK
+from mpi_opt.study.reading import EXTERNAL_BLOCK
 
 
 def block_label(block: int) -> int | str:

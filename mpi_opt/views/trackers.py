@@ -17,7 +17,7 @@ from mpi_opt.core.search_space.space import Parameters
 from mpi_opt.core.trial import Outcome
 from mpi_opt.errors import ConfigurationError, without_passwords
 from mpi_opt.store.records import CurveRecord
-from mpi_opt.study.presentation.trial_table import with_null
+from mpi_opt.study.presentation import with_null
 from mpi_opt.views import series
 
 MLFLOW_BATCH = 900

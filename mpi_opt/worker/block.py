@@ -7,11 +7,16 @@ members. An exception of user code becomes part of an `Outcome`, and the block c
 from __future__ import annotations
 
 import math
+import os
+import sys
 import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
 
-from mpi_learn.mpi import communicators, lost_ranks, messaging
+from mpi_learn.mpi import communicators, lost_ranks, messaging, process_end
 from mpi_learn.mpi.communicators import Communicator
 from mpi_opt.core.block_layout import fold_groups, folds_of_group
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
@@ -20,7 +25,6 @@ from mpi_opt.core.objective import Objective, TrialSettings
 from mpi_opt.core.trial import Outcome, Reporter, Trial
 from mpi_opt.errors import MPILearnError
 from mpi_opt.messages.messages import NEXT_FOLD, TO_LEADER, Assignment, NextFold, Ready
-from mpi_opt.worker.forked_children import ending_forked_children
 from mpi_opt.worker.watchdog import TrialTimeout, Watchdog
 
 
@@ -229,3 +233,24 @@ def merged(
 
 def _main_figures(folds: list[Outcome]) -> list[float]:
     return [figure for fold in folds if (figure := fold.figures_of_merit.main) is not None]
+
+
+@contextmanager
+def ending_forked_children() -> Iterator[None]:
+    """Ends child processes that user code has forked, at the end of the ``with`` statement.
+
+    Only this process continues the search.
+    """
+    process = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != process:
+            error = sys.exc_info()[1]
+            status = int(error is not None)
+            if isinstance(error, SystemExit) and isinstance(error.code, int | None):
+                status = error.code or 0
+            elif error is not None:
+                traceback.print_exception(error)
+            process_end.flush()
+            os._exit(status)

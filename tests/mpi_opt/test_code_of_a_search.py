@@ -18,9 +18,9 @@ from mpi_opt.coordinator import code_watch
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.trial import Proposal
 from mpi_opt.store import Store
+from mpi_opt.study import user_code as code_of_study
 from mpi_opt.study.study import Study
-from mpi_opt.study.user_code import code as code_of_study
-from mpi_opt.study.user_code.code import code_record, git_commit
+from mpi_opt.study.user_code import code_record, git_commit
 from mpi_opt.views.page.report import report
 from tests.in_process import in_process
 from tests.mpi_opt.outcomes import an_end, an_outcome

@@ -28,8 +28,8 @@ from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreConflictError, StoreFullError, StudyOwnedError
 from mpi_opt.store.records import AttemptRecord
 from mpi_opt.strategies.strategy import Decision
-from mpi_opt.study.opening.past_trials import EXTERNAL_BLOCK, EXTERNAL_RANKS
 from mpi_opt.study.progress import Progress
+from mpi_opt.study.reading import EXTERNAL_BLOCK, EXTERNAL_RANKS
 from tests.mpi_opt.fakes import ListedStore, ListedStrategy, ScriptedLink
 from tests.mpi_opt.outcomes import a_fold, an_outcome, one_figure
 

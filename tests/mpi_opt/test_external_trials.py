@@ -11,7 +11,7 @@ from mpi_opt.coordinator.trials.external_trials import POLL_S, ExternalTrials
 from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.trial import State, TrialRecord
 from mpi_opt.store.errors import StoreLockedError
-from mpi_opt.study.opening.past_trials import PastTrials
+from mpi_opt.study.reading import PastTrials
 from tests.mpi_opt.fakes import ListedStore
 
 

@@ -6,12 +6,10 @@ import pytest
 from mpi_opt import Categorical, Integer, Real, Study, search
 from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.core.search_space.hints import Hint, points_and_limits, points_in
-from mpi_opt.core.search_space.space import Space
+from mpi_opt.core.search_space.space import Hint, Space, points_and_limits, points_in
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import make_strategy
-from mpi_opt.strategies.points.bookkeeping import Bookkeeping
-from mpi_opt.strategies.points.options import Options
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping, Options
 from mpi_opt.strategies.points.sampling import Sampler
 from mpi_opt.study.asking.ask_tell import ask
 from mpi_opt.study.hinting import FOLLOWING

@@ -18,8 +18,8 @@ from mpi_opt import Real, search
 from mpi_opt.configuration.definition import Definition
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
+from mpi_opt.study import user_code
 from mpi_opt.study.study import Study
-from mpi_opt.study.user_code import same_objective
 
 SPACE = {"x": Real(-5, 10)}
 
@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current directory; as if each search ran in a process of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(same_objective, "_BOUND", {})
+    monkeypatch.setattr(user_code, "_BOUND", {})
     return tmp_path
 
 
@@ -55,7 +55,7 @@ def write(path: Path, *, shift: int, offset: int = 0, options: str = "") -> Path
 
 def run(script: Path) -> tuple[Study, int]:
     """Runs a script as in a process of its own; returns its study and how often it has called its objective."""
-    same_objective._BOUND.clear()
+    user_code._BOUND.clear()
     found = runpy.run_path(str(script), run_name="__main__")
     return found["study"], found["calls"]
 
@@ -212,7 +212,7 @@ def test_lambda_that_was_edited_is_the_same(folder):
     text = TWICE.partition("SECOND")[0].replace("FIRST", "first = lambda trial: 1.0")
     (folder / "one.py").write_text(text)
     runpy.run_path(str(folder / "one.py"), run_name="__main__")
-    same_objective._BOUND.clear()
+    user_code._BOUND.clear()
     (folder / "one.py").write_text(text.replace("1.0", "3.0").replace("trials=2", "trials=3"))
     found = runpy.run_path(str(folder / "one.py"), run_name="__main__")
     assert found["first"](None) == 3.0
@@ -222,7 +222,7 @@ def test_lambda_that_was_edited_is_the_same(folder):
 def test_partial_with_another_value_in_the_next_process_is_the_same(folder):
     """The value may be the number of a batch job, whose repetition must continue the study."""
     for job in (11, 12):
-        same_objective._BOUND.clear()
+        user_code._BOUND.clear()
         study = search(
             partial(with_job, job=job), space=SPACE, trials=job - 9, strategy="random", study="one", store="one.db"
         )

@@ -21,7 +21,7 @@ from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreUnreachableError
 from mpi_opt.strategies import make_strategy
-from mpi_opt.study.opening.past_trials import EXTERNAL_RANKS, PastTrials
+from mpi_opt.study.reading import EXTERNAL_RANKS, PastTrials
 
 RECORDER = '''
 import json

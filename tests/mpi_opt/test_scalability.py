@@ -10,8 +10,7 @@ import pytest
 from mpi_learn.training.timing.times import TrainingTimes
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.scalability import Scalability, ScalingCurve, candidate_sizes, distinct_layouts, mean_times
-from mpi_opt.views.page.scalability import scalability_page
-from mpi_opt.views.text.scalability import scalability_text
+from mpi_opt.views.series.scalability import scalability_page, scalability_text
 
 STEP = TrainingTimes(
     start_s=0, compute_s=8, communication_s=0, waiting_s=0, validation_s=0, rest_s=0, epochs=1, n_steps=100,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpi_opt.core.speed_up import SpeedUp
+from mpi_opt.core.scalability import SpeedUp
 
 
 def amdahl(n: int, serial: float) -> float:

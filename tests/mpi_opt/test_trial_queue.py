@@ -8,7 +8,7 @@ from mpi_opt.coordinator.trials.trial_queue import TrialQueue
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
-from mpi_opt.study.opening.past_trials import PastTrials
+from mpi_opt.study.reading import PastTrials
 from tests.mpi_opt.fakes import ListedStrategy
 
 

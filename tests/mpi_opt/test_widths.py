@@ -25,7 +25,7 @@ from mpi_opt.objectives.function_objective import FunctionObjective
 from mpi_opt.store.errors import StoreConflictError
 from mpi_opt.store.records import AttemptRecord
 from mpi_opt.strategies.strategy import Decision
-from mpi_opt.study.opening.past_trials import EXTERNAL_RANKS
+from mpi_opt.study.reading import EXTERNAL_RANKS
 from tests.mpi_opt.fakes import ListedStore, ListedStrategy, ScriptedLink
 from tests.mpi_opt.outcomes import an_outcome
 

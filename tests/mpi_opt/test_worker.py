@@ -156,7 +156,7 @@ def test_a_process_that_user_code_forks_ends_with_the_function_and_its_output(en
     """It runs nothing of the search, and no exit handlers of this process."""
     program = f"""
 import atexit, os
-from mpi_opt.worker.forked_children import ending_forked_children
+from mpi_opt.worker.block import ending_forked_children
 atexit.register(print, "handler of", os.getpid())
 with ending_forked_children():
     child = os.fork()

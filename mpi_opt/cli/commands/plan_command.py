@@ -111,7 +111,7 @@ def _measured_plan(
     from mpi_opt.configuration.sections import BlocksSection
     from mpi_opt.messages.world import world_communicator
     from mpi_opt.objectives.check_objective import check_objective
-    from mpi_opt.objectives.make_objective import make_objective
+    from mpi_opt.objectives.function_objective import make_objective
 
     check_measurable(configuration, "--measure")
     directory = space.resolve().parent
@@ -142,8 +142,7 @@ def run_measured(task: MeasuredPlan, request: StopRequest) -> int:
     from mpi_opt.api import measure_study
     from mpi_opt.coordinator.block_size import scalability_of
     from mpi_opt.messages.world import world_communicator
-    from mpi_opt.views.page.scalability import save_scalability_page
-    from mpi_opt.views.text.scalability import scalability_text
+    from mpi_opt.views.series.scalability import save_scalability_page, scalability_text
 
     world, configuration = world_communicator(), task.configuration
     assert world is not None, "checked when the task was made"
@@ -181,8 +180,7 @@ def show_plan(configuration: StudyConfiguration, n: int) -> None:
     from mpi_opt.configuration.training_layout import training_layout
     from mpi_opt.core.block_layout import MEASURED
     from mpi_opt.strategies import NOT_LEARNING
-    from mpi_opt.views.text.rank_picture import picture
-    from mpi_opt.views.text.rank_plan import plan_text, recommendation
+    from mpi_opt.views.text.rank_plan import picture, plan_text, recommendation
 
     layout, wanted = configuration.layout(n), configuration.search.trials
     console = Console(highlight=False, soft_wrap=True)

@@ -99,7 +99,7 @@ def best(
     from mpi_opt.store import Store
     from mpi_opt.study.kept_model import model_folders
     from mpi_opt.study.reading import read_record
-    from mpi_opt.study.user_code.code_of_trial import changed_since
+    from mpi_opt.study.user_code import changed_since
     from mpi_opt.views.text.best_trial import trial_yaml
 
     with Store.open(store_url(store), read_only=True) as opened:

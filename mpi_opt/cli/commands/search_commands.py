@@ -58,7 +58,7 @@ def search(
     check_launch_options(restarts, hostfile)
     check_allocation()
     from mpi_opt.configuration.plan import Plan
-    from mpi_opt.objectives.make_objective import make_objective
+    from mpi_opt.objectives.function_objective import make_objective
 
     configuration = _read(space, changes)
     if report:
@@ -236,9 +236,9 @@ def _check_one_batch(configuration: StudyConfiguration, directory: Path) -> None
     """Checks the training at the centre of the space, or imports the user's function, in this process."""
     from mpi_learn.mpi.library import MPI
     from mpi_opt.configuration.configuration import EXTERNAL
-    from mpi_opt.objectives.make_objective import make_objective
+    from mpi_opt.objectives.function_objective import make_objective
     from mpi_opt.objectives.training_objective import TrainingObjective
-    from mpi_opt.study.presentation.trial_table import with_null
+    from mpi_opt.study.presentation import with_null
 
     if configuration.objective == EXTERNAL:
         return

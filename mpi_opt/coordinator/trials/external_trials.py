@@ -11,7 +11,7 @@ import time
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.errors import StoreNotReadyError
-from mpi_opt.study.opening.past_trials import PastTrials
+from mpi_opt.study.reading import PastTrials
 
 POLL_S = 1.0
 """The interval at which the outcomes of external trials are read from the store, in seconds."""

@@ -6,7 +6,7 @@ import time
 from typing import final
 
 from mpi_opt.coordinator.retrying_store import RetryingStore
-from mpi_opt.core.search_space.hints import Hint
+from mpi_opt.core.search_space.space import Hint
 from mpi_opt.store.errors import StoreNotReadyError
 
 POLL_S = 1.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.trial import Outcome, Proposal
-from mpi_opt.study.opening.past_trials import PastTrials
+from mpi_opt.study.reading import PastTrials
 
 STRANDED_S = 10.0
 """Seconds in which a block must answer after a rank of it has failed. Its other ranks may be waiting for that one."""

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from mpi_opt.core.merit.figures import Figures, Measured
-from mpi_opt.core.merit.real_number import real_number
+from mpi_opt.core.merit.figures import Figures, Measured, real_number
 from mpi_opt.core.trial import Failed, Outcome, TrialRecord
 from mpi_opt.errors import ConfigurationError
 

@@ -9,8 +9,7 @@ from pydantic import Field
 
 from mpi_opt.core.search_space.space import Space
 from mpi_opt.core.trial import Failed, Proposal
-from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
-from mpi_opt.strategies.points.options import Options, read_options
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping, Options, proposals_up_to, read_options
 from mpi_opt.strategies.strategy import Cost, Strategy
 
 

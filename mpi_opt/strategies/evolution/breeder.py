@@ -3,12 +3,19 @@
 The time of a child does not grow with the number of trials: all candidates are made and scored at once, the
 interpolation uses a limited number of trials and is made again only after some outcomes, and distances are those from
 a limited number of trials.
+
+A child per call would cost more in the interpreter than in arithmetic: fifty children cost about as much as one.
+
+Without niches, all parents soon have the category that was best among the first trials, and the others are only tried
+with the numbers that are good for this one.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable
-from typing import final
+from dataclasses import dataclass, field
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -16,8 +23,6 @@ from mpi_opt.core.arrays import Bools, Floats
 from mpi_opt.core.merit.pareto import as_tuple, order
 from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.core.trial import Proposal
-from mpi_opt.strategies.evolution.niches import Member, Niches
-from mpi_opt.strategies.evolution.variation import crossed, mutated
 from mpi_opt.strategies.points.encoding import Encoding
 from mpi_opt.strategies.strategy import Cost
 from mpi_opt.strategies.surrogates.interpolation import CubicInterpolation, nearest_distances
@@ -233,3 +238,145 @@ def _to_unit_range(values: Floats) -> Floats:
     """Shifts and scales to [0, 1]: shape (m,)."""
     scaled: Floats = (values - values.min()) / max(float(np.ptp(values)), 1e-300)
     return scaled
+
+
+MIN_DIFFERENCE = 1e-14
+"""Genes of two parents that differ by less are equal, because the crossover divides by their difference."""
+
+
+def crossed(rng: np.random.Generator, first: Floats, second: Floats, eta: float, is_category: Bools) -> Floats:
+    """Simulated binary crossover (Deb and Agrawal, Complex Systems 9, 1995): one child of each pair of parents.
+
+    Each gene is recombined with probability 1/2, otherwise it is that of the first parent. A category is that of either
+    parent, because a category between two others means nothing.
+
+    Args:
+        rng: The source of random numbers.
+        first: Shape (m, n_dimensions), in [0, 1].
+        second: The same shape.
+        eta: Distribution index: the larger, the nearer are children to their parents.
+        is_category: Shape (n_dimensions,), bool.
+
+    Returns:
+        Shape (m, n_dimensions).
+    """
+    is_recombined = rng.random(first.shape) < 0.5
+    is_upper = rng.random(first.shape) < 0.5
+    u = rng.random(first.shape)
+    low, high = np.minimum(first, second), np.maximum(first, second)
+    distance = np.maximum(high - low, MIN_DIFFERENCE)
+    # the nearer a parent is to its bound, the less a child may be beyond it
+    beta = 1.0 + 2.0 * np.where(is_upper, 1.0 - high, low) / distance
+    alpha = 2.0 - beta ** -(eta + 1.0)
+    # both are evaluated everywhere: where u exceeds 1 / alpha, the first is not used, and 2 - u alpha is positive
+    spread = np.where(u <= 1.0 / alpha, u * alpha, 1.0 / (2.0 - u * alpha)) ** (1.0 / (eta + 1.0))
+    middle, half = 0.5 * (low + high), 0.5 * spread * (high - low)
+    numbers = np.clip(np.where(is_upper, middle + half, middle - half), 0.0, 1.0)
+    either = np.where(is_upper, second, first)
+    return np.where(is_recombined, np.where(is_category, either, numbers), first)
+
+
+def mutated(rng: np.random.Generator, genes: Floats, etas: Floats, probability: float, is_category: Bools) -> Floats:
+    """Polynomial mutation (Deb and Goyal, Computer Science and Informatics 26, 1996); a category is drawn at random.
+
+    Args:
+        rng: The source of random numbers.
+        genes: Shape (m, n_dimensions), in [0, 1].
+        etas: Shape (n_dimensions,): distribution indices, the larger, the shorter are the steps.
+        probability: Probability that a number mutates. A category mutates half as often.
+        is_category: Shape (n_dimensions,), bool.
+
+    Returns:
+        Shape (m, n_dimensions).
+    """
+    is_mutated = rng.random(genes.shape) < np.where(is_category, 0.5 * probability, probability)
+    u = rng.random(genes.shape)
+    power = 1.0 / (etas + 1.0)
+    down = (2.0 * u + (1.0 - 2.0 * u) * (1.0 - genes) ** (etas + 1.0)) ** power - 1.0
+    v = 1.0 - u
+    up = 1.0 - (2.0 * v + (1.0 - 2.0 * v) * genes ** (etas + 1.0)) ** power
+    moved = np.clip(genes + np.where(u < 0.5, down, up), 0.0, 1.0)
+    return np.where(is_mutated, np.where(is_category, u, moved), genes)
+
+
+class Member(NamedTuple):
+    """A trial that may be a parent. Members are ordered by cost, and equal ones by the order in which they ended.
+
+    Attributes:
+        cost: The cost.
+        n_before: The number of trials that ended before.
+        genes: Shape (n_dimensions,): the point in the unit cube.
+    """
+
+    cost: float
+    n_before: int
+    genes: Floats
+
+
+@dataclass
+class Niche:
+    """The trials with one category.
+
+    Attributes:
+        members: The best ones, best first.
+        n_trials: Number of all trials with this category that have started, so that those in flight count.
+    """
+
+    members: list[Member] = field(default_factory=list)
+    n_trials: int = 0
+
+    def add(self, member: Member, size: int) -> None:
+        """Adds a trial; at most `size` are kept."""
+        insort(self.members, member)
+        del self.members[size:]
+
+
+@final
+class Niches:
+    """A niche for each category of each hyperparameter.
+
+    Args:
+        categories: Dimension -> number of its categories, for all dimensions with more than one.
+        size: Number of members of a niche.
+    """
+
+    def __init__(self, categories: dict[int, int], size: int) -> None:
+        self._size = size
+        self._niches = {index: [Niche() for _ in range(count)] for index, count in categories.items()}
+
+    def start(self, row: Floats, is_active: np.ndarray) -> None:
+        """Counts a trial that starts at `row` of an `Encoding`."""
+        for niche in self._of(row, is_active):
+            niche.n_trials += 1
+
+    def add(self, member: Member, row: Floats, is_active: np.ndarray) -> None:
+        """Adds a trial that has ended at `row`."""
+        for niche in self._of(row, is_active):
+            niche.add(member, self._size)
+
+    def choose(self, dimension: int, best: int, is_left_out: Bools) -> tuple[int, list[Member]]:
+        """The category, other than `best`, for the next trial, and its members.
+
+        The trials are shared among the categories in inverse proportion to their ranks by the best cost, so that a bad
+        category gets few of them but is never given up.
+
+        Args:
+            dimension: The hyperparameter.
+            best: Its category at the best trial.
+            is_left_out: Shape (m,): which of the first trials that ended count as failed ones, such as those with a
+                penalty as their cost.
+        """
+        niches = self._niches[dimension]
+        members = {
+            index: [one for one in niche.members if one.n_before >= len(is_left_out) or not is_left_out[one.n_before]]
+            for index, niche in enumerate(niches)
+            if index != best
+        }
+        # one that has only failed is the worst; one that was never tried has the share 0 and comes first
+        others = sorted(members, key=lambda index: members[index][0].cost if members[index] else np.inf)
+        shares = [niches[index].n_trials * rank for rank, index in enumerate(others, 1)]
+        chosen = others[int(np.argmin(shares))]
+        return chosen, members[chosen]
+
+    def _of(self, row: Floats, is_active: np.ndarray) -> list[Niche]:
+        return [niches[int(row[index])] for index, niches in self._niches.items() if is_active[index]]

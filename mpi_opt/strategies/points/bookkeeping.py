@@ -3,20 +3,127 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast, final
+import numbers
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, cast, final
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict
 
-from mpi_opt.core.search_space.hints import Limits
-from mpi_opt.core.search_space.space import Parameters, Real, Space
-from mpi_opt.core.trial import Failed, Proposal
+from mpi_learn.settings.suggestions import suggestion
+from mpi_learn.settings.validation import validated
+from mpi_opt.core.merit.figures import Measured
+from mpi_opt.core.search_space.space import Limits, Parameters, Real, Space
+from mpi_opt.core.trial import Failed, Proposal, is_usable
 from mpi_opt.errors import ConfigurationError, SpaceError
-from mpi_opt.strategies.points.checks import observed_cost, whole_number
 from mpi_opt.strategies.points.constraint import Constraint
 from mpi_opt.strategies.points.encoding import Encoding, GrowingArray, is_near
-from mpi_opt.strategies.points.options import Options
 from mpi_opt.strategies.strategy import Cost
+
+USUAL = (float, Measured)
+"""The types of costs that need no conversion; not the floats of NumPy."""
+
+
+def whole_number(value: Any, where: str) -> int:
+    """`value` as an int of 0 or more.
+
+    Raises:
+        ConfigurationError: It is something else; the message names `where`.
+    """
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise ConfigurationError(f"expected a whole number of 0 or more, found {value!r}", where=where)
+    return number
+
+
+def unknown_hyperparameter(name: str, space: Space, where: str) -> ConfigurationError:
+    """The error for an option that names a hyperparameter which `space` does not have."""
+    return ConfigurationError(f"{name} is not a hyperparameter", where=where, cure=suggestion(name, space))
+
+
+def observed_cost(proposal: Proposal, outcome: object, n_figures: int) -> Cost | None:
+    """The cost that was passed to `Strategy.tell`.
+
+    Returns:
+        A float, or a tuple of `n_figures` floats if there are several; a `Measured` keeps its uncertainty. None for a
+        failed trial, which includes costs that are not finite.
+
+    Raises:
+        ConfigurationError: `outcome` is neither `Failed` nor `n_figures` real numbers.
+    """
+    # the usual case first: this runs for every trial of every strategy
+    if isinstance(outcome, float) and type(outcome) in USUAL and n_figures == 1 and math.isfinite(outcome):
+        return outcome
+    if isinstance(outcome, Failed):
+        return None
+    if isinstance(outcome, np.ndarray):
+        values = outcome.ravel().tolist()
+    else:
+        values = list(outcome) if isinstance(outcome, tuple | list) else [outcome]
+    if len(values) != n_figures or not all(map(_is_number, values)):
+        expected = "a number" if n_figures == 1 else f"{n_figures} numbers, one per figure of merit"
+        raise ConfigurationError(
+            f"trial {proposal.number}: expected {expected}, found {outcome!r}",
+            where="tell",
+            cure="pass a float to be minimised, or Failed(reason) for a trial without a result",
+        )
+    if not all(map(is_usable, values)):
+        return None
+    costs = tuple(value if isinstance(value, Measured) else float(value) for value in values)
+    return costs if n_figures > 1 else costs[0]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+class Options(BaseModel):
+    """The options of every strategy. Strategies derive from this class to add their own.
+
+    Attributes:
+        initial: Points to try first, each with all of its active hyperparameters.
+        constraints: Expressions over the hyperparameters that every proposal must satisfy, such as
+            ``units * layers < 4096``.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    initial: tuple[dict[str, Any], ...] = ()
+    constraints: tuple[str, ...] = ()
+
+
+def n_initial_points(n_hyperparameters: int, given: int | None) -> int:
+    """The number of trials of `bayesian` before its first model; `given` is the option ``initial_points``."""
+    return given or min(max(8, 2 * n_hyperparameters + 4), 20)
+
+
+OPTIONS_OF_ALL = ("reproducible", "lag")
+"""Options of every strategy that `make_strategy` reads."""
+
+Read = TypeVar("Read", bound=Options)
+
+
+def read_options(kind: type[Read], given: Mapping[str, Any] | None) -> Read:
+    """Validates `given` as an instance of `kind`.
+
+    Raises:
+        ConfigurationError: An option is unknown (the message suggests the closest one) or has an invalid value.
+    """
+    given = dict(given or {})
+    for name in given:
+        if name not in kind.model_fields:
+            cure = suggestion(name, [*kind.model_fields, *OPTIONS_OF_ALL], "known keys")
+            raise ConfigurationError("unknown key", where=f"search.options.{name}", cure=cure)
+    try:
+        return validated(kind, given, "")
+    except ConfigurationError as error:
+        where = f"search.options.{error.where}" if error.where else "search.options"
+        raise ConfigurationError(error.problem, where=where, cure=error.cure) from None
+
 
 ROUNDING = 1e-12
 """Real numbers that differ by less in the unit cube are the same."""

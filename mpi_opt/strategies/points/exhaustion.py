@@ -8,8 +8,8 @@ from typing import Any
 
 from mpi_opt.core.counted import counted
 from mpi_opt.core.search_space.space import Space
+from mpi_opt.strategies.points.bookkeeping import n_initial_points
 from mpi_opt.strategies.points.constraint import constraints_of
-from mpi_opt.strategies.points.options import n_initial_points
 from mpi_opt.strategies.points.sampling import MAX_LISTED_POINTS, all_points
 
 CONTINUING = ("halving", "population")

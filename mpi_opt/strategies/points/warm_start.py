@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from mpi_opt.core.search_space.space import Parameters, Space
+from mpi_opt.strategies.points.bookkeeping import Options, read_options
 from mpi_opt.strategies.points.constraint import Constraint
-from mpi_opt.strategies.points.options import Options, read_options
 
 N_ATTEMPTS = 64
 """The number of draws of the missing hyperparameters, until a point satisfies the constraints."""

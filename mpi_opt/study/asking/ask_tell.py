@@ -18,7 +18,7 @@ from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.merit.figures import Figures, Measured
 from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.search_space.hints import Hint, points_and_limits, points_in
+from mpi_opt.core.search_space.space import Hint, points_and_limits, points_in
 from mpi_opt.core.trial import FINISHED, Outcome, Proposal, TrialRecord, trial_seed
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
@@ -34,17 +34,19 @@ from mpi_opt.store.records import AttemptRecord, GivenBack, StudyRecord
 from mpi_opt.study.asking.external_results import ExternalResult
 from mpi_opt.study.opening.lease import owner_as_text
 from mpi_opt.study.opening.open_study import OpenStudy, open_study
-from mpi_opt.study.opening.past_trials import EXTERNAL_BLOCK, EXTERNAL_RANKS, PastTrials
 from mpi_opt.study.reading import (
     CODE_CHANGED,
+    EXTERNAL_BLOCK,
+    EXTERNAL_RANKS,
     STRATEGY_FAILED,
     STUDY_FINISHED,
     STUDY_RESUMED,
+    PastTrials,
     is_finished,
     read_record,
     sorted_front,
 )
-from mpi_opt.study.user_code.code import changes, code_record, use_code
+from mpi_opt.study.user_code import changes, code_record, use_code
 
 RETRY_LIMIT_S = 60.0
 """The time limit for retries while other processes write to the store, in seconds."""

@@ -22,8 +22,7 @@ from mpi_opt.study.asking import ask_tell
 from mpi_opt.study.asking.external_results import ExternalResult
 from mpi_opt.study.asking.result_in_python import ResultReader
 from mpi_opt.study.opening.open_study import open_study
-from mpi_opt.study.opening.past_trials import EXTERNAL_RANKS
-from mpi_opt.study.reading import read_record
+from mpi_opt.study.reading import EXTERNAL_RANKS, read_record
 
 
 def create_study(content: Mapping[str, Any], space: Mapping[str, Dimension]) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from mpi_opt.core.merit.figures import real_number
 from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.merit.real_number import real_number
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.study.asking.external_results import ExternalResult
 

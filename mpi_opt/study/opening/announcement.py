@@ -6,7 +6,7 @@ from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.counted import counted, listed, plural
 from mpi_opt.errors import without_passwords
 from mpi_opt.store import Store
-from mpi_opt.study.opening.past_trials import EXTERNAL_RANKS
+from mpi_opt.study.reading import EXTERNAL_RANKS
 from mpi_opt.study.study import Study
 
 

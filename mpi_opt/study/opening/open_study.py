@@ -23,7 +23,7 @@ from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.opening.earlier_study import read_earlier
 from mpi_opt.study.opening.unchanged import Extension, check_unchanged
 from mpi_opt.study.reading import SPACE_EXTENDED
-from mpi_opt.study.user_code.same_objective import remember_objective
+from mpi_opt.study.user_code import remember_objective
 
 AWAIT_EVERY_REFIT = {"await_refit_up_to": 10**9}
 """Option of a strategy that may propose without a model of all results: every proposal waits for one."""

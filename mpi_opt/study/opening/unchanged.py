@@ -17,7 +17,7 @@ from mpi_opt.core.search_space.space_changes import extended, means_the_same, wi
 from mpi_opt.errors import ConfigurationError, SpaceError
 from mpi_opt.store import Store
 from mpi_opt.store.records import StudyRecord
-from mpi_opt.study.user_code.same_objective import check_same_objective
+from mpi_opt.study.user_code import check_same_objective
 
 FIXED_KEYS = ("direction", "objective", "figure_of_merit", "selection", "folds", "seed")
 """Keys that cannot change during a study, besides space and training. Without folds, the seed can."""

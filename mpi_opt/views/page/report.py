@@ -27,8 +27,7 @@ from mpi_opt.core.search_space.space import Categorical
 from mpi_opt.core.trial import State, TrialRecord
 from mpi_opt.errors import ConfigurationError, shortened
 from mpi_opt.store.records import CHOSEN, AttemptRecord, CurveRecord, EventRecord, FoldRecord, readable
-from mpi_opt.study.opening.past_trials import EXTERNAL_BLOCK
-from mpi_opt.study.presentation.trial_table import (
+from mpi_opt.study.presentation import (
     LAST_COLUMNS,
     NOTE,
     cell,
@@ -37,6 +36,7 @@ from mpi_opt.study.presentation.trial_table import (
     trial_rows,
     with_null,
 )
+from mpi_opt.study.reading import EXTERNAL_BLOCK
 from mpi_opt.study.study import Study
 from mpi_opt.views import series
 from mpi_opt.views.figures.importance import MIN_TRIALS, Forest

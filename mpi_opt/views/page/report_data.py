@@ -14,7 +14,7 @@ from typing import Any
 from mpi_opt.core.search_space.space import Categorical, Dimension, Integer
 from mpi_opt.store.records import CurveRecord, FoldRecord
 from mpi_opt.study.budgets import budget_text
-from mpi_opt.study.presentation.trial_table import with_null
+from mpi_opt.study.presentation import with_null
 from mpi_opt.study.study import Study
 from mpi_opt.views import series
 from mpi_opt.views.block_label import block_label

@@ -3,7 +3,7 @@
 Computed once. `mpi_opt.views.figures` and `mpi_opt.views.page` only draw them, so that they cannot disagree.
 """
 
-from mpi_opt.study.presentation.trial_table import main_figure_name
+from mpi_opt.study.presentation import main_figure_name
 from mpi_opt.views.series.axes import curve_range, sensible_range
 from mpi_opt.views.series.curves import Curve, curves_to_draw, main_metric, mean_curves
 from mpi_opt.views.series.trials import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mpi_opt.core.thinning import thinned
 from mpi_opt.store.records import CurveRecord, StudyRecord
-from mpi_opt.study.presentation.trial_table import main_figure_name
+from mpi_opt.study.presentation import main_figure_name
 from mpi_opt.study.study import Study
 from mpi_opt.views.series.axes import Axis, curve_range, linear_axis, outside
 from mpi_opt.views.series.trials import complete

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpi_opt.core.trial import TrialRecord, is_usable
-from mpi_opt.study.presentation.trial_table import main_figure_name
+from mpi_opt.study.presentation import main_figure_name
 from mpi_opt.study.study import Study
 from mpi_opt.views.series.axes import (
     Axis,

@@ -12,7 +12,7 @@ from mpi_opt.core.counted import plural
 from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.trial import TrialRecord, trial_seed
 from mpi_opt.store.records import StudyRecord
-from mpi_opt.study.presentation.trial_table import cell, figures_as_text
+from mpi_opt.study.presentation import cell, figures_as_text
 from mpi_opt.views.text.schedule import schedule_text
 
 

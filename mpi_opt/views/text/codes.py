@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mpi_opt.store.records import CodeRecord, readable
-from mpi_opt.study.user_code.code_changes import differences
+from mpi_opt.study.user_code import differences
 
 
 def codes_text(codes: Sequence[CodeRecord]) -> str:

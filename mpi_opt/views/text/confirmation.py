@@ -5,7 +5,7 @@ from __future__ import annotations
 from mpi_opt.core.counted import counted
 from mpi_opt.store.records import StudyRecord
 from mpi_opt.study.confirmation import Confirmation, ConfirmedPoint
-from mpi_opt.study.presentation.trial_table import shown_names
+from mpi_opt.study.presentation import shown_names
 from mpi_opt.views.text.tables import aligned
 
 

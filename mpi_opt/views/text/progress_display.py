@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 from mpi_learn.cli.terminal import console_size, duration, is_notebook, is_watched, make_console
 from mpi_opt.core.trial import Outcome, Proposal
 from mpi_opt.errors import without_passwords
-from mpi_opt.study.presentation.trial_table import cell, with_null
+from mpi_opt.study.presentation import cell, with_null
 from mpi_opt.study.progress import Progress
 from mpi_opt.study.study import Study
 from mpi_opt.views.text.progress_counts import ProgressCounts

@@ -15,7 +15,7 @@ from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.records import AttemptRecord, CurveRecord, FoldRecord, StudyRecord, readable
 from mpi_opt.study.budgets import budget_text
-from mpi_opt.study.presentation.trial_table import (
+from mpi_opt.study.presentation import (
     NOTE,
     cell,
     figures_as_text,

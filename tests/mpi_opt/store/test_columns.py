@@ -12,7 +12,7 @@ from mpi_opt.core.search_space.space import Categorical, Integer, Space
 from mpi_opt.store import Store
 from mpi_opt.store.errors import InvalidQueryError
 from mpi_opt.store.records import StudyRecord
-from mpi_opt.study.presentation.trial_table import LAST_COLUMNS, trial_columns, trial_rows
+from mpi_opt.study.presentation import LAST_COLUMNS, trial_columns, trial_rows
 from mpi_opt.study.study import Study
 from mpi_opt.views.text.search_summary import search_summary
 from mpi_opt.views.text.tables import trials_table

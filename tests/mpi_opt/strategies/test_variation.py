@@ -7,7 +7,7 @@ import pytest
 from deap import tools
 from scipy.stats import ks_2samp
 
-from mpi_opt.strategies.evolution.variation import crossed, mutated
+from mpi_opt.strategies.evolution.breeder import crossed, mutated
 
 N = 4000
 NUMBERS, CATEGORIES = np.array([False]), np.array([True])

@@ -193,7 +193,7 @@ def test_the_progress_of_a_search_is_read_from_its_store(folder):
 def test_metrics_are_those_of_the_status(folder):
     from prometheus_client.parser import text_string_to_metric_families
 
-    from mpi_opt.views.metrics_file import MetricsFile
+    from mpi_opt.views.following import MetricsFile
 
     block = BlockStatus(0, "1-3", "node1", 7, datetime.now(UTC).isoformat())
     one = replace(status(10, 5), trials_per_hour=12.5, blocks=[block, replace(block, block=1, number=None)])
@@ -230,7 +230,7 @@ def test_a_search_writes_its_metrics(folder, monkeypatch):
 def test_metrics_without_the_library_of_prometheus_are_refused(folder, monkeypatch):
     import sys
 
-    from mpi_opt.views.metrics_file import MetricsFile
+    from mpi_opt.views.following import MetricsFile
 
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(ConfigurationError, match=r"needs prometheus_client(.|\n)*mpi-opt\[metrics\]"):

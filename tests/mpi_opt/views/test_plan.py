@@ -13,8 +13,7 @@ from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.algorithms.rank_layout import make_rank_layout, rank_layout_of
 from mpi_opt.cli.main import run
 from mpi_opt.core.block_layout import BlockLayout
-from mpi_opt.views.text.rank_picture import ROLES, picture
-from mpi_opt.views.text.rank_plan import plan_text, recommendation, slurm_script
+from mpi_opt.views.text.rank_plan import ROLES, picture, plan_text, recommendation, slurm_script
 
 SPACE = """
 study: p

@@ -19,7 +19,7 @@ from mpi_opt.core.search_space.space import Categorical, Parameters, Real, Space
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
-from mpi_opt.study.presentation import trial_table
+from mpi_opt.study import presentation
 from mpi_opt.study.study import Study
 from mpi_opt.views.series import main_figure_name
 from mpi_opt.views.text import tables
@@ -74,7 +74,7 @@ def test_control_characters_in_text_are_escaped() -> None:
 
 
 def test_long_text_is_cut() -> None:
-    assert len(tables.cell("x" * 500)) == trial_table.CELL_WIDTH
+    assert len(tables.cell("x" * 500)) == presentation.CELL_WIDTH
 
 
 def test_colours_mark_states_only_on_request() -> None:
@@ -121,7 +121,7 @@ def test_table_and_csv_tell_the_category_null_from_an_inactive_hyperparameter() 
         study = store.create_study("s", strategy="random", seed=1, configuration={}, space=space)
         store.start(study.id, [start(number, point) for number, point in enumerate(points)])
         read = Study.read(store, "s")
-        rows = trial_table.trial_rows(read.trials, read.record)
+        rows = presentation.trial_rows(read.trials, read.record)
         assert [(row["penalty"], row["x"]) for row in rows] == [("null", None), (2, 0.5)]
         frame = read.dataframe()
     assert frame["penalty"].tolist() == [None, 2] and type(frame["penalty"][1]) is int
@@ -268,5 +268,5 @@ def test_study_survives_being_sent_to_another_process(digits: Study) -> None:
 def test_a_trial_is_shown_with_all_its_figures_of_merit_and_their_uncertainties(digits: Study) -> None:
     trial = TrialRecord(3, "complete", {}, several_figures({"loss": 0.25, "seconds": 12.0}, {"loss": 0.01}))
     three = FiguresOfMerit(("loss", "seconds", "parameters"), ("minimize",) * 3)
-    shown = trial_table.figures_as_text(trial, replace(digits.record, figures_of_merit=three))
+    shown = presentation.figures_as_text(trial, replace(digits.record, figures_of_merit=three))
     assert shown == [("loss", "0.25 ± 0.01"), ("seconds", "12"), ("parameters", "none")]

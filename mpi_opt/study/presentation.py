@@ -1,17 +1,24 @@
-"""Trials as rows of a table, and their values as text."""
+"""A study as rows of a table, as text and as a data frame; for notebooks and for the command line."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Container, Iterable, Sequence
-from itertools import repeat
-from typing import Any
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any
 
+from mpi_opt.core.counted import counted
 from mpi_opt.core.merit.figures import Measured
 from mpi_opt.core.merit.figures_of_merit import MAIN
+from mpi_opt.core.search_space.space import Categorical, Integer, Real
 from mpi_opt.core.trial import TrialRecord
+from mpi_opt.errors import StoreError, without_passwords
 from mpi_opt.store.records import StudyRecord
 from mpi_opt.store.study_view import FIRST_COLUMNS, StudyColumns
+
+if TYPE_CHECKING:
+    import pandas
+
 
 CELL_WIDTH = 60
 
@@ -122,3 +129,69 @@ def html_table(columns: Sequence[str], rows: Iterable[dict[str, Any]], attribute
         for row, given in zip(rows, attributes or repeat(""), strict=False)
     )
     return f"<table><thead><tr>{headings}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def as_text(study: StudyRecord, best: TrialRecord | None, store: str, *, is_finished: bool) -> str:
+    """The store, the states of the trials, and the best trial, in at most four lines."""
+    pairs = zip(study.figures_of_merit.directions, shown_names(study), strict=True)
+    aims = ", ".join(map(" ".join, pairs))
+    lines = [
+        f"Study {study.name!r} in {without_passwords(store)}: {'finished' if is_finished else 'not finished'}",
+        f"{_trials(study)}; {aims}; strategy {study.strategy}",
+    ]
+    if best is not None:
+        values = ", ".join(map(" ".join, figures_as_text(best, study)))
+        lines.append(f"best: trial {best.number}, {values}")
+        lines.append(", ".join(f"{name}={cell(with_null(value))}" for name, value in best.parameters.items()))
+    return "\n  ".join(lines)
+
+
+def as_html(study: StudyRecord, trials: Sequence[TrialRecord], text: str) -> str:
+    """The first two lines of `text` about the study, and a table of `trials`."""
+    head = "<br>".join(html.escape(line.strip()) for line in text.splitlines()[:2])
+    hidden = set(LAST_COLUMNS) - ({NOTE} if any(trial.note for trial in trials) else set())
+    return f"<div>{head}{html_table(trial_columns(study, without=hidden), trial_rows(trials, study))}</div>"
+
+
+def _trials(study: StudyRecord) -> str:
+    """``13 trials: 12 complete, 1 failed``"""
+    if not study.counts:
+        return "no trials"
+    states = ", ".join(f"{n} {state}" for state, n in study.counts.items())
+    return f"{counted(study.n_trials, 'trial')}: {states}"
+
+
+TIMES = ("started_at", "finished_at")
+
+MAX_EXACT = 2**53
+"""Up to this, floats have all integers; larger ones are in columns of the type Int64 of pandas, with NA."""
+
+
+def data_frame(study: StudyRecord, trials: Sequence[TrialRecord]) -> pandas.DataFrame:
+    """A row for each trial: times as UTC, numbers as floats or integers, NaN in place of missing ones.
+
+    Raises:
+        StoreError: pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise StoreError("a data frame needs pandas", cure="pip install mpi-opt[plots]") from None
+    rows = trial_rows(trials, study)
+    frame = pandas.DataFrame(rows, columns=trial_columns(study))
+    named = study_columns(study)
+    kinds = {column: study.space[name] for name, column in named.parameters.items()}
+    numbers = ["figure_of_merit", "uncertainty", "duration_s", *chain(*named.figures.values())]
+    numbers += [column for column, dimension in kinds.items() if isinstance(dimension, Real)]
+    integers = {column: kind for column, kind in kinds.items() if isinstance(kind, Integer)}
+    # they remain integers, unless the hyperparameter is inactive in a trial
+    numbers += [column for column in integers if frame[column].dtype.kind != "i"]
+    frame = frame.astype(dict.fromkeys(numbers, float))
+    for name, column in named.parameters.items():  # tables show the category None as text
+        if isinstance(kinds[column], Categorical) and None in kinds[column]:
+            values = [trial.parameters.get(name) for trial in trials]
+            frame[column] = pandas.Series(values, index=frame.index, dtype=object)  # integers stay integers
+    for column, kind in integers.items():
+        if column in numbers and max(abs(kind.low), abs(kind.high)) > MAX_EXACT:
+            frame[column] = pandas.array([row[column] for row in rows], dtype="Int64")
+    return frame.assign(**{time: pandas.to_datetime(frame[time], utc=True, format="ISO8601") for time in TIMES})

@@ -1,10 +1,17 @@
-"""The code of a study: the user's files, packages and data that its trials run with, and how it changes."""
+"""The code of a study: the user's files, packages and data that its trials run with, and how it changes.
+
+It is the same if it has the same name and its file is at the same place: at the same path, or at the same path from the
+store. A file has moved if its old place is empty or has the same content. If the function that made the study is still
+in the file, beside the present one, it was not edited: the present one is another. An interactive session has no file;
+there, a function with other code is another one.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -18,10 +25,11 @@ from mpi_learn.errors import MPILearnError
 from mpi_learn.settings.user_files.source_code import SourceCode
 from mpi_opt.configuration.definition import Definition
 from mpi_opt.configuration.plan import Plan
+from mpi_opt.core.trial import TrialRecord
+from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import file_path, parsed
-from mpi_opt.store.records import CodeRecord, time_of
-from mpi_opt.study.user_code.code_changes import differences
+from mpi_opt.store.records import CodeRecord, StudyRecord, time_of
 
 PACKAGES = ("mpi-opt", "numpy", "scikit-optimize", "mpi4py")
 """Packages that every search uses, if they are installed."""
@@ -158,3 +166,136 @@ def _versions_of_module(name: str) -> dict[str, str]:
 def _distributions() -> Mapping[str, list[str]]:
     """Module -> packages that install it. Slow: it reads the files of all packages."""
     return metadata.packages_distributions()
+
+
+def changed_since(store: Store, study: StudyRecord, trial: TrialRecord, *, files_only: bool = False) -> str:
+    """A sentence about what has changed since `trial` ran; empty if nothing has, or if it is not known.
+
+    With `files_only` about the Python files alone, which a saved model may need.
+
+    Files and packages that do not exist on this computer are left out: they cannot be compared.
+    """
+    code = next((one for one in store.codes(study.id) if one.number == trial.code), None)
+    if code is None:
+        return ""
+    folder = _code_folder(code, study, store.address)
+    # what cannot be read now keeps its recorded value, so that it counts as unchanged
+    now = replace(code, files={path: _digest(folder / path) or known for path, known in code.files.items()})
+    if not files_only:
+        data = {place: _described(place, folder) or known for place, known in code.data.items()}
+        now = replace(now, data=data, packages={name: version_of(name) or old for name, old in code.packages.items()})
+    found = differences(code, now)
+    return f"since trial {trial.number} ran: {'; '.join(found)}" if found else ""
+
+
+def _code_folder(code: CodeRecord, study: StudyRecord, store: str) -> Path:
+    """The folder of the relative paths in `code`."""
+    if code.objective is None or not code.objective["file"]:
+        return Path(study.configuration.get("directory") or Path.cwd())
+    file, place = Path(code.objective["file"]), file_path(parsed(store))
+    if not file.exists() and place is not None and code.objective["beside_store"]:  # the whole folder was moved
+        file = place.parent / code.objective["beside_store"]
+    return file.parent
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def _described(place: str, folder: Path) -> dict[str, Any] | None:
+    with suppress(MPILearnError, OSError, ValueError):
+        return described(find_files([absolute_pattern(place, folder)], "data"))
+    return None
+
+
+def differences(before: CodeRecord, now: CodeRecord) -> list[str]:
+    """What differs between two codes, each in a few words."""
+    found = []
+    for path in dict.fromkeys((*before.files, *now.files)):
+        if path not in now.files:
+            found.append(f"{path} is not used any more")
+        elif path not in before.files:
+            found.append(f"{path} is new")
+        elif before.files[path] != now.files[path]:
+            found.append(f"{path} has changed")
+    # an objective of a notebook is in no file: only the digest of its code shows that it has changed
+    if not found and before.objective != now.objective and before.digest != now.digest:
+        found += [f"{one['name']} has changed" for one in (now.objective,) if one is not None]
+    for name in dict.fromkeys((*before.packages, *now.packages)):
+        was, is_now = before.packages.get(name, "not installed"), now.packages.get(name, "not installed")
+        if was != is_now:
+            found.append(f"{name} {was}, now {is_now}")
+    for place in dict.fromkeys((*before.data, *now.data)):
+        if before.data.get(place) != now.data.get(place):
+            found.append(f"data {place}: {_size(before.data.get(place))}, now {_size(now.data.get(place))}")
+    return found
+
+
+def _size(described: dict[str, Any] | None) -> str:
+    if described is None:
+        return "none"
+    files = "" if described["files"] == 1 else f" in {described['files']} files"
+    return f"{described['bytes']:,} bytes{files} of {described['changed'][:19].replace('T', ' ')}"
+
+
+_BOUND: dict[tuple[str, str], Mapping[str, str]] = {}
+"""Store and name of each study of this process -> the plain values that its objective was bound to.
+
+They are compared within a process only: a partial may have a value that differs from job to job.
+"""
+
+
+def remember_objective(definition: Definition, study: str, where: str) -> None:
+    """Remembers the values to which the objective of a study is bound."""
+    _BOUND[where, study] = definition.bound
+
+
+def check_same_objective(
+    definition: Definition, study: str, codes: Sequence[CodeRecord], store: str, where: str
+) -> None:
+    """Verifies that an objective is one that a study was made with.
+
+    Args:
+        definition: The objective of this search.
+        study: The name of the study.
+        codes: The codes of the study.
+        store: The URL of the store.
+        where: The store in messages.
+
+    Raises:
+        ConfigurationError: It is another objective.
+    """
+    known = [code.objective for code in codes if code.objective is not None]
+    bound = _BOUND.get((where, study), definition.bound)
+    is_bound_alike = bound == definition.bound
+    if not known or (is_bound_alike and any(_is_same(before, definition, store) for before in known)):
+        return
+    shown = replace(definition, bound={}) if is_bound_alike else definition
+    before = replace(shown, name=known[-1]["name"], file=known[-1]["file"], bound={} if is_bound_alike else bound)
+    addition = "" if str(before) != str(shown) else ", but another one"
+    raise ConfigurationError(
+        f"the study {study!r} in {where} was made with another objective: {before}; this is {shown}{addition}",
+        where="search(): objective",
+        cure='give the new study a name, study="…", or continue the study with this objective: resume=True',
+    )
+
+
+def _is_same(before: Mapping[str, Any], now: Definition, store: str) -> bool:
+    if before["name"] != now.name or bool(before["file"]) != bool(now.file):
+        return False
+    if not now.file:
+        return bool(before["digest"] == now.digest)
+    place = before["beside_store"]
+    if before["file"] == now.file or (place is not None and place == beside(now.file, store)):
+        return before["digest"] == now.digest or not now.is_in_file(before["digest"])
+    return _has_moved(Path(before["file"]), Path(now.file))
+
+
+def _has_moved(old: Path, new: Path) -> bool:
+    try:
+        return old.read_bytes() == new.read_bytes()
+    except OSError:
+        return old.name == new.name and not old.exists()

@@ -1,1 +1,0 @@
-"""The user's code and data of a study: what the trials have run, and what has changed since."""
