@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mpi_learn.job import process_exit  # noqa: F401 - registers its exit handler before those of user code
+from mpi_learn.job import exit_status  # noqa: F401 - registers its exit handler before those of user code
 
 if TYPE_CHECKING:
     from mpi_learn.training.check import rehearse

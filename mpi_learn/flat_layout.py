@@ -1,4 +1,4 @@
-"""A model's arrays as views of one flat float32 vector, and the sums behind a gradient.
+"""A model's arrays as views of one flat float32 vector, the sums behind a gradient, and one step on such a vector.
 
 A *step vector* is the result of one step of one rank: the gradient of the batch's mean loss times the weight of the
 batch, the *counts* of the arrays that have a gradient, and the rank's *sums*: the weight of the batch, the loss times
@@ -12,10 +12,10 @@ below one, zero, or negative.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -130,3 +130,52 @@ class FlatLayout:
         """The arrays as views of `vector`, which may be longer."""
         spans = zip(self.bounds[:-1], self.bounds[1:], self.shapes, strict=True)
         return [vector[start:end].reshape(shape) for start, end, shape in spans]
+
+
+class UpdateRule(Protocol):
+    """One step of a method on flat float32 vectors: a `Rule` of MPI Learn, or an optimizer of a framework.
+
+    Attributes:
+        layout: The arrays in the vector.
+        learning_rate: The rate of the configuration, or the one with which the framework's optimizer was created.
+        has_schedule: Whether it determines the learning rate itself, so that a schedule has no effect.
+        has_final_weights: Whether `finalize` changes the weights.
+    """
+
+    layout: FlatLayout
+    learning_rate: float
+    has_schedule: bool
+    has_final_weights: bool
+
+    @property
+    def state(self) -> Mapping[str, np.ndarray]:
+        """The state that a checkpoint holds. Values that are written into these arrays are used in the next step."""
+
+    def apply(
+        self,
+        weights: Any,
+        gradient: Any,
+        rate: Any,
+        scale: Any,
+        weight_factor: Any,
+    ) -> None:
+        """Changes `weights` and the state in place.
+
+        The numbers are float32 for arrays on the host, and float for vectors on a device.
+
+        Args:
+            weights, gradient: (n,) float32; for an optimizer of a framework, the weights of its model. Arrays that
+                `layout.used` excludes, and their state, do not change.
+            rate: Learning rate η.
+            scale: Factor of the gradient.
+            weight_factor: Factor of the weights for decoupled weight decay, 1 − ηλ.
+        """
+
+    def finalize(self, weights: Any) -> None:
+        """Replaces the weights by those with which a training ends, such as their moving averages.
+
+        The state does not change. Without a step so far, neither do the weights.
+
+        Args:
+            weights: (n,) float32, changed in place.
+        """

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from mpi_learn.job.exit_status import INTERRUPTED
+from mpi_learn.job.launchers import typed_command
 from mpi_learn.job.script_errors import report_errors
-from mpi_learn.job.started_by import typed_command
 from mpi_learn.job.stop_request import StopRequest
 from mpi_learn.mpi import communicators
 from mpi_learn.mpi.communicators import Communicator

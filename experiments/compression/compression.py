@@ -27,7 +27,7 @@ from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.algorithms.rank_layout import rank_layout_of
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers.configuration import Adam
-from mpi_learn.optimizers.make_optimizer import make_optimizer
+from mpi_learn.optimizers.optimizer import make_optimizer
 from mpi_learn.testing.thread_ranks import run_ranks
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))

@@ -73,7 +73,7 @@ class MpiLearn:
     def __init__(self, n: int) -> None:
         from mpi_learn.flat_layout import FlatLayout
         from mpi_learn.optimizers.configuration import Adam
-        from mpi_learn.optimizers.make_optimizer import make_optimizer
+        from mpi_learn.optimizers.optimizer import make_optimizer
 
         options = Adam(learning_rate=RATE, beta_1=BETA_1, beta_2=BETA_2, epsilon=EPSILON)
         self._optimizer = make_optimizer(options, FlatLayout(((n,),)))

@@ -93,7 +93,7 @@ def train_bare(gradient, layout, weights, x, y):
     `gradient` computes the flat gradient of a batch, with respect to `weights`.
     """
     from mpi_learn.optimizers.configuration import Adam
-    from mpi_learn.optimizers.make_optimizer import make_optimizer
+    from mpi_learn.optimizers.optimizer import make_optimizer
 
     optimizer = make_optimizer(Adam(), layout)
 

@@ -20,7 +20,7 @@ from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.algorithms.rank_layout import rank_layout_of
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.optimizers import configuration as options
-from mpi_learn.optimizers.make_optimizer import make_optimizer
+from mpi_learn.optimizers.optimizer import make_optimizer
 
 world = MPI.COMM_WORLD
 N_SUMS = 4

@@ -9,7 +9,7 @@ import numpy as np
 from mpi_learn.algorithms.compression.encodings import Encoding
 from mpi_learn.algorithms.compression.error_feedback import KnownWeights
 from mpi_learn.mpi.communicators import Communicator, Request, gathered, receive_into, wait
-from mpi_learn.mpi.lost_ranks import FAILURES
+from mpi_learn.mpi.messaging import FAILURES
 
 WEIGHTS, ALARM = 100, 99
 """Tags. Any two clusters begin their common exchanges in the same order, so that one tag is enough for weights."""

@@ -35,8 +35,7 @@ from mpi_learn.algorithms.configuration import Clusters, Nesterov
 from mpi_learn.flat_layout import FAILED, FLAG, WEIGHT, FlatLayout, failed_step
 from mpi_learn.mpi.communicators import Communicator, agreed_errors, broadcast_in_place, subset, sum_in_place
 from mpi_learn.optimizers.configuration import Sgd
-from mpi_learn.optimizers.make_optimizer import make_optimizer
-from mpi_learn.optimizers.optimizer import Optimizer
+from mpi_learn.optimizers.optimizer import Optimizer, make_optimizer
 
 
 class DecentralizedClusters(Algorithm):

@@ -18,7 +18,7 @@ from mpi_learn.cli.error_report import reported
 from mpi_learn.cli.program_options import DEBUG, HostfileOption, RestartsOption, program_options, without_debug
 from mpi_learn.cli.terminal import replace_missing_characters
 from mpi_learn.errors import ConfigurationError, MPILearnError, UserError
-from mpi_learn.job import process_exit
+from mpi_learn.job import exit_status
 from mpi_learn.job.exit_status import FINISHED, LaunchMode
 from mpi_learn.job.launch import Launch, check_launch_options, launch, without_launch_options
 from mpi_learn.job.launchers import check_allocation, check_world, is_launched, launched_rank
@@ -123,8 +123,8 @@ def _train(
     Returns:
         Whether all epochs were trained; False after a request to end.
     """
-    from mpi_learn.cli.epoch_view import make_view
-    from mpi_learn.cli.interruption import Interruption
+    from mpi_learn.cli.error_report import Interruption
+    from mpi_learn.cli.terminal import make_view
     from mpi_learn.mpi.communicators import agreed_errors
     from mpi_learn.training.train import train as train_model
 
@@ -344,7 +344,7 @@ def main(arguments: list[str] | None = None) -> None:
     if words[:1] == ["train"]:
         status = _run_training(command, arguments)
         if is_launched():
-            process_exit.limit_end(launched_rank(), status)
+            exit_status.limit_end(launched_rank(), status)
         sys.exit(status)
     command()  # ends the process
 

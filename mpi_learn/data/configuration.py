@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from mpi_learn.data.files.find_files import absolute, absolute_pattern
+from mpi_learn.data.files.remote import absolute, absolute_pattern
 from mpi_learn.settings import keys_of_other_libraries
 from mpi_learn.settings.section import Section, as_list
 from mpi_learn.settings.user_code import absolute_specification

@@ -10,8 +10,7 @@ import torch.distributed as dist
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.mpi.communicators import YIELD_S, Communicator, agreed_errors, host_name, result_of_rank
-from mpi_learn.mpi.lost_ranks import RankLost
-from mpi_learn.mpi.messaging import Pause
+from mpi_learn.mpi.messaging import Pause, RankLost
 
 TCPStore: Any = dist.TCPStore  # type: ignore[attr-defined]  # of the extension; absent without distributed
 Backend = Literal["nccl", "gloo"]

@@ -1,4 +1,4 @@
-"""Finds a data set by its name, and writes it from original files or from a simulator."""
+"""Lists data sets, and writes one that is found by its name, from original files or from a simulator."""
 
 from __future__ import annotations
 

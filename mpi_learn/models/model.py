@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from mpi_learn.data.samples.in_memory import CopyRows
+from mpi_learn.data.samples.streamed import CopyRows
 from mpi_learn.devices.device_vector import DeviceVector
-from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.flat_layout import FlatLayout, UpdateRule
 from mpi_learn.models.network import ArrayKind, ModelState, Network
 from mpi_learn.models.settings import Arrays
 from mpi_learn.settings.component import Component
-from mpi_learn.update_rule import UpdateRule
 
 UNSAVED_RANDOM = (
     "a layer, loss or metric draws random numbers with tf.random, whose state no checkpoint can hold: a training that "

@@ -1,4 +1,4 @@
-"""Creates communicators: of some ranks, of a host, and duplicates."""
+"""Communicators, collectives and messages of arrays in place, and errors on which all ranks agree."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ import numpy as np
 from mpi_learn.errors import LONGEST_REASON, LONGEST_TEXT, MPILearnError, TrainingError, shortened
 from mpi_learn.mpi import host_fault, process_end
 from mpi_learn.mpi.library import MPI
-from mpi_learn.mpi.lost_ranks import is_protected, revoke_if_protected
-from mpi_learn.mpi.messaging import Pause, await_all
+from mpi_learn.mpi.messaging import Pause, await_all, is_protected, revoke_if_protected
 from mpi_learn.mpi.revocable import Revocable
 from mpi_learn.settings.user_traceback import user_traceback
 

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-from mpi_learn.job import process_exit
+from mpi_learn.job import exit_status as job_status
 from mpi_learn.mpi.library import MPI
-from mpi_learn.mpi.lost_ranks import is_protected
-from mpi_learn.mpi.messaging import receive
+from mpi_learn.mpi.messaging import is_protected, receive
 
 AT_END = 32_101
 """The tag of a rank's exit status: large, because the messages of user code have small tags."""
@@ -31,14 +30,14 @@ def skip_finalize(world: MPI.Comm, reachable: Sequence[int] = ()) -> None:
     Without protection (`is_protected`), ``mpirun`` counts such a process as failed. Rank 0 therefore waits until the
     other ranks have reached their end, and ends the job with ``MPI_Abort``, which returns its status.
 
-    Exit handlers and child processes of user code end first (`mpi_learn.job.process_exit`).
+    Exit handlers and child processes of user code end first (`mpi_learn.job.exit_status`).
 
     Args:
         reachable: On rank 0: the ranks that call this function as well.
     """
     global skips_finalize
     skips_finalize = True
-    process_exit.leave = partial(_leave, world, reachable)
+    job_status.leave = partial(_leave, world, reachable)
 
 
 def _leave(world: MPI.Comm, reachable: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""The learning rate of a training: by ``schedule:``, or as callbacks have set it."""
+"""The learning rate of a training: by ``schedule:``, with its formulas, or as callbacks have set it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from mpi_learn.errors import ConfigurationError
+from mpi_learn.flat_layout import UpdateRule
 from mpi_learn.optimizers.configuration import AnyOptimizer, NotFused, Schedule
-from mpi_learn.update_rule import UpdateRule
 
 
 class LearningRate:

@@ -1,18 +1,29 @@
-"""The interface of an optimizer, and the optimizer that applies an update rule on a schedule."""
+"""Makes optimizers by name; the interface, and the optimizer that applies an update rule on a schedule."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mpi_learn.devices.device_vector import DeviceVector, Vector
-from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.optimizers.configuration import OptimizerOptions
-from mpi_learn.optimizers.rules.rule import Float, Scale, clipped, sum_of_squares
-from mpi_learn.update_rule import UpdateRule
+from mpi_learn.flat_layout import FlatLayout, UpdateRule
+from mpi_learn.optimizers.configuration import Fused, OptimizerOptions
+from mpi_learn.optimizers.device_rule import DeviceRule
+from mpi_learn.optimizers.rules.adadelta import AdaptiveDelta
+from mpi_learn.optimizers.rules.adagrad import AdaptiveGradient
+from mpi_learn.optimizers.rules.adam import AdaptiveMoments
+from mpi_learn.optimizers.rules.lamb import LayerwiseAdaptiveMoments
+from mpi_learn.optimizers.rules.lars import LayerwiseAdaptiveRates
+from mpi_learn.optimizers.rules.rmsprop import RootMeanSquarePropagation
+from mpi_learn.optimizers.rules.rule import Float, Rule, Scale, clipped, sum_of_squares
+from mpi_learn.optimizers.rules.sgd import StochasticGradientDescent
+from mpi_learn.optimizers.used_arrays import UsedArraysRule
+
+if TYPE_CHECKING:  # PyTorch is optional
+    import torch
 
 
 class Optimizer(ABC):
@@ -109,3 +120,35 @@ def clip_on_device(gradient: DeviceVector, scale: float, options: OptimizerOptio
         return scale
     norm = front.norm() * abs(scale)
     return scale * (options.clip_norm / norm.clamp(min=1e-30)).clamp(max=1.0)
+
+
+RULES: Mapping[str, type[Rule]] = {
+    "sgd": StochasticGradientDescent,
+    "adam": AdaptiveMoments,
+    "adamw": AdaptiveMoments,
+    "rmsprop": RootMeanSquarePropagation,
+    "adadelta": AdaptiveDelta,
+    "adagrad": AdaptiveGradient,
+    "lars": LayerwiseAdaptiveRates,
+    "lamb": LayerwiseAdaptiveMoments,
+}
+"""Each class takes the section ``optimizer:`` and the layout of the vector."""
+
+
+def make_optimizer(
+    options: Fused,
+    layout: FlatLayout,
+    rate: Callable[[int], float] | None = None,
+    device: torch.device | None = None,
+) -> RuleOptimizer:
+    """The optimizer that a section of the configuration names.
+
+    Args:
+        options: One of the classes of `mpi_learn.optimizers.configuration`.
+        layout: Layout of the vector to update, with or without counts.
+        rate: The learning rate of a step, counted from 0; None: always ``options.learning_rate``.
+        device: Where the vectors are that it updates, each a `DeviceVector`; None: arrays on the host.
+    """
+    rule = RULES[options.name](options, layout.without_counts)
+    used = UsedArraysRule(rule) if device is None else DeviceRule(rule, device)
+    return RuleOptimizer(options, used, rate or (lambda step: options.learning_rate), options.weight_decay)

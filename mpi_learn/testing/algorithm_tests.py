@@ -20,8 +20,7 @@ from mpi_learn.errors import TrainingError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.mpi.communicators import agreed_errors
 from mpi_learn.optimizers.configuration import AnyOptimizer, Sgd
-from mpi_learn.optimizers.make_optimizer import make_optimizer
-from mpi_learn.optimizers.optimizer import Optimizer
+from mpi_learn.optimizers.optimizer import Optimizer, make_optimizer
 from mpi_learn.testing.thread_ranks import ThreadComm, Turns, run_ranks
 
 N_STEPS = 4

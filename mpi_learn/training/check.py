@@ -10,9 +10,9 @@ import numpy as np
 
 from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.data.samples.dataset import Dataset
-from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.data.samples.make_batches import AnyBatches
 from mpi_learn.data.samples.shared_batches import Shards
+from mpi_learn.data.samples.streamed import Samples
 from mpi_learn.environment import MIB
 from mpi_learn.errors import ModelError, SavingError
 from mpi_learn.flat_layout import WEIGHT

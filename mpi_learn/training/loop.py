@@ -14,8 +14,8 @@ from mpi_learn.algorithms.algorithm import AlgorithmSetup, Deal
 from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
 from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.data.samples.batches import Dealer
-from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.data.samples.shared_batches import ShardedBatches, Shards, SharedStream
+from mpi_learn.data.samples.streamed import Samples
 from mpi_learn.data.samples.streamed_batches import StreamedBatches
 from mpi_learn.errors import MPILearnError
 from mpi_learn.models.model import Model

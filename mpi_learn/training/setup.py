@@ -11,9 +11,8 @@ import numpy as np
 from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.data.samples.batches import BatchOptions, completed
 from mpi_learn.data.samples.dataset import Dataset
-from mpi_learn.data.samples.in_memory import CopyRows, Samples
 from mpi_learn.data.samples.make_batches import AnyBatches, make_batches, make_sharded_batches
-from mpi_learn.data.samples.streamed import StreamedSamples
+from mpi_learn.data.samples.streamed import CopyRows, Samples, StreamedSamples
 from mpi_learn.environment import allow_a_second_graph, return_freed_memory
 from mpi_learn.errors import ConfigurationError, DataError
 from mpi_learn.flat_layout import FlatLayout
@@ -27,8 +26,7 @@ from mpi_learn.mpi.communicators import Communicator, agreed_errors, broadcast_i
 from mpi_learn.optimizers.configuration import AnyOptimizer, FrameworkOptimizer, NotFused
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.optimizers.loss_scaling import LossScaling
-from mpi_learn.optimizers.make_optimizer import make_optimizer
-from mpi_learn.optimizers.optimizer import Optimizer, RuleOptimizer
+from mpi_learn.optimizers.optimizer import Optimizer, RuleOptimizer, make_optimizer
 from mpi_learn.optimizers.separate_optimizers import SeparateOptimizers
 from mpi_learn.settings.paths import make_folder
 from mpi_learn.training.checkpoints.checkpoint_file import saved_layers_of_stages

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from mpi_learn.cli.program_options import DEBUG, without_debug
 from mpi_learn.cli.terminal import replace_missing_characters
-from mpi_learn.job import process_exit
+from mpi_learn.job import exit_status
 from mpi_learn.job.exit_status import FAILED, FINISHED, INTERRUPTED, INVALID, LOST, LaunchMode
 from mpi_learn.job.launch import Launch, launch
-from mpi_learn.job.launchers import is_launched, launched_rank
-from mpi_learn.job.started_by import restart_reason
+from mpi_learn.job.launchers import is_launched, launched_rank, restart_reason
 from mpi_learn.job.stop_request import StopRequest, ignored_requests
 from mpi_learn.job.time_limits import start_limit
 from mpi_opt.errors import MPILearnError, without_passwords
@@ -46,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
         if "mpi_learn.mpi.process_end" in sys.modules:
             setattr(sys.modules["mpi_learn.mpi.process_end"], "exit_status", status)  # noqa: B010 - not imported here
         if is_launched():
-            process_exit.limit_end(rank, status)
+            exit_status.limit_end(rank, status)
         sys.exit(status)
 
 
@@ -83,14 +82,14 @@ def _search_everywhere(arguments: list[str], request: StopRequest) -> int:
 
 def _serve(world: Communicator) -> int:
     """Runs trials on a rank other than rank 0, as soon as that has read the command line."""
-    from mpi_learn.mpi import communicators, lost_ranks, messaging
+    from mpi_learn.mpi import communicators, messaging
     from mpi_opt.cli.rank_logs import log_to_file
     from mpi_opt.worker.serving import serve_search
     from mpi_opt.worker.watchdog import end_unfinished
 
     try:
         plan = messaging.broadcast_sleeping(world, None)
-    except lost_ranks.FAILURES:
+    except messaging.FAILURES:
         end_unfinished("rank 0 was lost before the search began")
     if isinstance(plan, int):
         return plan

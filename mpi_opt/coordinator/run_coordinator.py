@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from mpi_learn.job.slurm import job_end_s
 from mpi_learn.job.stop_request import StopRequest
+from mpi_learn.job.time_limits import job_end_s
 from mpi_learn.settings.user_files.fixed_code import fixed
 from mpi_learn.settings.user_files.source_code import SourceCode
 from mpi_opt.configuration.model_folder import ModelFolder

@@ -7,8 +7,8 @@ import time
 from bisect import insort
 
 from mpi_learn.job.launchers import all_ranks_live, is_started_by_srun
-from mpi_learn.job.slurm import margin_s
 from mpi_learn.job.stop_request import StopRequest
+from mpi_learn.job.time_limits import margin_s
 
 FRACTION_IN_TIME = 0.9
 """A trial starts if at least this fraction of the earlier trials, started now, would end before the time limit."""

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mpi_learn.mpi import communicators, lost_ranks, messaging, process_end
+from mpi_learn.mpi import communicators, messaging, process_end
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.mpi.library import MPI
-from mpi_learn.mpi.lost_ranks import RankLost
-from mpi_learn.mpi.messaging import Outbox, Pause
+from mpi_learn.mpi.messaging import Outbox, Pause, RankLost
 from mpi_opt.messages.link import CoordinatorLink, WorkerLink
 from mpi_opt.messages.messages import (
     STOP,
@@ -77,11 +76,11 @@ class MPICoordinatorLink(CoordinatorLink):
 
     @property
     def is_protected(self) -> bool:
-        return lost_ranks.is_protected()
+        return messaging.is_protected()
 
     @property
     def unreliable_version(self) -> str:
-        return lost_ranks.unreliable_version(MPI.Get_library_version())
+        return messaging.unreliable_version(MPI.Get_library_version())
 
     def receive(self, timeout_s: float, is_interrupted: Callable[[], bool]) -> list[tuple[int, ToCoordinator]]:
         pause = Pause(MAX_PAUSE_S, YIELD_S)
@@ -100,7 +99,7 @@ class MPICoordinatorLink(CoordinatorLink):
             study: The study for the other ranks; None if they do not receive it.
             error: The error that ended the search.
         """
-        gone = lost_ranks.acknowledge(self.world) | self.ranks_to_end
+        gone = messaging.acknowledge(self.world) | self.ranks_to_end
         skips_finalize = bool(gone) or (self.is_protected and (self.has_called_watchdog or not self.processes_continue))
         reachable = [rank for rank in range(1, self.world.size) if rank not in gone]
         # a rank that has not received the result would report the end of this process as a loss
@@ -127,7 +126,7 @@ class MPICoordinatorLink(CoordinatorLink):
 
     def _losses(self) -> list[tuple[int, ToCoordinator]]:
         """The ranks that have died since the last call. Receives from any source then work again."""
-        new = lost_ranks.acknowledge(self.world) - self._lost
+        new = messaging.acknowledge(self.world) - self._lost
         self._lost |= new
         return [(0, Lost(frozenset(new)))] if new else []
 
@@ -168,7 +167,7 @@ class MPIWorkerLink(WorkerLink):
             RankLost: Rank 0 has died.
         """
         result: SearchResult = messaging.receive(self.world, source=0, tag=TO_RANK)[0]
-        with suppress(*lost_ranks.FAILURES):  # the trials of the next search have the same numbers
+        with suppress(*messaging.FAILURES):  # the trials of the next search have the same numbers
             while self.poll(STOP) is not None:
                 pass
         if result.skips_finalize:

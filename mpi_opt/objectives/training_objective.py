@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mpi_learn.environment import choose_gpu
 from mpi_learn.errors import SavingError
 from mpi_learn.mpi.communicators import Communicator
-from mpi_learn.mpi.lost_ranks import is_protected
+from mpi_learn.mpi.messaging import is_protected
 from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import is_function, load_function
 from mpi_learn.settings.user_traceback import user_traceback

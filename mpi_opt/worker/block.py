@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
 
-from mpi_learn.mpi import communicators, lost_ranks, messaging, process_end
+from mpi_learn.mpi import communicators, messaging, process_end
 from mpi_learn.mpi.communicators import Communicator
 from mpi_opt.core.block_layout import fold_groups, folds_of_group
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
@@ -181,9 +181,9 @@ class Block:
                 failure.traceback = ""
             outcome.state, outcome.error, outcome.host_fault = "failed", str(failure), failure.host_fault
             # without protection the loss of a rank ends the job, and an error of MPI is that of user code
-            outcome.is_consequence = lost_ranks.is_protected() and lost_ranks.is_consequence(error)
+            outcome.is_consequence = messaging.is_protected() and messaging.is_consequence(error)
             outcome.is_consequence &= not isinstance(error, TrialTimeout)  # which has revoked the communicator itself
-            lost_ranks.revoke_if_protected(trial.comm)
+            messaging.revoke_if_protected(trial.comm)
             if trial.comm.size > 1 and not outcome.is_consequence:
                 self.reporter.abandon(self.index, trial.number, outcome.error)
             return outcome

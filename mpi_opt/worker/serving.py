@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mpi_learn.job.stop_request import ignored_requests
-from mpi_learn.mpi import lost_ranks
+from mpi_learn.mpi import messaging
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.user_files.fixed_code import fix
 from mpi_opt.core.objective import WorkerPlan
@@ -35,10 +35,10 @@ def serve_search(plan: WorkerPlan, world: Communicator) -> Study | None:
     """
     link = MPIWorkerLink(world)
     with ignored_requests() if is_main_thread() else contextlib.nullcontext():
-        serve(plan, link, Worker.serve_or_die, may_end_process=lost_ranks.is_protected())
+        serve(plan, link, Worker.serve_or_die, may_end_process=messaging.is_protected())
     try:
         result = link.receive_result()
-    except lost_ranks.FAILURES:
+    except messaging.FAILURES:
         end_unfinished("the coordinator was lost")
     if result.error is not None:
         raise result.error

@@ -33,11 +33,11 @@ import time
 from types import FrameType
 from typing import Any, NoReturn
 
-from mpi_learn.job import process_exit
+from mpi_learn.job import exit_status
 from mpi_learn.job.exit_status import UNFINISHED
-from mpi_learn.mpi import communicators, lost_ranks, process_end
+from mpi_learn.mpi import communicators, messaging, process_end
 from mpi_learn.mpi.communicators import Communicator
-from mpi_learn.mpi.lost_ranks import RankLost
+from mpi_learn.mpi.messaging import RankLost
 from mpi_opt.messages.link import WorkerLink
 from mpi_opt.messages.messages import TO_WATCHDOG, Alive, Disband, EndProcess
 
@@ -163,7 +163,7 @@ class Watchdog:
         Before the exception of an interruption is raised, the communicator is revoked. Code that communicates may end
         with an error of the communicator first.
         """
-        if self._why is None or not (lost_ranks.is_communication_error(error) or lost_ranks.is_consequence(error)):
+        if self._why is None or not (messaging.is_communication_error(error) or messaging.is_consequence(error)):
             return error
         kind, why = self._why
         interruption = kind(why)
@@ -208,7 +208,7 @@ class Watchdog:
     def _give_sign_of_life(self) -> None:
         if self._alive_s is not None and time.monotonic() >= self._next_alive_s:
             self._next_alive_s = time.monotonic() + self._alive_s
-            with contextlib.suppress(*lost_ranks.FAILURES):  # `_receive` notices a lost coordinator
+            with contextlib.suppress(*messaging.FAILURES):  # `_receive` notices a lost coordinator
                 self.link.send(Alive())
 
     def _receive(self) -> None:
@@ -230,7 +230,7 @@ class Watchdog:
                 return
             self._why = kind, why
             if self.link.has_thread:
-                lost_ranks.revoke_if_protected(comm)
+                messaging.revoke_if_protected(comm)
             if self._signal is None:
                 _raise_in(self._watched, _with_text(kind, why))
         if self._signal is not None:
@@ -279,7 +279,7 @@ def _with_text(kind: type[Exception], why: str) -> type[Exception]:
 def end_process(why: str) -> NoReturn:
     """Ends this process by a signal, which the other ranks detect as a death; its child processes end first."""
     _print_reason(why)
-    process_exit.kill_children()
+    exit_status.kill_children()
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("the process is still alive after SIGKILL")
 
@@ -290,7 +290,7 @@ def end_unfinished(why: str) -> NoReturn:
     ``mpirun`` returns that status. With protection, it would return 0 if all ranks ended by signals.
     """
     _print_reason(why)
-    process_exit.kill_children()
+    exit_status.kill_children()
     os._exit(UNFINISHED)
 
 

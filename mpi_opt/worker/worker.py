@@ -6,7 +6,7 @@ import traceback
 from dataclasses import replace
 from functools import partial
 
-from mpi_learn.mpi import lost_ranks, messaging
+from mpi_learn.mpi import messaging
 from mpi_learn.settings.user_files.fixed_code import fix, is_fixed
 from mpi_opt.core.objective import Objective, TrialSettings
 from mpi_opt.messages.link import WorkerLink
@@ -65,7 +65,7 @@ class Worker:
         """
         try:
             self.serve()
-        except lost_ranks.FAILURES:
+        except messaging.FAILURES:
             end_unfinished("the coordinator was lost")
         except BaseException:  # noqa: BLE001 - any error must end the process
             traceback.print_exc()
@@ -89,9 +89,9 @@ class Worker:
                 self._lead(block)
             else:
                 self._follow(block)
-        except lost_ranks.FAILURES as error:
+        except messaging.FAILURES as error:
             if comm is not None:
-                lost_ranks.revoke_if_protected(comm)
+                messaging.revoke_if_protected(comm)
             self.link.send(Broken(join.block, " ".join(str(error).split())))
             self._await_disband(join.block)
 
@@ -185,5 +185,5 @@ class LinkReporter:
 
     def abandon(self, block: int, number: int, error: str) -> None:
         """Without protection, asks the coordinator to give the block up if its trial does not end soon."""
-        if not lost_ranks.is_protected():
+        if not messaging.is_protected():
             self.link.send(Abandoned(block, number, error))

@@ -188,7 +188,7 @@ def test_a_time_limit_ends_the_search_in_order(space_file, query, tmp_path):
 
 
 LINGERING = (
-    "import multiprocessing.util, logging; from mpi_learn.job import process_exit; process_exit.GRACE_S = 2.0; "
+    "import multiprocessing.util, logging; from mpi_learn.job import exit_status; exit_status.GRACE_S = 2.0; "
     "from mpi_opt.cli.main import main; main()"
 )
 """A program that is ``mpi-opt``, with modules that register exit handlers before it, and a short time for its end."""

@@ -44,7 +44,7 @@ ONE_THREAD = """
 import threading, mpi4py
 mpi4py.rc.threads = False
 from mpi4py import MPI
-from mpi_learn.mpi import lost_ranks, messaging
+from mpi_learn.mpi import messaging
 from mpi_opt.cli.main import main
 
 assert MPI.Query_thread() == MPI.THREAD_SINGLE
@@ -55,7 +55,7 @@ def alone(call):
         return call(*arguments, **options)
     return checked
 
-messaging.poll, lost_ranks.revoke_if_protected = alone(messaging.poll), alone(lost_ranks.revoke_if_protected)
+messaging.poll, messaging.revoke_if_protected = alone(messaging.poll), alone(messaging.revoke_if_protected)
 """
 
 

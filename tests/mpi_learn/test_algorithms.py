@@ -21,7 +21,7 @@ from mpi_learn.algorithms.reduction import ExactSum
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.optimizers.configuration import Adam, Sgd
-from mpi_learn.optimizers.make_optimizer import make_optimizer
+from mpi_learn.optimizers.optimizer import make_optimizer
 from mpi_learn.testing.algorithm_tests import Rank
 from mpi_learn.testing.thread_ranks import run_ranks
 from tests.world import in_world

@@ -13,7 +13,7 @@ from tests.world import in_world
 pytestmark = pytest.mark.mpi
 TIMEOUT_S = 30
 IMPORTS = (
-    "import os, sys, time; from mpi4py import MPI; from mpi_learn.mpi import communicators, lost_ranks, messaging; "
+    "import os, sys, time; from mpi4py import MPI; from mpi_learn.mpi import communicators, messaging; "
     "from mpi_learn.errors import TrainingError; from mpi_learn.training.checkpoints import array_messages\n"
     "world = MPI.COMM_WORLD\n"
 )
@@ -106,7 +106,7 @@ def test_a_death_while_another_is_acknowledged_is_not_forgotten():
         "lost = set()\n"
         "while lost != {1, 2}:\n"
         "    try: messaging.poll(world)\n"
-        "    except lost_ranks.RankLost: lost |= lost_ranks.acknowledge(Dying())\n"
+        "    except messaging.RankLost: lost |= messaging.acknowledge(Dying())\n"
         "print('all are known', flush=True); os._exit(0)\n"
     )
     done = mpirun(3, "-c", IMPORTS + program, timeout=TIMEOUT_S)
@@ -122,7 +122,7 @@ def test_communicators_are_created_after_a_death_during_a_creation():
         "    part = communicators.split(communicators.from_ranks(world, [2, 3], 'first'), 0)\n"
         "    if world.rank == 3: time.sleep(0.3); os.kill(os.getpid(), 9)\n"
         "    try: part.Dup(); print('the death was not noticed')\n"
-        "    except lost_ranks.FAILURES: print('the creation failed', flush=True)\n"
+        "    except messaging.FAILURES: print('the creation failed', flush=True)\n"
         "if world.rank in (1, 2):\n"
         "    part = communicators.split(communicators.from_ranks(world, [1, 2], 'second'), 0)\n"
         "    print('of', part.size, flush=True)\n"

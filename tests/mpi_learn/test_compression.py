@@ -19,7 +19,7 @@ from mpi_learn.algorithms.compression.error_feedback import ErrorFeedback, Known
 from mpi_learn.algorithms.configuration import AllReduce, Clusters, Downpour, Easgd, Gem
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers.configuration import Sgd
-from mpi_learn.optimizers.make_optimizer import make_optimizer
+from mpi_learn.optimizers.optimizer import make_optimizer
 from mpi_learn.testing.algorithm_tests import N, Rank, mean_gradient
 from mpi_learn.testing.thread_ranks import Turns, run_ranks
 from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch

@@ -16,7 +16,7 @@ from mpi_learn.devices.device_vector import DeviceVector
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers.configuration import OptimizerConfiguration
-from mpi_learn.optimizers.make_optimizer import make_optimizer
+from mpi_learn.optimizers.optimizer import make_optimizer
 from tests.mpi_learn.configurations_for_tests import TORCH
 from tests.mpi_learn.models_for_tests import digits
 from tests.mpirun import SURVIVES_LOST_RANKS, mpirun
@@ -126,7 +126,7 @@ def copies(monkeypatch):
 
 def test_no_step_reads_a_number_from_the_device(copies, monkeypatch):
     """On a GPU, the step would wait for all steps before it."""
-    from mpi_learn.data.samples.in_memory import copied_rows
+    from mpi_learn.data.samples.streamed import copied_rows
     from mpi_learn.models.torch_ import model
     from mpi_learn.models.torch_.model import TorchModel
 
@@ -252,7 +252,7 @@ import os, signal
 import numpy as np
 from mpi4py import MPI
 from mpi_learn.algorithms.process_group_sum import ProcessGroupSum
-from mpi_learn.mpi.lost_ranks import RankLost, is_consequence
+from mpi_learn.mpi.messaging import RankLost, is_consequence
 
 comm = MPI.COMM_WORLD
 reduction = ProcessGroupSum(comm, "gloo", 4)

@@ -259,7 +259,7 @@ def test_failed_trainings_leave_no_exchanges_behind():
 def test_an_exchange_whose_communicator_has_failed_is_kept_only_until_mpi_gives_it_up():
     class Broken:
         def Test(self):  # noqa: N802
-            from mpi_learn.mpi.lost_ranks import RankLost
+            from mpi_learn.mpi.messaging import RankLost
 
             raise RankLost
 

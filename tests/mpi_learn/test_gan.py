@@ -18,18 +18,17 @@ from mpi_learn import train
 from mpi_learn.data.samples.batches import Batches, BatchOptions
 from mpi_learn.data.samples.class_weights import ClassWeights
 from mpi_learn.data.samples.dataset import Dataset
-from mpi_learn.data.samples.in_memory import SampleFormat, Samples
 from mpi_learn.data.samples.make_batches import validation_batches
+from mpi_learn.data.samples.streamed import SampleFormat, Samples
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.known_data import prepare
 from mpi_learn.models.building.make_model import make_model
-from mpi_learn.models.gan.adversarial_pair import AdversarialPair
-from mpi_learn.models.gan.noise import Noise
+from mpi_learn.models.gan.adversarial_pair import AdversarialPair, Noise
 from mpi_learn.models.gan.section import GanSection, Turn
 from mpi_learn.models.settings import Example
 from mpi_learn.optimizers.configuration import Adam, Sgd
-from mpi_learn.optimizers.make_optimizer import make_optimizer
+from mpi_learn.optimizers.optimizer import make_optimizer
 from mpi_learn.optimizers.separate_optimizers import SeparateOptimizers
 from mpi_learn.settings.component import Component
 from mpi_learn.training.check import check

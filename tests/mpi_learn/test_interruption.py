@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from mpi_learn import read_configuration
-from mpi_learn.cli import interruption
-from mpi_learn.cli.interruption import Interruption
+from mpi_learn.cli import error_report
+from mpi_learn.cli.error_report import Interruption
 from mpi_learn.job.stop_request import StopRequest
 from mpi_learn.testing.thread_ranks import run_ranks
 
@@ -32,8 +32,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(interruption, "time", clock)
-    monkeypatch.setattr(interruption, "job_end_s", lambda: JOB_S)
+    monkeypatch.setattr(error_report, "time", clock)
+    monkeypatch.setattr(error_report, "job_end_s", lambda: JOB_S)
     return clock
 
 
@@ -83,7 +83,7 @@ def test_the_warning_of_a_batch_system_ends_no_training_that_knows_the_end_of_it
     """Only rank 0 asks Slurm, and the signal reaches all ranks."""
     monkeypatch.setattr(os, "_exit", lambda status: pytest.fail("a rank ended"))
     asked = []
-    monkeypatch.setattr(interruption, "job_end_s", lambda: asked.append(1) or time.time() + 100)
+    monkeypatch.setattr(error_report, "job_end_s", lambda: asked.append(1) or time.time() + 100)
     changes = {} if has_checkpoint else {"checkpoint": None}
 
     def run(comm):
@@ -98,7 +98,7 @@ def test_the_warning_of_a_batch_system_ends_no_training_that_knows_the_end_of_it
 
 def test_a_request_without_checkpoints_ends_all_ranks_at_once(monkeypatch):
     monkeypatch.setattr(os, "_exit", lambda status: ended.append(status))
-    monkeypatch.setattr(interruption, "job_end_s", lambda: None)
+    monkeypatch.setattr(error_report, "job_end_s", lambda: None)
     ended = []
 
     def run(comm):

@@ -26,8 +26,8 @@ from mpi_learn.job.launchers import (
     launched,
     n_hosts,
 )
-from mpi_learn.job.slurm import job_end_s, margin_s, seconds_left
 from mpi_learn.job.stop_request import StopRequest
+from mpi_learn.job.time_limits import job_end_s, margin_s, seconds_left
 from mpi_opt.cli.main import main as mpi_opt
 
 SRUN = {"SLURM_NTASKS": "5", "SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "5"}

@@ -12,8 +12,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mpi_learn.cli.epoch_view import LiveView, make_view, print_line
-from mpi_learn.cli.terminal import DEFAULT_SIZE, Trend, console_size, duration, is_watched, sparkline
+from mpi_learn.cli.terminal import (
+    DEFAULT_SIZE,
+    LiveView,
+    Trend,
+    console_size,
+    duration,
+    is_watched,
+    make_view,
+    print_line,
+    sparkline,
+)
 from mpi_learn.training.state import EpochReport
 
 

@@ -8,7 +8,7 @@ from mpi4py import MPI
 
 from mpi_learn import read_configuration, train
 from mpi_learn.data.samples.dataset import Dataset
-from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.data.samples.streamed import Samples
 from mpi_learn.models.building.make_model import make_model
 from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES, compares_samples
 from mpi_learn.models.settings import Example

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers.configuration import OptimizerConfiguration, Schedule, Sgd
 from mpi_learn.optimizers.learning_rate import LearningRate
-from mpi_learn.optimizers.make_optimizer import make_optimizer
+from mpi_learn.optimizers.optimizer import make_optimizer
 from mpi_learn.training.ranks.shards import speeds
 
 LAYOUT = FlatLayout(((2,),))

@@ -54,4 +54,4 @@ def test_only_the_folder_of_the_gan_and_the_key_of_its_section_name_its_models()
     named = {
         path for path, text in others.items() if "discriminator" in re.sub(r"discriminator=|Discriminator", "", text)
     }
-    assert named == {"models/building/unknown_model.py", "training/configuration.py"}
+    assert named == {"models/building/users_model.py", "training/configuration.py"}

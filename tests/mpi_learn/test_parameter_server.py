@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from mpi_learn.algorithms.parameter_server.downpour import FirstCentre
-from mpi_learn.algorithms.parameter_server.link import RemoteLink
 from mpi_learn.algorithms.parameter_server.server import Server
 from mpi_learn.algorithms.parameter_server.transfer import Transfers
+from mpi_learn.algorithms.parameter_server.worker import RemoteLink
 from mpi_learn.data.samples.batches import Dealer
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers.configuration import Sgd
-from mpi_learn.optimizers.make_optimizer import make_optimizer
+from mpi_learn.optimizers.optimizer import make_optimizer
 from mpi_learn.testing.algorithm_tests import RATE, N, Rank, mean_gradient, with_momentum
 from mpi_learn.testing.thread_ranks import Turns, run_ranks
 

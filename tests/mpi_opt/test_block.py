@@ -9,7 +9,7 @@ import time
 import pytest
 from mpi4py import MPI
 
-from mpi_learn.mpi.lost_ranks import RankLost
+from mpi_learn.mpi.messaging import RankLost
 from mpi_learn.testing.thread_ranks import ThreadComm, run_ranks
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
@@ -44,8 +44,8 @@ def test_the_error_of_a_trial_is_that_of_the_rank_that_failed_first():
 
 def test_an_error_of_mpi_is_the_consequence_of_another_ranks_only_if_it_names_a_lost_rank(thread_comms, monkeypatch):
     """The first rank only waits for the others, and its code wraps the error of the revoked communicator."""
-    monkeypatch.setattr("mpi_learn.mpi.lost_ranks.is_protected", lambda: True)
-    monkeypatch.setattr("mpi_learn.mpi.lost_ranks.revoke_if_protected", lambda comm: None)
+    monkeypatch.setattr("mpi_learn.mpi.messaging.is_protected", lambda: True)
+    monkeypatch.setattr("mpi_learn.mpi.messaging.revoke_if_protected", lambda comm: None)
 
     def wraps() -> None:
         try:
@@ -299,7 +299,7 @@ def test_the_time_limit_is_that_of_all_folds_of_a_trial_together():
 )
 def test_without_protection_an_error_of_mpi_is_reported_although_others_may_wait(code, name, thread_comms, monkeypatch):
     """Without protection a lost rank ends the job, so that the error cannot be the consequence of a loss."""
-    monkeypatch.setattr("mpi_learn.mpi.lost_ranks.is_protected", lambda: False)
+    monkeypatch.setattr("mpi_learn.mpi.messaging.is_protected", lambda: False)
     abandoned = []
 
     class Recorder(NoReporter):
@@ -346,7 +346,7 @@ def test_a_trial_that_knows_no_cause_is_a_consequence_and_one_that_takes_too_lon
     monkeypatch, is_timeout, is_consequence
 ):
     """The watchdog revokes the communicator before it interrupts a trial that takes too long."""
-    monkeypatch.setattr("mpi_learn.mpi.lost_ranks.is_protected", lambda: True)
+    monkeypatch.setattr("mpi_learn.mpi.messaging.is_protected", lambda: True)
 
     class Watchdog(NoWatchdog):
         def cause(self, error: BaseException) -> BaseException:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from mpi_learn.mpi.library import MPI
-from mpi_learn.mpi.lost_ranks import unreliable_version
+from mpi_learn.mpi.messaging import unreliable_version
 from mpi_opt.coordinator.run_coordinator import UNPROTECTED, UNRELIABLE, _announce
 from mpi_opt.messages import mpi_link
 from mpi_opt.study.progress import Progress

@@ -10,7 +10,7 @@ from collections import deque
 import pytest
 from mpi4py import MPI
 
-from mpi_learn.mpi import lost_ranks
+from mpi_learn.mpi import messaging
 from mpi_opt.core.objective import TrialSettings
 from mpi_opt.core.trial import Outcome, Proposal, Trial
 from mpi_opt.messages.link import WorkerLink
@@ -39,7 +39,7 @@ class FilledLink(WorkerLink):
 
     def form_block(self, join, meanwhile):
         if self.broken:
-            raise lost_ranks.RankLost("rank 2")
+            raise messaging.RankLost("rank 2")
         return MPI.COMM_SELF
 
 

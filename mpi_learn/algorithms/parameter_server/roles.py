@@ -8,11 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup
-from mpi_learn.algorithms.parameter_server.link import Centre, Link, LocalLink, RemoteLink
-from mpi_learn.algorithms.parameter_server.master import MasterRank
-from mpi_learn.algorithms.parameter_server.server import Server
+from mpi_learn.algorithms.parameter_server.server import MasterRank, Server
 from mpi_learn.algorithms.parameter_server.transfer import Transfers
-from mpi_learn.algorithms.parameter_server.worker import Worker, WorkerRank
+from mpi_learn.algorithms.parameter_server.worker import Centre, Link, LocalLink, RemoteLink, Worker, WorkerRank
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.mpi.communicators import Communicator, agreed_errors, subset
 from mpi_learn.mpi.host_memory import rows_of_host

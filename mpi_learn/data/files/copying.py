@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from mpi_learn.data.files.array_kind import ArrayKind
-from mpi_learn.data.files.reader import Reader
+from mpi_learn.data.files.reader import ArrayKind, Reader
 
 CHUNK_BYTES = 64 * 2**20
 """The size of a piece, so that reading needs little additional memory."""

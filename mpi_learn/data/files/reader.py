@@ -1,20 +1,155 @@
-"""Reads the arrays of a configuration from one file: stacks columns, applies the user's function."""
+"""Finds and reads the arrays of a configuration in one file: stacks columns, applies the user's function."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
-from mpi_learn.data.files.array_kind import ArrayKind, Role, non_real_content
-from mpi_learn.data.files.names import Column, Request
+from mpi_learn.data.configuration import DataConfiguration, Names, Transform
+from mpi_learn.data.files.names import Column, Lookup, Request, names_in
 from mpi_learn.data.formats.source import Jagged, Source, reading
 from mpi_learn.errors import ConfigurationError, DataError
 from mpi_learn.settings.user_code import errors_of_user_code, load_function
+
+Requests = tuple[tuple[Request, ...], ...]
+"""The arrays of features, labels and weights."""
+
+
+def find_arrays(source: Source, configuration: DataConfiguration) -> Requests:
+    """The arrays in a file that `configuration` requests.
+
+    Raises:
+        DataError: The file has no array of a name, or cannot be read.
+    """
+    x, y = map(_plain, (configuration.features, configuration.labels))
+    weights = cast("Names | None", configuration.weights)
+    with reading(source):
+        known = source.names()
+    return (
+        _found(source, known, x, "features", [*names_in(y), *names_in(weights)]),
+        _found(source, known, y, "labels"),
+        _found(source, known, weights, "weights"),
+    )
+
+
+def check_same_arrays(found: Requests, source: Source, expected: Requests, first: Source) -> None:
+    """Raises `DataError` unless groups and globs match the same names in `source` as in `first`, in any order."""
+    for role, here, there in zip(ROLES, found, expected, strict=True):
+        names, first_names = _columns(here), _columns(there)
+        if names != first_names:
+            only = [
+                f"only {place.place} has {', '.join(sorted(map(str, more)))}"
+                for place, more in ((first, first_names - names), (source, names - first_names))
+                if more
+            ]
+            raise DataError(
+                f"the names must match the same arrays in all files, but {'; '.join(only)}",
+                where=f"data.{role}: {source.place}",
+                cure="name the arrays that all files have",
+            )
+
+
+def _plain(wanted: Names | Transform | None) -> Names | None:
+    """The names of the arrays to read, with or without a function."""
+    return wanted.names if isinstance(wanted, Transform) else wanted
+
+
+def _found(
+    source: Source, known: list[str], names: Names | None, role: Role, left_out: Sequence[str] = ()
+) -> tuple[Request, ...]:
+    if names is None:
+        return ()
+    try:
+        return tuple(Lookup(known, source.is_table, role != "features", left_out).requests(names))
+    except DataError as error:
+        raise DataError(
+            f"{error.problem} in this {source.format} file",
+            where=f"data.{role}: {source.place}: {error.where}",
+            cure=error.cure,
+        ) from None
+
+
+def _columns(requests: tuple[Request, ...]) -> set[Column]:
+    return {column for request in requests for column in request.columns}
+
+
+Role = Literal["features", "labels", "weights"]
+ROLES: tuple[Role, ...] = get_args(Role)
+NON_REAL_CONTENTS = {"S": "text", "U": "text", "T": "text", "O": "objects", "V": "records", "c": "complex numbers"}
+"""Kind code of a dtype -> its content, for dtypes without real numbers."""
+
+
+@dataclass(frozen=True)
+class ArrayKind:
+    """One input, label or weight.
+
+    Attributes:
+        name: The dataset, or the stacked columns, for messages.
+        shape: The shape of one sample.
+        dtype: The stored dtype, or that of the user's function.
+        role: Whether it is an input, a label or a weight.
+        key: Its name for the model; empty without a name.
+        configured_dtype: The dtype in the configuration; None applies the rules of `dtype_for_model`.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    role: Role
+    key: str = ""
+    configured_dtype: np.dtype | None = None
+
+    @property
+    def model_dtype(self) -> np.dtype:
+        """The dtype for the model."""
+        return self.configured_dtype or dtype_for_model(self.dtype, self.role)
+
+    @property
+    def memory_dtype(self) -> np.dtype:
+        """The dtype in memory: the stored dtype if it is smaller and the dtype for the model has all of its values.
+
+        Booleans that the model receives as numbers are uint8.
+        """
+        if self.dtype.kind == "b" and self.model_dtype.kind != "b":
+            return np.dtype(np.uint8)
+        is_smaller = self.dtype.itemsize < self.model_dtype.itemsize and np.can_cast(self.dtype, self.model_dtype)
+        return self.dtype.newbyteorder("=") if is_smaller else self.model_dtype
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of one sample, in bytes."""
+        return self.memory_dtype.itemsize * math.prod(self.shape)
+
+
+def non_real_content(dtype: np.dtype) -> str:
+    """The content of a dtype that does not hold real numbers, integers or booleans; empty for other dtypes."""
+    return "" if dtype.kind in "biuf" else NON_REAL_CONTENTS.get(dtype.kind, str(dtype))
+
+
+def dtype_for_model(stored: np.dtype, role: Role) -> np.dtype:
+    """The default dtype for the model, from the stored dtype.
+
+    Real numbers become float32. Integers and booleans do not change as features, and become int64 as labels.
+
+    Raises:
+        DataError: The dtype does not hold real numbers.
+    """
+    if found := non_real_content(stored):
+        raise DataError(
+            f"expected real numbers, found {found}",
+            where=f"data.{role}",
+            cure="give real and imaginary parts as two arrays" if stored.kind == "c" else "convert them to numbers",
+        )
+    if role == "weights" or stored.kind not in "biu":
+        return np.dtype(np.float32)
+    return np.dtype(np.int64) if role == "labels" else stored.newbyteorder("=")
+
 
 N_TRIED = 8
 """The number of samples on which the user's function is tried, to determine the shapes and dtypes of its results."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpi_learn.data.samples.added_input import VALIDATION
 from mpi_learn.data.samples.dataset import Dataset, shares, weighted_shares
-from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.data.samples.streamed import Samples
 
 EVEN_SHARE_PARTS = 32
 

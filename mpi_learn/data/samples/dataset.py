@@ -10,8 +10,7 @@ import numpy as np
 
 from mpi_learn.data.samples.added_input import AddedInput
 from mpi_learn.data.samples.class_weights import ClassWeights
-from mpi_learn.data.samples.in_memory import Samples, Selection
-from mpi_learn.data.samples.streamed import StreamedSamples
+from mpi_learn.data.samples.streamed import Samples, Selection, StreamedSamples
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ from dataclasses import replace
 from mpi_learn.data.samples.added_input import VALIDATION
 from mpi_learn.data.samples.batches import Batches, BatchOptions, completed
 from mpi_learn.data.samples.dataset import Dataset, shares
-from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.data.samples.shared_batches import ShardedBatches, SharedStream
-from mpi_learn.data.samples.streamed import StreamedSamples
+from mpi_learn.data.samples.streamed import Samples, StreamedSamples
 from mpi_learn.data.samples.streamed_batches import StreamedBatches, streamed_validation
 
 AnyBatches = Batches | StreamedBatches | ShardedBatches | SharedStream

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from mpi_learn.data.samples.batches import Batches, BatchOptions
-from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.data.samples.streamed import Samples
 from mpi_learn.data.samples.streamed_batches import StreamedBatches
 
 

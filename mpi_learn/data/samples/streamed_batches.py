@@ -14,8 +14,7 @@ import numpy as np
 from mpi_learn.data.samples.added_input import VALIDATION
 from mpi_learn.data.samples.batches import BatchOptions, completed
 from mpi_learn.data.samples.dataset import Dataset, shares
-from mpi_learn.data.samples.in_memory import Samples
-from mpi_learn.data.samples.streamed import StreamedSamples, window_samples
+from mpi_learn.data.samples.streamed import Samples, StreamedSamples, window_samples
 
 
 @dataclass(frozen=True)

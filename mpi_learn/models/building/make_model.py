@@ -17,8 +17,7 @@ from mpi_learn.models.building.frameworks import (
     runs_on_torch,
     without_tensorflow,
 )
-from mpi_learn.models.building.unknown_model import cure_for, shown
-from mpi_learn.models.building.users_model import built_by_user
+from mpi_learn.models.building.users_model import built_by_user, cure_for, shown
 from mpi_learn.models.composition import Composition
 from mpi_learn.models.configuration import ModelConfiguration
 from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES, compares_samples
@@ -105,8 +104,7 @@ def _classes(
         if any(map(runs_on_torch, models.values())):
             if composition is not None:
                 raise without_tensorflow(f"`{composition.key}:`")
-            from mpi_learn.models.keras_torch.model import KerasTorchModel
-            from mpi_learn.models.keras_torch.network import KerasTorchNetwork
+            from mpi_learn.models.keras_torch import KerasTorchModel, KerasTorchNetwork
             from mpi_learn.models.torch_.tensors import choose_device
 
             choose_device("auto")  # an earlier training of this process may have chosen another one

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from mpi_learn.data.samples.added_input import AddedInput
 from mpi_learn.errors import ModelError
@@ -11,7 +15,6 @@ from mpi_learn.models.building.frameworks import framework_of
 from mpi_learn.models.composition import Composition, Part
 from mpi_learn.models.configuration import ModelConfiguration
 from mpi_learn.models.gan.model import DISCRIMINATOR, GENERATOR, NAMES, GanModel
-from mpi_learn.models.gan.noise import Noise
 from mpi_learn.models.gan.section import GanSection
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network
@@ -80,3 +83,46 @@ class AdversarialPair(Composition):
     def added_input(self, seed: int) -> AddedInput:
         section = self.section
         return Noise(seed, section.latent, section.turns_per_batch, is_normal=section.noise == "normal")
+
+
+WORDS_PER_BLOCK = 8
+"""Philox (Salmon et al. 2011) yields 256 random bits for each value of its counter: eight 32-bit words."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Random numbers for each sample.
+
+    Attributes:
+        seed: The seed of the training.
+        size: Numbers per sample and turn.
+        turns: The number of uses of each batch, each time with different noise.
+        is_normal: Whether the noise is standard normal; otherwise it is uniform in [-1, 1].
+        name: See `AddedInput`.
+    """
+
+    seed: int
+    size: int
+    turns: int = 1
+    is_normal: bool = True
+    name: str = "noise"
+
+    def draw(self, epoch: int, first: int, n: int) -> np.ndarray:
+        """Noise of `n` samples from position `first` on in the order of an epoch, shape (turns, n, size), float32."""
+        wanted = self.turns * self.size
+        n_blocks = -(-wanted // WORDS_PER_BLOCK)
+        generator = np.random.Philox(key=[self.seed, epoch + 1])
+        generator.advance(first * n_blocks)
+        words = generator.random_raw(n * n_blocks * WORDS_PER_BLOCK // 2).view(np.uint32)
+        uniform = ((words >> 8).astype(np.float32) + 0.5) * np.float32(2**-24)
+        found = self._shaped(uniform.reshape(n, n_blocks * WORDS_PER_BLOCK))[:, :wanted]
+        return np.ascontiguousarray(found.reshape(n, self.turns, self.size).swapaxes(0, 1))
+
+    def _shaped(self, uniform: np.ndarray) -> np.ndarray:
+        """Converts uniform numbers in (0, 1] to the distribution; to normal ones by Box & Muller (1958)."""
+        if not self.is_normal:
+            return 2 * uniform - 1
+        half = uniform.shape[1] // 2
+        radius = np.sqrt(-2 * np.log(uniform[:, :half]))
+        angle = np.float32(2 * math.pi) * uniform[:, half:]
+        return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)], 1)

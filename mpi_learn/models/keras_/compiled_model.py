@@ -21,13 +21,13 @@ from mpi_learn.models.keras_.inspection import (
     overrides,
     takes_training,
 )
-from mpi_learn.models.keras_.losses_and_metrics.losses import (
+from mpi_learn.models.keras_.losses_and_metrics import (
+    MetricStates,
     compile_arguments,
     ignored_class,
     make_output_loss,
     structured,
 )
-from mpi_learn.models.keras_.losses_and_metrics.metrics import MetricStates
 from mpi_learn.models.keras_.network import KerasNetwork, fit_errors
 from mpi_learn.models.keras_.tensors import tensors
 from mpi_learn.models.labels import OutputLosses, output_losses

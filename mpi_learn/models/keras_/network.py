@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from mpi_learn.errors import ModelError
-from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.flat_layout import FlatLayout, UpdateRule
 from mpi_learn.models.building.frameworks import seeded_python
 from mpi_learn.models.keras_.checkpointing import check_precision, recomputed
 from mpi_learn.models.keras_.inspection import (
@@ -29,9 +29,8 @@ from mpi_learn.models.keras_.inspection import (
     takes_training,
     without_none,
 )
-from mpi_learn.models.keras_.losses_and_metrics.losses import make_output_loss, mean_loss
+from mpi_learn.models.keras_.losses_and_metrics import make_output_loss, mean_loss
 from mpi_learn.models.keras_.optimizer import KerasRule
-from mpi_learn.models.keras_.random_operations import draws_unsaved
 from mpi_learn.models.keras_.tensors import as_tensor, assign, is_float, specs, tensors, uses_gpu
 from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.network import ArrayKind, joined, seed_of
@@ -39,7 +38,25 @@ from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.models.settings import Arrays, Example, ModelSettings, Tensors, named
 from mpi_learn.settings.component import Component
 from mpi_learn.settings.paths import replacing
-from mpi_learn.update_rule import UpdateRule
+
+UNSAVED = frozenset({
+    *("RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal", "ParameterizedTruncatedNormal"),
+    *("RandomGamma", "RandomPoisson", "RandomPoissonV2", "RandomShuffle", "RandomCrop", "Multinomial"),
+    *("SampleDistortedBoundingBox", "SampleDistortedBoundingBoxV2", "FractionalMaxPool", "FractionalAvgPool"),
+    *("UniformCandidateSampler", "LogUniformCandidateSampler", "LearnedUnigramCandidateSampler"),
+    *("FixedUnigramCandidateSampler", "ThreadUnsafeUnigramCandidateSampler", "AllCandidateSampler"),
+    *("RngReadAndSkip", "RngSkip", "NonDeterministicInts", "StatefulStandardNormalV2", "StatefulTruncatedNormal"),
+    *("StatefulUniform", "StatefulUniformInt", "StatefulUniformFullInt", "StatefulRandomBinomial"),
+})  # fmt: skip
+"""Types of operations. Their kernels hold the state, or a `tf.random.Generator`, which is no variable of Keras."""
+
+
+def draws_unsaved(traced: Any) -> bool:
+    """Whether a function of TensorFlow, `traced`, or one that it calls, has such an operation."""
+    graph = traced.graph.as_graph_def()
+    nodes = chain(graph.node, chain.from_iterable(function.node_def for function in graph.library.function))
+    return any(node.op in UNSAVED for node in nodes)
+
 
 FIT_ERRORS = (ValueError, TypeError, KeyError, AttributeError, NotImplementedError, tf.errors.OpError)
 """Exceptions of Keras and TensorFlow if a model does not fit its data."""

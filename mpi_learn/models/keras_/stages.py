@@ -15,8 +15,7 @@ from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import aligned_empty
 from mpi_learn.models.keras_.inspection import check_loop, input_names, overrides
 from mpi_learn.models.keras_.model import KerasModel
-from mpi_learn.models.keras_.network import KerasNetwork, fit_errors
-from mpi_learn.models.keras_.random_operations import draws_unsaved
+from mpi_learn.models.keras_.network import KerasNetwork, draws_unsaved, fit_errors
 from mpi_learn.models.keras_.stage_graph import layers_of_graph, part_of_graph
 from mpi_learn.models.keras_.tensors import as_tensor, specs, tensors
 from mpi_learn.models.model import Model

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mpi_learn.errors import ModelError, MPILearnError
-from mpi_learn.flat_layout import FAILED
+from mpi_learn.flat_layout import FAILED, UpdateRule
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network
 from mpi_learn.models.pipeline.link import Link
@@ -28,7 +28,6 @@ from mpi_learn.mpi.communicators import (
     send_from,
 )
 from mpi_learn.settings.component import Component
-from mpi_learn.update_rule import UpdateRule
 
 Found = TypeVar("Found")
 

@@ -12,7 +12,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from mpi_learn.errors import ModelError
-from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.flat_layout import FlatLayout, UpdateRule
 from mpi_learn.models.building.frameworks import seed_python, seeded_python
 from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.network import ArrayKind, seed_of
@@ -36,7 +36,6 @@ from mpi_learn.models.torch_.tensors import (
 )
 from mpi_learn.settings.component import Component
 from mpi_learn.settings.paths import replacing
-from mpi_learn.update_rule import UpdateRule
 
 
 class TorchNetwork:

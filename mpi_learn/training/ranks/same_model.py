@@ -1,4 +1,4 @@
-"""Checks that all workers of a training have built the same model.
+"""Checks that all workers of a training run the same code and have built the same model.
 
 Each rank calls the user's function by itself. The ranks compare their arrays before the weights of the first worker are
 broadcast, and what the models compute for a few samples after it. The values of the arrays may differ before the

@@ -1,4 +1,4 @@
-"""The gradient of a step that consists of shards, and whether a model needs shards to train alike on any ranks."""
+"""The gradient of a step of shards, their shares by the speeds of ranks, and whether a model needs shards."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from mpi_learn.data.samples.dataset import Dataset
-from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.data.samples.streamed import Samples
 from mpi_learn.errors import SavingError
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.communicators import Communicator, result_of_rank

@@ -17,7 +17,7 @@ from itertools import islice, pairwise
 from statistics import median
 from typing import Any
 
-from mpi_learn.data.memory_budget import host_memory_bytes
+from mpi_learn.data.loading import host_memory_bytes
 from mpi_learn.data.samples.batches import completed
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.environment import n_ranks_on_host, return_freed_memory

@@ -12,7 +12,7 @@ from statistics import median
 import numpy as np
 
 from mpi_learn.data.samples.batches import completed
-from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.data.samples.streamed import Samples
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.communicators import agreed_errors, sum_in_place
 from mpi_learn.training.context import TrainingContext

@@ -13,9 +13,8 @@ import typer
 from mpi_learn.cli.program_options import HostfileOption, RestartsOption
 from mpi_learn.job.exit_status import FINISHED
 from mpi_learn.job.launch import Launch, check_launch_options, without_launch_options
-from mpi_learn.job.launchers import check_allocation, check_not_launched, is_launched
+from mpi_learn.job.launchers import check_allocation, check_not_launched, is_launched, restart_reason, typed_command
 from mpi_learn.job.restarts import Restarts
-from mpi_learn.job.started_by import restart_reason, typed_command
 from mpi_learn.job.stop_request import StopRequest
 from mpi_opt.cli.commands.plan_command import show_plan
 from mpi_opt.cli.override_options import Changes, SpaceFile, overriding

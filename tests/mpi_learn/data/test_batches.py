@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from mpi_learn.data.samples.batches import Batches, BatchOptions, Dealer
 from mpi_learn.data.samples.dataset import Dataset, shares
-from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.data.samples.make_batches import validation_batches
+from mpi_learn.data.samples.streamed import Samples
 
 
 def numbered(n: int) -> Dataset:

@@ -14,8 +14,8 @@ from mpi_learn.data.loading import load
 from mpi_learn.data.samples.batches import Batches, BatchOptions
 from mpi_learn.data.samples.class_weights import ClassWeights, make_class_weights
 from mpi_learn.data.samples.dataset import Dataset
-from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.data.samples.make_batches import make_batches, validation_batches
+from mpi_learn.data.samples.streamed import Samples
 from mpi_learn.errors import DataError
 from tests.optional_packages import needs
 

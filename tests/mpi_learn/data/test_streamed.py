@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpi4py import MPI
 
-from mpi_learn.data import memory_budget
+from mpi_learn.data import loading
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.loading import load
 from mpi_learn.data.samples.batches import BatchOptions, Dealer
@@ -345,13 +345,13 @@ def test_text_file_larger_than_memory_is_refused_with_a_cure(tmp_path, monkeypat
 
 
 def test_memory_of_the_host_is_limited_by_the_control_group(tmp_path, monkeypatch):
-    whole = memory_budget.host_memory_bytes()
+    whole = loading.host_memory_bytes()
     assert whole > 2**28
     (tmp_path / "memory.max").write_text("1000000\n")
-    monkeypatch.setattr(memory_budget, "CGROUPS", tmp_path)
-    assert memory_budget.host_memory_bytes() == 1_000_000
+    monkeypatch.setattr(loading, "CGROUPS", tmp_path)
+    assert loading.host_memory_bytes() == 1_000_000
     (tmp_path / "memory.max").write_text("max\n")
-    assert memory_budget.host_memory_bytes() >= whole
+    assert loading.host_memory_bytes() >= whole
 
 
 def test_a_file_that_breaks_meanwhile_is_named_and_no_thread_is_left(tmp_path):

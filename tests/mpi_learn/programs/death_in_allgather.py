@@ -10,7 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from mpi_learn.mpi.communicators import split
-from mpi_learn.mpi.lost_ranks import ERROR_CLASSES, revoke_if_protected
+from mpi_learn.mpi.messaging import ERROR_CLASSES, revoke_if_protected
 
 comm = split(MPI.COMM_WORLD, 0)
 comm.allgather("the connections are open")

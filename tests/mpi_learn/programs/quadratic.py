@@ -21,7 +21,7 @@ from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.mpi.communicators import agreed_errors
 from mpi_learn.mpi.host_memory import rows_of_host
 from mpi_learn.optimizers.configuration import Sgd
-from mpi_learn.optimizers.make_optimizer import make_optimizer
+from mpi_learn.optimizers.optimizer import make_optimizer
 
 N, N_SUMS, N_STEPS, EPOCHS, RATE = 1000, 4, 5, 10, 0.05
 ARRAYS = FlatLayout(((25, 20), (500,)))

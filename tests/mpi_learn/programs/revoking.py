@@ -7,7 +7,7 @@ import time
 from mpi4py import MPI
 
 from mpi_learn.mpi.communicators import split
-from mpi_learn.mpi.lost_ranks import revoke_if_protected
+from mpi_learn.mpi.messaging import revoke_if_protected
 
 
 def compare() -> None:

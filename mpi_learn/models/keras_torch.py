@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -12,9 +15,11 @@ from keras.src.random.seed_generator import global_seed_generator
 
 from mpi_learn.devices.device_vector import Vector
 from mpi_learn.errors import ModelError, UserError
-from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT
+from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, UpdateRule
 from mpi_learn.models.building.frameworks import without_tensorflow
 from mpi_learn.models.keras_.inspection import (
+    COUNTERS,
+    RANK_SEED,
     SEED_STATE,
     RecordingScope,
     changes_its_state,
@@ -25,21 +30,130 @@ from mpi_learn.models.keras_.inspection import (
     input_names,
     not_taken,
     overrides,
+    takes_training,
 )
-from mpi_learn.models.keras_.losses_and_metrics.losses import (
+from mpi_learn.models.keras_.losses_and_metrics import (
+    MetricStates,
+    Run,
     compile_arguments,
     ignored_class,
     make_output_loss,
     structured,
 )
-from mpi_learn.models.keras_.losses_and_metrics.metrics import MetricStates, Run
-from mpi_learn.models.keras_torch.network import KerasTorchNetwork
 from mpi_learn.models.labels import output_losses
+from mpi_learn.models.network import seed_of
 from mpi_learn.models.outputs import Outputs
 from mpi_learn.models.settings import Arrays, Example, ModelSettings, named
 from mpi_learn.models.torch_.model import FIRST_STATE, TorchModel
+from mpi_learn.models.torch_.network import TorchNetwork
 from mpi_learn.models.torch_.step import StepVector
 from mpi_learn.models.torch_.tensors import tensors
+from mpi_learn.settings.component import Component
+from mpi_learn.settings.paths import replacing
+
+
+class KerasModule(torch.nn.Module):
+    """A built Keras model as a module: its variables are the parameters, in Keras' order, and it has no submodules.
+
+    A Keras model on PyTorch is a module itself, but its parameters have the order of its layers, and those of a layer
+    that is used twice have two names.
+
+    Attributes:
+        variables: The trainable variables, then the others, which are frozen parameters.
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        super().__init__()
+        self._held = (model,)  # as an attribute, the model would become a submodule
+        self._takes_training = takes_training(model.call)
+        self.variables = [*model.trainable_variables, *model.non_trainable_variables]
+        for index, variable in enumerate(self.variables):
+            name = COUNTERS.sub("", variable.path).replace(".", "_")
+            self.register_parameter(f"{name}#{index}", variable.value)
+
+    @property
+    def model(self) -> keras.Model:
+        """The Keras model."""
+        return self._held[0]
+
+    def forward(self, x: Any) -> Any:
+        """The outputs in the structure of the model."""
+        return self.model(x, **({"training": self.training} if self._takes_training else {}))
+
+
+class KerasTorchNetwork(TorchNetwork):
+    """See `TorchNetwork`; the object of `current` is the Keras model, and files are those of Keras."""
+
+    framework = "keras"
+    module: KerasModule
+
+    def __init__(self, model: keras.Model, settings: ModelSettings) -> None:
+        super().__init__(KerasModule(model), settings)
+        self.model = model
+        variables = self.module.variables
+        self.has_constraints = any(variable.constraint is not None for variable in variables if variable.trainable)
+        self._integers = [one for one in variables if not keras.backend.is_float_dtype(one.dtype)]
+        self._seeds = [variable for variable in self._integers if variable.name == SEED_STATE]
+        for variable in self._seeds:  # dropout and noise draw from (seed, counter): each rank gets its own seed
+            variable.assign(np.array(variable) + np.array([settings.stream * RANK_SEED, 0]))
+
+    @property
+    def synchronizes_statistics(self) -> bool:
+        return any(getattr(layer, "synchronized", False) for layer in self.model._flatten_layers())
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        with super().rehearsal():
+            for variable in self._seeds:
+                variable.assign(np.array([self.settings.configuration.seed, 0]))
+            yield
+
+    def random_mask(self) -> np.ndarray:
+        mask = super().random_mask()
+        of_model = [np.full(tuple(one.shape), one.name == SEED_STATE).ravel() for one in self._integers]
+        flat = np.concatenate([*of_model, np.zeros(0, np.bool_)])
+        mask[: flat.size] = flat
+        return mask
+
+    def seed_random(self, keys: Sequence[int]) -> None:
+        super().seed_random(keys)
+        for index, variable in enumerate(self._seeds):
+            variable.assign(np.array([seed_of((*keys, index)), 0]))
+
+    def current(self) -> Any:
+        super().current()
+        return self.model
+
+    def save(self, path: Path) -> Path:
+        """Writes the model without losses and optimizer: any backend of Keras can load the file."""
+        file, before = path.with_name(f"{path.name}.keras"), (self.model.optimizer, self.model.compiled)
+        self.model.optimizer, self.model.compiled = None, False
+        try:
+            with replacing(file) as temporary:
+                self.current().save(temporary)
+        finally:
+            self.model.optimizer, self.model.compiled = before
+        return file
+
+    def save_weights(self, path: Path) -> Path:
+        file = path.with_name(f"{path.name}.weights.h5")
+        with replacing(file) as temporary:
+            self.current().save_weights(temporary)
+        return file
+
+    def line_to_load(self, file: Path, name: str) -> str:
+        return f"{name}.load_weights({file.name!r})"
+
+    def optimizer(self, wanted: Component) -> UpdateRule:
+        cure = "use an optimizer of MPI Learn"
+        raise without_tensorflow(f"the optimizer {wanted.name} of Keras", "optimizer", cure)
+
+    def close(self) -> None:
+        """Leaves the model on its device, where Keras computes."""
+        self.model.optimizer, self.model.compiled = None, False
+        keras.backend.clear_session(free_memory=False)  # otherwise memory grows from model to model
+        gc.collect()
+
 
 FIT_ERRORS = (ValueError, TypeError, KeyError, AttributeError, NotImplementedError, RuntimeError, IndexError)
 """Exceptions of Keras and PyTorch if a model does not fit its data."""
@@ -186,7 +300,7 @@ class KerasTorchModel(TorchModel):
         return loss.float(), self._changes(self._initial, len(x[0]))
 
     def _run_from(self, example: Example, before: Sequence[np.ndarray]) -> Run:
-        """See `mpi_learn.models.keras_.losses_and_metrics.metrics.RunPass`."""
+        """See `mpi_learn.models.keras_.losses_and_metrics.RunPass`."""
         states = [torch.as_tensor(value) for value in before]
         self._set_states(states)
         with torch.no_grad():

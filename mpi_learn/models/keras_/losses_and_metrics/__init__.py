@@ -1,1 +1,0 @@
-"""Losses and metrics of Keras models."""

@@ -1,1 +1,0 @@
-"""Keras models on the PyTorch backend of Keras."""
