@@ -27,13 +27,11 @@ from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.search_space.space import Dimension, Space
 from mpi_opt.core.trial import Trial
 from mpi_opt.errors import ConfigurationError, MPILearnError, SearchFailed
-from mpi_opt.messages.mpi_link import MPICoordinatorLink
+from mpi_opt.messages.mpi_link import MPICoordinatorLink, world_communicator
 from mpi_opt.messages.serial_link import SerialCoordinatorLink, SerialWorkerLink
-from mpi_opt.messages.world import world_communicator
 from mpi_opt.objectives.function_objective import FunctionObjective
-from mpi_opt.worker.serving import serve, serve_search
 from mpi_opt.worker.watchdog import is_interactive, is_main_thread
-from mpi_opt.worker.worker import Worker
+from mpi_opt.worker.worker import Worker, serve, serve_search
 
 if TYPE_CHECKING:
     from mpi_opt.core.scalability import ScalingCurve

@@ -16,8 +16,8 @@ OWNERS = {
     "mpi_opt/coordinator/blocks/block_pool.py": "idle started_at_s",
     "mpi_opt/coordinator/blocks/block_membership.py": "blocks spare leaving lost given_up retired",
     "mpi_opt/coordinator/study_state.py": "n_usable has_repeated_step past",
-    "mpi_opt/coordinator/trials/external_trials.py": "running",
-    "mpi_opt/coordinator/blocks/host_faults.py": "kind since_s",
+    "mpi_opt/coordinator/trials/from_others.py": "running",
+    "mpi_opt/coordinator/blocks/faults.py": "kind since_s",
     "mpi_opt/strategies/points/bookkeeping.py": "pending observed n_asked",
     "mpi_opt/views/text/progress_counts.py": "blocks busy ended best n_ended_here began",
 }

@@ -42,10 +42,16 @@ from mpi_learn.job.stop_request import StopRequest  # noqa: E402
 from mpi_opt.configuration.configuration import read_study  # noqa: E402
 from mpi_opt.configuration.plan import Plan  # noqa: E402
 from mpi_opt.coordinator.run_coordinator import run_coordinator  # noqa: E402
-from mpi_opt.core.merit.figures import Figures, Measured  # noqa: E402
+from mpi_opt.core.figures import Figures, Measured  # noqa: E402
 from mpi_opt.core.trial import Outcome  # noqa: E402
-from mpi_opt.messages.link import CoordinatorLink  # noqa: E402
-from mpi_opt.messages.messages import Assignment, FromCoordinator, Join, Ready, ToCoordinator  # noqa: E402
+from mpi_opt.messages.messages import (  # noqa: E402
+    Assignment,
+    CoordinatorLink,
+    FromCoordinator,
+    Join,
+    Ready,
+    ToCoordinator,
+)
 from mpi_opt.objectives.function_objective import FunctionObjective  # noqa: E402
 
 FAILING = 0.01

@@ -19,8 +19,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from mpi_opt.core.merit.figures import Figures, Measured
-from mpi_opt.core.merit.figures_of_merit import MAIN
+from mpi_opt.core.figures import Figures, Measured
+from mpi_opt.core.figures_of_merit import MAIN
 from mpi_opt.core.search_space.space import Parameters, Real, Space
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.records import StudyRecord

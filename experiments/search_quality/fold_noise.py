@@ -27,14 +27,13 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import digamma, polygamma
 
-from mpi_opt.core.merit.figures import Measured
+from mpi_opt.core.figures import Measured
 from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.points.encoding import Encoding
 from mpi_opt.strategies.surrogates.expected_values import ExpectedValues
-from mpi_opt.strategies.surrogates.fitting import chosen_settings
+from mpi_opt.strategies.surrogates.fitting import Observations, chosen_settings
 from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
-from mpi_opt.strategies.surrogates.observations import Observations
 from mpi_opt.strategies.surrogates.warp import warped
 
 NAMES = ("branin", "hartmann6", "rosenbrock4", "levy8")

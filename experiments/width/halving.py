@@ -38,12 +38,12 @@ from mpi_opt.coordinator.blocks.block_pool import BlockPool  # noqa: E402
 from mpi_opt.coordinator.coordinator import Coordinator  # noqa: E402
 from mpi_opt.coordinator.search_settings import SearchSettings  # noqa: E402
 from mpi_opt.core.block_layout import BlockLayout  # noqa: E402
+from mpi_opt.core.figures import Figures, Measured  # noqa: E402
 from mpi_opt.core.limits import SearchLimits  # noqa: E402
-from mpi_opt.core.merit.figures import Figures, Measured  # noqa: E402
 from mpi_opt.core.trial import Outcome, Proposal  # noqa: E402
-from mpi_opt.messages.link import CoordinatorLink  # noqa: E402
 from mpi_opt.messages.messages import (  # noqa: E402
     Assignment,
+    CoordinatorLink,
     Disband,
     FromCoordinator,
     Join,

@@ -84,8 +84,8 @@ def _serve(world: Communicator) -> int:
     """Runs trials on a rank other than rank 0, as soon as that has read the command line."""
     from mpi_learn.mpi import communicators, messaging
     from mpi_opt.cli.rank_logs import log_to_file
-    from mpi_opt.worker.serving import serve_search
     from mpi_opt.worker.watchdog import end_unfinished
+    from mpi_opt.worker.worker import serve_search
 
     try:
         plan = messaging.broadcast_sleeping(world, None)
@@ -111,7 +111,7 @@ def _run_search(task: Plan | MeasuredPlan, request: StopRequest) -> int:
 
 
 def _world() -> Any:
-    from mpi_opt.messages.world import world_communicator
+    from mpi_opt.messages.mpi_link import world_communicator
 
     return world_communicator()
 
@@ -179,14 +179,12 @@ def _app() -> typer.Typer:
     import typer
 
     from mpi_learn.cli.program_options import program_options
-    from mpi_opt.cli.commands.ask_tell_commands import ask, tell
-    from mpi_opt.cli.commands.hint_command import hint
+    from mpi_opt.cli.commands.ask_tell_commands import ask, hint, tell
     from mpi_opt.cli.commands.new_command import new
     from mpi_opt.cli.commands.plan_command import plan
-    from mpi_opt.cli.commands.results_commands import best, results
+    from mpi_opt.cli.commands.results_commands import best, dashboard, plot, report, results
     from mpi_opt.cli.commands.search_commands import check, search
     from mpi_opt.cli.commands.status_command import status
-    from mpi_opt.cli.commands.view_commands import dashboard, plot, report
 
     app = typer.Typer(
         name="mpi-opt",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from mpi_learn.job.restarts import WorkDone
-from mpi_opt.cli.override_options import Changes
+from mpi_opt.cli.store_options import Changes
 from mpi_opt.core.counted import counted
 from mpi_opt.errors import MPILearnError
 
@@ -46,7 +46,7 @@ class SearchProgress:
 
     def notify_given_up(self, message: str) -> None:
         """Sends a notice if the configuration wants one, and waits for it."""
-        from mpi_opt.views.notices import Notices
+        from mpi_opt.views.following import Notices
 
         try:
             section = self._configuration.search.notify

@@ -21,7 +21,7 @@ from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.placeholders import references
 from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSection, TrialSection, as_folds
 from mpi_opt.core.block_layout import MEASURED, BlockLayout
-from mpi_opt.core.merit.figures_of_merit import (
+from mpi_opt.core.figures_of_merit import (
     RESULT_FIGURES,
     Direction,
     FiguresOfMerit,

@@ -1,16 +1,22 @@
-"""The settings of a search, complete before it starts."""
+"""The settings of a search, complete before it starts, and the roles of the ranks that train one fold."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mpi_learn.algorithms.configuration import LayoutKeys
+from mpi_learn.algorithms.rank_layout import RankLayout, make_rank_layout, rank_layout_of
 from mpi_learn.settings.user_files.source_code import SourceCode, names_of_functions, read_source_code
+from mpi_learn.settings.validation import validated
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.definition import Definition
+from mpi_opt.configuration.placeholders import filled
 from mpi_opt.core.block_layout import MEASURED, BlockLayout
 from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
@@ -131,3 +137,12 @@ class Plan:
             retries=trial.retries,
             timeout_s=trial.timeout_s,
         )
+
+
+def training_layout(configuration: StudyConfiguration) -> Callable[[int], RankLayout]:
+    """A function from the number of ranks of a fold to their roles: equal, or those of the training algorithm."""
+    if configuration.training is None:
+        return make_rank_layout
+    wanted = {key: value for key, value in configuration.training.items() if key in LayoutKeys.model_fields}
+    keys = validated(LayoutKeys, filled(wanted, configuration.search_space().centre()), "training")
+    return partial(rank_layout_of, keys.algorithm, stages=keys.n_stages)

@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from mpi_learn.mpi.host_fault import MEMORY, kind_of_text
-from mpi_opt.coordinator.blocks.block_health import BlockHealth
 from mpi_opt.coordinator.blocks.block_pool import BlockPool
-from mpi_opt.coordinator.blocks.host_faults import CURE, HostFaults
-from mpi_opt.coordinator.blocks.silent_ranks import SilentRanks
+from mpi_opt.coordinator.blocks.faults import CURE, BlockHealth, HostFaults, SilentRanks
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.study_state import StudyState
 from mpi_opt.coordinator.trials.trial_queue import TrialQueue

@@ -15,10 +15,10 @@ from mpi_learn.settings.user_files.fixed_code import fixed
 from mpi_learn.settings.user_files.source_code import SourceCode
 from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.coordinator.block_size import choose_size
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.block_pool import BlockPool
 from mpi_opt.coordinator.coordinator import Coordinator
+from mpi_opt.coordinator.measuring import choose_size
 from mpi_opt.coordinator.pruning.curve_rule import CurveRule
 from mpi_opt.coordinator.pruning.median_rule import MedianRule
 from mpi_opt.coordinator.pruning.pruning_rule import PruningRule
@@ -29,7 +29,7 @@ from mpi_opt.core.counted import counted
 from mpi_opt.core.objective import Choice
 from mpi_opt.core.trial import REPORTED
 from mpi_opt.errors import RanksLost, SearchFailed
-from mpi_opt.messages.link import CoordinatorLink
+from mpi_opt.messages.messages import CoordinatorLink
 from mpi_opt.store import Store
 from mpi_opt.strategies.points.exhaustion import notes_on_points
 from mpi_opt.study.confirmation import confirmation, confirmation_plan, has_ended, is_confirmed

@@ -10,9 +10,8 @@ from contextlib import suppress
 
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
-from mpi_opt.coordinator.trials.external_trials import ExternalTrials
 from mpi_opt.coordinator.trials.first_failures import FirstFailures
-from mpi_opt.coordinator.trials.hint_reader import HintReader
+from mpi_opt.coordinator.trials.from_others import ExternalTrials, HintReader
 from mpi_opt.coordinator.trials.intermediate_values import IntermediateValues
 from mpi_opt.coordinator.trials.trial_queue import TrialQueue
 from mpi_opt.coordinator.trials.waiting_budget import WaitingBudget

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit, Target
+from mpi_opt.core.figures_of_merit import FiguresOfMerit, Target
 from mpi_opt.core.trial import Outcome, TrialRecord
 
 MAX_FIRST_FAILURES = 10

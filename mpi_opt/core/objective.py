@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.search_space.space import Parameters
 from mpi_opt.core.trial import Trial
 from mpi_opt.errors import ConfigurationError

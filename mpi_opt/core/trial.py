@@ -19,8 +19,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from mpi_opt.core.arrays import Ints
+from mpi_opt.core.figures import Figures, real_number
 from mpi_opt.core.folds import fold_splits
-from mpi_opt.core.merit.figures import Figures, real_number
 from mpi_opt.core.search_space.space import Parameters
 
 State = Literal["queued", "running", "complete", "pruned", "failed"]
@@ -74,7 +74,7 @@ class Outcome:
         state: ``complete``, ``pruned`` or ``failed``; or ``queued`` if the trial has left its block after an epoch, to
             continue on another number of ranks.
         figures_of_merit: In the user's direction; empty if failed. Those of a trial aggregate its folds (see
-            `mpi_opt.core.merit.figures`). Their uncertainties are the sample standard deviations over the
+            `mpi_opt.core.figures`). Their uncertainties are the sample standard deviations over the
             folds (K - 1 degrees of freedom), unknown with one fold.
         duration_s: Seconds on the block's own clock.
         folds: Of a trial: the outcomes of the folds that have figures of merit.

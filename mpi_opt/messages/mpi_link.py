@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from mpi_learn.job.launchers import check_world, is_launched
 from mpi_learn.mpi import communicators, messaging, process_end
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.mpi.library import MPI
 from mpi_learn.mpi.messaging import Outbox, Pause, RankLost
-from mpi_opt.messages.link import CoordinatorLink, WorkerLink
 from mpi_opt.messages.messages import (
     STOP,
     TAGS,
@@ -18,6 +18,7 @@ from mpi_opt.messages.messages import (
     TO_MEMBER,
     TO_RANK,
     TO_WATCHDOG,
+    CoordinatorLink,
     EndProcess,
     FromCoordinator,
     Join,
@@ -27,11 +28,26 @@ from mpi_opt.messages.messages import (
     SearchResult,
     ToCoordinator,
     ToRank,
+    WorkerLink,
 )
 
 if TYPE_CHECKING:
     from mpi_opt.errors import MPILearnError
     from mpi_opt.study.study import Study
+
+
+def world_communicator() -> Communicator | None:
+    """The world communicator; None in a process that no MPI launcher has started, or if it is alone.
+
+    Raises:
+        UserError: A launcher has started several processes, but MPI does not connect them.
+    """
+    if not is_launched():
+        return None
+    from mpi_learn.mpi.library import MPI
+
+    check_world(MPI.COMM_WORLD.size, MPI.Get_library_version())
+    return MPI.COMM_WORLD if MPI.COMM_WORLD.size > 1 else None
 
 
 MAX_MESSAGES_AT_ONCE = 32

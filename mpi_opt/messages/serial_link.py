@@ -14,11 +14,11 @@ from threading import Condition
 from typing import Any
 
 from mpi_learn.mpi.communicators import Communicator
-from mpi_opt.messages.link import CoordinatorLink, WorkerLink
 from mpi_opt.messages.messages import (
     STOP,
     TAGS,
     TO_RANK,
+    CoordinatorLink,
     Disband,
     Dismissal,
     EndProcess,
@@ -26,6 +26,7 @@ from mpi_opt.messages.messages import (
     Join,
     ToCoordinator,
     ToRank,
+    WorkerLink,
 )
 
 MEANWHILE_S = 0.1

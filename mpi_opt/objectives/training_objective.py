@@ -25,7 +25,7 @@ from mpi_learn.training.sections import AUTO
 from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.configuration.placeholders import filled, filled_training
 from mpi_opt.core.counted import counted
-from mpi_opt.core.merit.figures_of_merit import RESULT_FIGURES, FiguresOfMerit
+from mpi_opt.core.figures_of_merit import RESULT_FIGURES, FiguresOfMerit
 from mpi_opt.core.objective import CHECKPOINT_S, Choice, MetricCurves, Objective
 from mpi_opt.core.search_space.space import Parameters
 from mpi_opt.core.trial import Proposal, Trial

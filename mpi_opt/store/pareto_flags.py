@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection, select
 
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.merit.pareto import dominates
+from mpi_opt.core.figures_of_merit import FiguresOfMerit, dominates
 from mpi_opt.core.trial import Outcome
 from mpi_opt.store.schema import figures_of_merit, trials
 

@@ -23,7 +23,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from mpi_opt.core.merit.figures_of_merit import VAL_LOSS, Direction, FiguresOfMerit, Selection, read_figures_of_merit
+from mpi_opt.core.figures_of_merit import VAL_LOSS, Direction, FiguresOfMerit, Selection, read_figures_of_merit
 from mpi_opt.core.search_space.space import DIMENSIONS, Space
 
 VERSION = 4

@@ -14,7 +14,7 @@ from sqlalchemy import URL, Connection
 
 from mpi_learn.settings.suggestions import suggestion
 from mpi_opt.core.attempt import Attempt
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import StoreError

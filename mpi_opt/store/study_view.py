@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import Dialect, literal
 from sqlalchemy.dialects import postgresql, sqlite
 
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.search_space.space import Categorical, Dimension, Integer, Real, Space
 
 FIRST_COLUMNS = ("number", "state", "figure_of_merit", "uncertainty", "duration_s")

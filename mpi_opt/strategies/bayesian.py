@@ -38,7 +38,7 @@ from mpi_opt.strategies.points.checks import whole_number
 from mpi_opt.strategies.points.encoding import Encoding
 from mpi_opt.strategies.points.sampling import Sampler, SobolDesign
 from mpi_opt.strategies.strategy import Cost, Strategy
-from mpi_opt.strategies.surrogates.observations import ObservationHistory, Observations
+from mpi_opt.strategies.surrogates.fitting import ObservationHistory, Observations
 from mpi_opt.strategies.surrogates.proposing.acquisition import (
     Criterion,
     ExpectedImprovement,

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from mpi_learn.settings.suggestions import nearest
-from mpi_opt.core.merit.pareto import dominates
+from mpi_opt.core.figures_of_merit import dominates
 from mpi_opt.core.search_space.space import Integer, Parameters, Space, Value
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError

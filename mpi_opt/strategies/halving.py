@@ -32,7 +32,7 @@ from typing import Any, Literal, final
 
 from pydantic import Field
 
-from mpi_opt.core.merit.pareto import order
+from mpi_opt.core.figures_of_merit import order
 from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError

@@ -66,7 +66,7 @@ def make_strategy(
         space: The search space.
         seed: 0 or more. Proposals are a function of the seed and of the calls to the strategy.
         options: The strategy's own options. Every strategy accepts ``reproducible: true``, which makes the list of
-            trials independent of timing (see `mpi_opt.strategies.reproducible`), with ``lag`` (default 16), which must
+            trials independent of timing (see `mpi_opt.strategies.guarded`), with ``lag`` (default 16), which must
             be at least the number of blocks.
         n_figures: Number of figures of merit. If there are several, outcomes are tuples of costs.
         transfer: Results of an earlier study.
@@ -110,7 +110,7 @@ def make_strategy(
         make = partial(Guarded, name, make, space, seed, constraints, n_figures=n_figures, fails_at_start=is_own)
     if not is_reproducible:
         return make()
-    from mpi_opt.strategies.reproducible import Reproducible
+    from mpi_opt.strategies.guarded import Reproducible
 
     return Reproducible(make, lag, n_figures)
 

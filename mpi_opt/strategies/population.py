@@ -27,7 +27,7 @@ from typing import Any, final
 import numpy as np
 from pydantic import Field
 
-from mpi_opt.core.merit.pareto import order
+from mpi_opt.core.figures_of_merit import order
 from mpi_opt.core.search_space.space import Integer, Parameters, Real, Space, Value
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError

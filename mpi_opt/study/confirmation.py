@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.core.merit.figures import Measured
+from mpi_opt.core.figures import Measured
 from mpi_opt.core.search_space.space import Parameters
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store import Store

@@ -8,8 +8,8 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from mpi_opt.core.counted import counted
-from mpi_opt.core.merit.figures import Measured
-from mpi_opt.core.merit.figures_of_merit import MAIN
+from mpi_opt.core.figures import Measured
+from mpi_opt.core.figures_of_merit import MAIN
 from mpi_opt.core.search_space.space import Categorical, Integer, Real
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import StoreError, without_passwords

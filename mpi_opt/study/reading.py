@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mpi_learn.settings.suggestions import suggestion
+from mpi_opt.core.figures_of_merit import FiguresOfMerit, read_target
 from mpi_opt.core.folds.fold_stopping import CompleteTrials
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit, read_target
 from mpi_opt.core.trial import UNFINISHED, TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store

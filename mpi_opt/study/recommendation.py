@@ -1,4 +1,4 @@
-"""The recommended trial of a study with noisy figures of merit: the one with the best expected value.
+"""The trials of a study from best to worst, and the recommended one if figures of merit are noisy.
 
 The figure of merit of a training depends on its seed. Of many trials, the one with the best figure of merit has mostly
 had luck: the expected value of its point is worse, and another point is often better. A model of all trials (see
@@ -11,11 +11,47 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mpi_opt.core.budgets import IN_STAGES, rank_of_length
+from mpi_opt.core.figures import Measured
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.limits import MIN_VALUES_WITH_NOISE
-from mpi_opt.core.merit.figures import Measured
-from mpi_opt.core.trial import TrialRecord
+from mpi_opt.core.trial import State, TrialRecord
 from mpi_opt.store.records import StudyRecord
+
+STATES: tuple[State, ...] = ("complete", "pruned", "failed", "running", "queued")
+
+
+def ranked(
+    trials: Sequence[TrialRecord], figures: FiguresOfMerit, states: tuple[str, ...] = STATES
+) -> list[TrialRecord]:
+    """The trials in one of `states`, sorted by state in this order, then from best to worst.
+
+    Several figures of merit are compared by nondominated sorting: first the trials of the Pareto front, then those that
+    only these dominate, and so on; within such a front by the first figure.
+    """
+    chosen = [trial for trial in trials if trial.state in states]
+    costs = {t.number: figures.costs(t.figures_of_merit) for t in chosen if t.figures_of_merit}
+    front = _fronts(chosen, costs) if figures.are_several else {}
+
+    def key(trial: TrialRecord) -> tuple[int, int, bool, tuple[float, ...], int]:
+        own = costs.get(trial.number, ())
+        return states.index(trial.state), front.get(trial.number, len(chosen)), not own, own, trial.number
+
+    return sorted(chosen, key=key)
+
+
+def _fronts(trials: Sequence[TrialRecord], costs: dict[int, tuple[float, ...]]) -> dict[int, int]:
+    """Trial number -> its front among the trials of its state, 0 for the Pareto front; only of trials with costs."""
+    import numpy as np
+
+    from mpi_opt.core.figures_of_merit import ranks
+
+    found: dict[int, int] = {}
+    for state in {trial.state for trial in trials}:
+        known = {t.number: costs[t.number] for t in trials if t.state == state and t.number in costs}
+        if known:
+            found |= dict(zip(known, ranks(np.array(list(known.values()))).tolist(), strict=True))
+    return found
 
 
 @dataclass(frozen=True)

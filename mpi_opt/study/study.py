@@ -8,20 +8,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mpi_opt.core.budgets import rank_of_length
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.search_space.space import Dimension, Space, Value
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.records import AttemptRecord, CodeRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
-from mpi_opt.study.asking.asked_trial import AskedTrial
+from mpi_opt.study.asking.by_hand import AskedTrial
 from mpi_opt.study.budgets import training_length_notes
 from mpi_opt.study.confirmation import Confirmation, read_confirmation
 from mpi_opt.study.presentation import as_html, as_text
-from mpi_opt.study.ranking import STATES, ranked
 from mpi_opt.study.reading import is_finished, read_record, sorted_front
-from mpi_opt.study.recommendation import Recommendation, recommendation
+from mpi_opt.study.recommendation import STATES, Recommendation, ranked, recommendation
 
 if TYPE_CHECKING:
     import pandas
@@ -254,7 +253,7 @@ class Study:
             UserWarning: There are no more trials, but some that another program has asked for are still running.
         """
         from mpi_opt.study.asking import ask_tell, by_hand
-        from mpi_opt.study.asking.result_in_python import ResultReader
+        from mpi_opt.study.asking.by_hand import ResultReader
 
         count = ResultReader("Study.ask()", self.figures_of_merit).whole_number("count", count)
         if count == 0:
@@ -292,7 +291,7 @@ class Study:
             StoreError: The trial does not exist, is not running or is run by a search, or the store cannot be written.
         """
         from mpi_opt.study.asking import ask_tell
-        from mpi_opt.study.asking.result_in_python import ResultReader
+        from mpi_opt.study.asking.by_hand import ResultReader
 
         result = {"value": value, "uncertainty": uncertainty, "failed": failed, "lost": lost}
         ask_tell.tell(self.store, self.name, [ResultReader("Study.tell()", self.figures_of_merit).read(number, result)])
@@ -332,7 +331,7 @@ class Study:
             ConfigurationError: `number` is not a whole number, or `text` is not a text.
             StoreError: There is no such trial.
         """
-        from mpi_opt.study.asking.result_in_python import ResultReader
+        from mpi_opt.study.asking.by_hand import ResultReader
 
         number = ResultReader("Study.note()", self.figures_of_merit).whole_number("number", number)
         if not isinstance(text, str):

@@ -1,4 +1,4 @@
-"""Trackers record the trials of a search in TensorBoard or MLflow as they end.
+"""Records the trials of a search elsewhere as they end: in TensorBoard, in MLflow, or as lines of JSON.
 
 A specification is ``tensorboard:FOLDER`` or ``mlflow:URI``. The first error of a tracker is printed, and the tracker is
 no longer used. The search continues, and the store contains all trials.
@@ -6,18 +6,22 @@ no longer used. The search continues, and the store contains all trials.
 
 from __future__ import annotations
 
+import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from mpi_learn.settings.paths import file_name
 from mpi_opt.core.search_space.space import Parameters
-from mpi_opt.core.trial import Outcome
+from mpi_opt.core.trial import Outcome, Proposal
 from mpi_opt.errors import ConfigurationError, without_passwords
-from mpi_opt.store.records import CurveRecord
+from mpi_opt.store.records import CurveRecord, now
 from mpi_opt.study.presentation import with_null
+from mpi_opt.study.progress import Progress
+from mpi_opt.study.study import Study
 from mpi_opt.views import series
 
 MLFLOW_BATCH = 900
@@ -163,3 +167,72 @@ def _mean_curves(outcome: Outcome) -> dict[str, series.Curve]:
             values, steps = [value for _, value in known], [step for step, _ in known]
             curves.append(CurveRecord(outcome.number, fold.fold, name, values, steps))
     return {name: by_trial[outcome.number] for name, by_trial in series.mean_curves(curves).items()}
+
+
+class JsonLog(Progress):
+    """Appends one JSON object per event to a file, and passes the events on to another observer.
+
+    Each object has the keys ``at`` (UTC, ISO-8601) and ``event``: ``begins``, ``block_ready``, ``trial_started``,
+    ``trial_ended``, ``trial_requeued``, ``block_given_up``, ``block_dissolved``, ``note`` or ``ended``.
+    """
+
+    def __init__(self, path: Path, observer: Progress) -> None:
+        self._file, self._observer = path.open("a", encoding="utf-8", buffering=1), observer
+
+    def begins(self, text: str) -> None:
+        self._write("begins", text=text)
+        self._observer.begins(text)
+
+    def resumed(self, study: Study) -> None:
+        self._observer.resumed(study)
+
+    def ready(self, block: int) -> None:
+        self._write("block_ready", block=block)
+        self._observer.ready(block)
+
+    def started(self, block: int, number: int) -> None:
+        self._write("trial_started", block=block, trial=number)
+        self._observer.started(block, number)
+
+    def finished(self, block: int, outcome: Outcome, proposal: Proposal) -> None:
+        self._write(
+            "trial_ended",
+            block=block,
+            trial=outcome.number,
+            state=outcome.state,
+            figure_of_merit=outcome.figure_of_merit,
+            duration_s=outcome.duration_s,
+            parameters=dict(proposal.parameters),
+            error=outcome.error,
+        )
+        self._observer.finished(block, outcome, proposal)
+
+    def requeued(self, block: int) -> None:
+        self._write("trial_requeued", block=block)
+        self._observer.requeued(block)
+
+    def given_up(self, block: int) -> None:
+        self._write("block_given_up", block=block)
+        self._observer.given_up(block)
+
+    def dissolved(self, block: int) -> None:
+        self._write("block_dissolved", block=block)
+        self._observer.dissolved(block)
+
+    def note(self, text: str) -> None:
+        self._write("note", text=text)
+        self._observer.note(text)
+
+    def tick(self) -> None:
+        self._observer.tick()
+
+    def close(self) -> None:
+        """Ends the log."""
+        self._write("ended")
+        with suppress(OSError):
+            self._file.close()
+
+    def _write(self, event: str, **content: Any) -> None:
+        text = json.dumps({"at": now(), "event": event} | content, default=str)
+        with suppress(OSError):  # a full disk is no reason to end a search
+            self._file.write(without_passwords(text) + "\n")

@@ -19,8 +19,8 @@ from operator import attrgetter
 from mpi_learn.mpi import communicators, messaging, process_end
 from mpi_learn.mpi.communicators import Communicator
 from mpi_opt.core.block_layout import fold_groups, folds_of_group
+from mpi_opt.core.figures import Figures, Measured
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
-from mpi_opt.core.merit.figures import Figures, Measured
 from mpi_opt.core.objective import Objective, TrialSettings
 from mpi_opt.core.trial import Outcome, Reporter, Trial
 from mpi_opt.errors import MPILearnError

@@ -38,8 +38,7 @@ from mpi_learn.job.exit_status import UNFINISHED
 from mpi_learn.mpi import communicators, messaging, process_end
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.mpi.messaging import RankLost
-from mpi_opt.messages.link import WorkerLink
-from mpi_opt.messages.messages import TO_WATCHDOG, Alive, Disband, EndProcess
+from mpi_opt.messages.messages import TO_WATCHDOG, Alive, Disband, EndProcess, WorkerLink
 
 LISTEN_S = 0.5
 """The interval at which the thread checks for messages and for an overdue trial, in seconds."""

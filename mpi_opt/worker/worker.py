@@ -1,15 +1,22 @@
-"""The main loop of every rank except rank 0: joins blocks, runs trials in them and leaves them."""
+"""The program of every rank except rank 0: joins blocks, runs trials in them and leaves them.
+
+It imports no validation of configurations and no command line, because hundreds of ranks start at once.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
+from mpi_learn.job.stop_request import ignored_requests
 from mpi_learn.mpi import messaging
+from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.user_files.fixed_code import fix, is_fixed
-from mpi_opt.core.objective import Objective, TrialSettings
-from mpi_opt.messages.link import WorkerLink
+from mpi_opt.core.objective import Objective, TrialSettings, WorkerPlan
 from mpi_opt.messages.messages import (
     STOP,
     TO_MEMBER,
@@ -25,9 +32,14 @@ from mpi_opt.messages.messages import (
     Stop,
     ToRank,
     TrialProgress,
+    WorkerLink,
 )
+from mpi_opt.messages.mpi_link import MPIWorkerLink
 from mpi_opt.worker.block import Block
-from mpi_opt.worker.watchdog import Disbanded, Watchdog, end_process, end_unfinished
+from mpi_opt.worker.watchdog import Disbanded, Watchdog, end_process, end_unfinished, is_main_thread
+
+if TYPE_CHECKING:
+    from mpi_opt.study.study import Study
 
 
 class Dismissed(Exception):
@@ -187,3 +199,45 @@ class LinkReporter:
         """Without protection, asks the coordinator to give the block up if its trial does not end soon."""
         if not messaging.is_protected():
             self.link.send(Abandoned(block, number, error))
+
+
+def serve_search(plan: WorkerPlan, world: Communicator) -> Study | None:
+    """Runs trials until the search is over; returns the study if all ranks receive it.
+
+    Args:
+        plan: The same on every rank.
+        world: The ranks of the search, a communicator of its own.
+
+    Raises:
+        UserError, SearchFailed: The error with which the search ended on rank 0.
+    """
+    link = MPIWorkerLink(world)
+    with ignored_requests() if is_main_thread() else contextlib.nullcontext():
+        serve(plan, link, Worker.serve_or_die, may_end_process=messaging.is_protected())
+    try:
+        result = link.receive_result()
+    except messaging.FAILURES:
+        end_unfinished("the coordinator was lost")
+    if result.error is not None:
+        raise result.error
+    return result.study
+
+
+def serve(plan: WorkerPlan, link: WorkerLink, run: Callable[[Worker], None], *, may_end_process: bool) -> None:
+    """Runs trials on a worker until it is dismissed.
+
+    Args:
+        plan: The settings for workers.
+        link: The connection to the coordinator.
+        run: `Worker.serve` or `Worker.serve_or_die`.
+        may_end_process: Whether the watchdog may end this process.
+    """
+    alive_s = plan.settings.alive_s if link.rank > 0 else None
+    watchdog = Watchdog(link, may_end_process=may_end_process, alive_s=alive_s)
+    worker = Worker(link, watchdog, plan.objective, plan.settings)
+    watchdog.open()
+    try:
+        run(worker)
+    finally:
+        watchdog.close()
+        fix(None)  # the code of this search, which the worker has fixed

@@ -18,7 +18,7 @@ import yaml
 
 from mpi_learn.job.launch import find_mpirun, launch_environment
 from mpi_opt.cli.main import main, run
-from mpi_opt.coordinator.blocks import host_faults
+from mpi_opt.coordinator.blocks import faults as host_faults
 from mpi_opt.store import connecting
 from mpi_opt.strategies.surrogates.fitting import Surrogate
 from tests import session_folders

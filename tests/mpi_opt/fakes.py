@@ -8,9 +8,9 @@ from typing import Any
 
 from mpi_opt.core.trial import Failed, Outcome, Proposal, TrialRecord
 from mpi_opt.errors import UserError
-from mpi_opt.messages.link import CoordinatorLink
 from mpi_opt.messages.messages import (
     Assignment,
+    CoordinatorLink,
     Disband,
     Dismissal,
     EndProcess,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mpi_opt.core.attempt import Attempt
-from mpi_opt.core.merit.figures import Figures, Measured
-from mpi_opt.core.merit.figures_of_merit import MAIN
+from mpi_opt.core.figures import Figures, Measured
+from mpi_opt.core.figures_of_merit import MAIN
 from mpi_opt.core.trial import Outcome, Proposal, State
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from mpi_learn.job.stop_request import StopRequest
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.coordinator import run_coordinator as module
-from mpi_opt.messages.link import CoordinatorLink
 from mpi_opt.messages.messages import (
     Assignment,
+    CoordinatorLink,
     Disband,
     Dismissal,
     EndProcess,

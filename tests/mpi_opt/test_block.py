@@ -11,8 +11,8 @@ from mpi4py import MPI
 
 from mpi_learn.mpi.messaging import RankLost
 from mpi_learn.testing.thread_ranks import ThreadComm, run_ranks
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.objective import TrialSettings
 from mpi_opt.core.trial import Outcome, Proposal, State
 from mpi_opt.messages.messages import TO_LEADER, Assignment

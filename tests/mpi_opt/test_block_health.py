@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpi_opt.coordinator.blocks.block_health import BlockHealth
+from mpi_opt.coordinator.blocks.faults import BlockHealth
 
 
 def test_a_success_ends_a_row_of_failures():

@@ -9,9 +9,9 @@ import pytest
 
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.coordinator.block_size import choose_size
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.block_pool import BlockPool
+from mpi_opt.coordinator.measuring import choose_size
 from mpi_opt.messages.messages import LeftBlock, Lost, Ready
 from mpi_opt.store import Store
 from mpi_opt.study.measured_size import SIZE_MEASURED

@@ -17,9 +17,9 @@ from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stop_condition import StopCondition
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.block_layout import BlockLayout
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.search_space.space import Real, Space
 from mpi_opt.core.trial import Failed, Outcome, TrialRecord
 from mpi_opt.errors import MPILearnError, RanksLost, SearchFailed, UserError
@@ -412,7 +412,7 @@ def test_a_trial_that_a_workload_system_runs_is_not_run_by_the_search():
 
 
 def test_a_trial_that_a_workload_system_gives_back_runs_as_the_attempt_after_its_last_one(monkeypatch):
-    monkeypatch.setattr("mpi_opt.coordinator.trials.external_trials.POLL_S", 0.0)
+    monkeypatch.setattr("mpi_opt.coordinator.trials.from_others.POLL_S", 0.0)
     store = ListedStore([TrialRecord(0, "running", {"x": 0}, attempts=3)])
     store.attempted = [AttemptRecord(0, 3, 0, EXTERNAL_RANKS, "", "", "", "running", "")]
 

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from mpi_opt.core.merit.figures import Measured
+from mpi_opt.core.figures import Measured
 from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import Failed, Proposal, TrialRecord
 from mpi_opt.strategies.strategy import Decision

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpi_opt.coordinator.trials import external_trials
-from mpi_opt.coordinator.trials.external_trials import POLL_S, ExternalTrials
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.coordinator.trials import from_others
+from mpi_opt.coordinator.trials.from_others import POLL_S, ExternalTrials
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.trial import State, TrialRecord
 from mpi_opt.store.errors import StoreLockedError
 from mpi_opt.study.reading import PastTrials
@@ -34,7 +34,7 @@ def records(*states: State) -> list[TrialRecord]:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     clock = SimpleNamespace(now_s=100.0, monotonic=lambda: clock.now_s)
-    monkeypatch.setattr(external_trials, "time", clock)
+    monkeypatch.setattr(from_others, "time", clock)
     return clock
 
 

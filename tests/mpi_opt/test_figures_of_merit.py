@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit, read_figures_of_merit, read_target
+from mpi_opt.core.figures_of_merit import FiguresOfMerit, read_figures_of_merit, read_target
 from mpi_opt.core.trial import TrialRecord, is_usable
 from mpi_opt.errors import ConfigurationError
 from tests.mpi_opt.outcomes import a_fold, an_outcome, several_figures

@@ -18,7 +18,7 @@ from mpi4py import MPI
 from mpi_learn.errors import DataError, MPILearnError, SavingError
 from mpi_learn.mpi import host_fault
 from mpi_learn.mpi.communicators import agreed_errors, as_training_error
-from mpi_opt.coordinator.blocks import host_faults
+from mpi_opt.coordinator.blocks import faults as host_faults
 from mpi_opt.core.trial import Outcome
 from mpi_opt.errors import HostFailed, UserError
 from mpi_opt.store import Store

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from mpi_opt.coordinator.trials.intermediate_values import IntermediateValues
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 
 
 def test_values_of_later_folds_are_not_used_although_the_first_fold_ended_early():

@@ -15,7 +15,7 @@ from mpi_learn.training.results.result import Result
 from mpi_opt.configuration.configuration import check_combinations, read_study
 from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.coordinator.trials.kept_models import KeptModels
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.trial import Outcome, Proposal, Trial
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.objectives.training_objective import TrainingObjective

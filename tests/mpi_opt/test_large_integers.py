@@ -17,7 +17,7 @@ from mpi_opt.store import Store
 from mpi_opt.strategies import STRATEGIES, make_strategy
 from mpi_opt.study.opening.earlier_study import _nearest
 from mpi_opt.study.study import Study
-from mpi_opt.testing.searching import run
+from mpi_opt.testing.strategy_tests import run
 from mpi_opt.views.page.report import report
 from mpi_opt.views.text import tables
 from tests.optional_packages import needs

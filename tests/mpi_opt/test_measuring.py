@@ -11,7 +11,7 @@ import pytest
 from mpi_learn.training.timing.times import TrainingTimes
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.block_pool import BlockPool
-from mpi_opt.coordinator.blocks.silent_ranks import SilentRanks
+from mpi_opt.coordinator.blocks.faults import SilentRanks
 from mpi_opt.coordinator.measuring import Measuring, MeasuringFailed, measured_sizes
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.trial import TRIALS_PER_STUDY, Outcome

@@ -12,7 +12,7 @@ PROGRAM = """
 import gc, sys, time
 import numpy as np
 from mpi4py import MPI
-from mpi_opt.core.merit.figures import Figures, Measured
+from mpi_opt.core.figures import Figures, Measured
 from mpi_opt.core.trial import Outcome, Proposal
 from mpi_opt.messages.messages import Assignment
 from mpi_opt.messages.mpi_link import MPICoordinatorLink, MPIWorkerLink

@@ -11,7 +11,7 @@ from mpi4py import MPI
 import mpi_learn
 from mpi_learn.training.checkpoints.checkpoint_file import DamagedCheckpoint, SavedTraining
 from mpi_learn.training.results.result import Result
-from mpi_opt.core.merit.figures_of_merit import read_figures_of_merit
+from mpi_opt.core.figures_of_merit import read_figures_of_merit
 from mpi_opt.core.trial import Proposal, Trial
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.objectives import training_objective

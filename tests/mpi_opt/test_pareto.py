@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from deap import base, tools
 
-from mpi_opt.core.merit.pareto import crowding, dominates, is_on_front, order, ranks
+from mpi_opt.core.figures_of_merit import crowding, dominates, is_on_front, order, ranks
 
 
 class Fitness(base.Fitness):

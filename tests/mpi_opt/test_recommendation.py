@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mpi_opt import Categorical, Real, Study
-from mpi_opt.core.merit.figures import Measured
+from mpi_opt.core.figures import Measured
 from mpi_opt.core.search_space.space import Space
 from mpi_opt.strategies.surrogates.expected_values import ExpectedValues
 

@@ -10,7 +10,7 @@ import pytest
 from mpi4py import MPI
 
 import mpi_opt
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.trial import Proposal, Trial
 from tests.optional_packages import needs
 

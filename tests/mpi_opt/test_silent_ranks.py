@@ -8,7 +8,7 @@ import pytest
 
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.block_pool import BlockPool
-from mpi_opt.coordinator.blocks.silent_ranks import SilentRanks
+from mpi_opt.coordinator.blocks.faults import SilentRanks
 from mpi_opt.coordinator.coordinator import Coordinator
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.core.block_layout import BlockLayout

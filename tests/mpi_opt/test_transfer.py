@@ -7,7 +7,7 @@ import pytest
 
 from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store

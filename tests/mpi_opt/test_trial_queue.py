@@ -6,7 +6,7 @@ import math
 
 from mpi_opt.coordinator.trials.trial_queue import TrialQueue
 from mpi_opt.core.attempt import Attempt
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.study.reading import PastTrials
 from tests.mpi_opt.fakes import ListedStrategy

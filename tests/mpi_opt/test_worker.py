@@ -13,8 +13,19 @@ from mpi4py import MPI
 from mpi_learn.mpi import messaging
 from mpi_opt.core.objective import TrialSettings
 from mpi_opt.core.trial import Outcome, Proposal, Trial
-from mpi_opt.messages.link import WorkerLink
-from mpi_opt.messages.messages import STOP, TO_RANK, Assignment, Broken, Dismissal, Join, Leave, LeftBlock, Ready, Stop
+from mpi_opt.messages.messages import (
+    STOP,
+    TO_RANK,
+    Assignment,
+    Broken,
+    Dismissal,
+    Join,
+    Leave,
+    LeftBlock,
+    Ready,
+    Stop,
+    WorkerLink,
+)
 from mpi_opt.worker.watchdog import Disbanded, Watchdog
 from mpi_opt.worker.worker import LinkReporter, Worker
 

@@ -1,4 +1,4 @@
-"""The commands for a batch or workload system that runs the trials: ``ask`` and ``tell``."""
+"""The commands for a workload system that runs the trials, ``ask`` and ``tell``; and ``hint``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mpi_opt.cli.override_options import Changes, SpaceFile, overriding
-from mpi_opt.cli.store_options import MAX_TRIAL_NUMBER, show, store_url
+from mpi_opt.cli.store_options import (
+    MAX_TRIAL_NUMBER,
+    Changes,
+    SpaceFile,
+    StoreUrl,
+    StudyName,
+    overriding,
+    show,
+    store_url,
+)
 from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from mpi_opt.store.records import StudyRecord
+
 
 Values = Annotated[list[float] | None, typer.Option(help="Figure of merit; with several, one --value each, in order.")]
 Uncertainties = Annotated[list[float] | None, typer.Option(help="Standard deviation of each value.", min=0)]
@@ -175,3 +184,35 @@ def _summary(study: StudyRecord, numbers: list[int]) -> dict[str, Any]:
         if best is None
         else {"number": best.number, "figure_of_merit": best.figure_of_merit, "parameters": best.parameters},
     }
+
+
+def hint(
+    point: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME=VALUE]…", help="A point to try next; with --widen also NAME.")
+    ] = None,
+    study: StudyName = None,
+    store: StoreUrl = None,
+    narrow: Annotated[
+        list[str] | None, typer.Option("--narrow", metavar="NAME=LOW..HIGH", help="Range of later trials; repeatable.")
+    ] = None,
+    widen: Annotated[
+        bool, typer.Option("--widen", help="Take narrower ranges back: of the hyperparameters NAME, or of all.")
+    ] = False,
+) -> None:
+    """Give a study a point to try next, or narrower ranges. A running search follows it within seconds.
+
+    Hyperparameters that are not given have their values in the best trial.
+    """
+    from mpi_opt.store import Store
+    from mpi_opt.study.asking.ask_tell import retried
+    from mpi_opt.study.hinting import record_hint
+    from mpi_opt.study.reading import read_record
+
+    url = store_url(store)
+    Store.open(url, read_only=True).close()  # a wrong name must not create a store
+
+    def recorded() -> list[str]:
+        with Store.open(url) as opened:
+            return record_hint(opened, read_record(opened, study), point or [], narrow or [], widen=widen)
+
+    show("\n".join(retried(recorded)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mpi_opt.cli.override_options import Changes, SpaceFile, overriding, written
+from mpi_opt.cli.store_options import Changes, SpaceFile, overriding, written
 from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _measured_plan(
     from mpi_opt.configuration.configuration import check_measurable
     from mpi_opt.configuration.plan import Plan
     from mpi_opt.configuration.sections import BlocksSection
-    from mpi_opt.messages.world import world_communicator
+    from mpi_opt.messages.mpi_link import world_communicator
     from mpi_opt.objectives.check_objective import check_objective
     from mpi_opt.objectives.function_objective import make_objective
 
@@ -140,8 +140,8 @@ def run_measured(task: MeasuredPlan, request: StopRequest) -> int:
     """
     from mpi_learn.job.exit_status import FINISHED
     from mpi_opt.api import measure_study
-    from mpi_opt.coordinator.block_size import scalability_of
-    from mpi_opt.messages.world import world_communicator
+    from mpi_opt.coordinator.measuring import scalability_of
+    from mpi_opt.messages.mpi_link import world_communicator
     from mpi_opt.views.series.scalability import save_scalability_page, scalability_text
 
     world, configuration = world_communicator(), task.configuration
@@ -166,7 +166,7 @@ def _check_figure(path: Path) -> None:
     Raises:
         ConfigurationError: The suffix is unknown, or matplotlib is missing.
     """
-    from mpi_opt.cli.commands.view_commands import needing
+    from mpi_opt.cli.commands.results_commands import needing
 
     with needing("matplotlib", "plots"):
         from mpi_opt.views.figures.plots import check_suffix
@@ -177,7 +177,7 @@ def show_plan(configuration: StudyConfiguration, n: int) -> None:
     """Prints the role of each of `n` ranks."""
     from rich.console import Console
 
-    from mpi_opt.configuration.training_layout import training_layout
+    from mpi_opt.configuration.plan import training_layout
     from mpi_opt.core.block_layout import MEASURED
     from mpi_opt.strategies import NOT_LEARNING
     from mpi_opt.views.text.rank_plan import picture, plan_text, recommendation

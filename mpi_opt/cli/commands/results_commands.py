@@ -1,10 +1,12 @@
-"""The commands that read a store: ``results`` and ``best``. They import neither MPI nor a framework."""
+"""The commands that read a store: results, figures and pages. They import neither MPI nor a framework."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
+from inspect import signature
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from mpi_learn.job.exit_status import FINISHED, UNFINISHED
+from mpi_learn.settings.paths import file_name
 from mpi_opt.cli.store_options import MAX_TRIAL_NUMBER, StoreUrl, StudyName, find_lineage, show, store_url
 from mpi_opt.core.counted import counted
 from mpi_opt.errors import ConfigurationError
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from mpi_opt.core.trial import TrialRecord
     from mpi_opt.store import Store
     from mpi_opt.store.records import StudyRecord
+    from mpi_opt.study.study import Study
+
 
 Format = Literal["table", "csv", "json"]
 State = Literal["queued", "running", "complete", "pruned", "failed"]
@@ -126,7 +131,7 @@ def _recommended(store: Store, study: StudyRecord) -> tuple[int | None, list[str
     """The recommended trial and sentences about it; None and no sentence if it is that with the best figure."""
     from mpi_opt.study.confirmation import read_confirmation
     from mpi_opt.study.recommendation import recommendation
-    from mpi_opt.views.text.confirmation import confirmation_text
+    from mpi_opt.views.text.tables import confirmation_text
 
     trials = store.trials(study.id, ("complete",))
     confirmed = read_confirmation(store, study, trials)
@@ -242,7 +247,7 @@ def _print_confirmation(store: Store, study: StudyRecord) -> None:
     if study.configuration.get("search", {}).get("confirm") is None:
         return
     from mpi_opt.study.confirmation import read_confirmation
-    from mpi_opt.views.text.confirmation import confirmation_text
+    from mpi_opt.views.text.tables import confirmation_text
 
     confirmed = read_confirmation(store, study, store.trials(study.id, ("complete",)))
     if confirmed is not None:
@@ -250,7 +255,7 @@ def _print_confirmation(store: Store, study: StudyRecord) -> None:
 
 
 def _print_codes(store: Store, study: StudyRecord) -> None:
-    from mpi_opt.views.text.codes import codes_text
+    from mpi_opt.views.text.best_trial import codes_text
 
     show(f"\nthe trials ran with {study.n_codes} codes\n{codes_text(store.codes(study.id))}")
 
@@ -276,7 +281,7 @@ def _print_trial(store: Store, study: StudyRecord, number: int, form: Format) ->
     of_trial = study.id, [number]
     folds, curves, attempts = store.folds(*of_trial), store.curves(*of_trial), store.attempts(*of_trial)
     if form == "table":
-        from mpi_opt.views.text.schedule import schedule_text
+        from mpi_opt.views.text.tables import schedule_text
 
         is_coloured = sys.stdout.isatty()
         show(tables.trial_page(study, trial, folds, curves, attempts, colour=is_coloured))
@@ -289,3 +294,89 @@ def _print_trial(store: Store, study: StudyRecord, number: int, form: Format) ->
         "attempts": list(map(asdict, attempts)),
     }
     show(tables.to_json([tables.trial_object(trial) | lists]))
+
+
+Kind = Literal["history", "parallel", "slice", "contour", "importance", "timeline", "curves", "pareto"]
+
+
+def plot(
+    kind: Annotated[Kind, typer.Argument(help="Kind of figure.")],
+    study: StudyName = None,
+    store: StoreUrl = None,
+    output: Annotated[Path | None, typer.Option("-o", help="FILE.png, .svg or .pdf; default: STUDY-KIND.png.")] = None,
+    x: Annotated[
+        str | None, typer.Option("--x", help="Horizontal axis. contour: a hyperparameter; pareto: a figure of merit.")
+    ] = None,
+    y: Annotated[str | None, typer.Option("--y", help="Vertical axis of contour or pareto.")] = None,
+    metric: Annotated[str | None, typer.Option("--metric", help="Metric of curves.")] = None,
+) -> None:
+    """Draw a figure of a study."""
+    chosen = _study(store, study)
+    with needing("matplotlib", "plots"):
+        from mpi_opt.views.figures import plots
+    options = {name: value for name, value in (("x", x), ("y", y), ("metric", metric)) if value is not None}
+    draw = plots.KINDS[kind]
+    for name in options:
+        if name not in signature(draw).parameters:
+            raise ConfigurationError(f"{kind} has no such option", where=f"--{name}", cure="mpi-opt plot --help")
+    path = output or Path(f"{file_name(chosen.name)}-{kind}.png")
+    plots.save(draw(chosen, **options), path)
+    print(path)
+
+
+def report(
+    study: StudyName = None,
+    store: StoreUrl = None,
+    output: Annotated[Path | None, typer.Option("-o", help="FILE.html; default: STUDY.html.")] = None,
+) -> None:
+    """Write a report of a study: one interactive page that opens offline."""
+    chosen = _study(store, study)
+    from mpi_opt.views.page.report import save_report
+
+    path = output or Path(f"{file_name(chosen.name)}.html")
+    save_report(chosen, path)
+    print(path)
+
+
+def dashboard(
+    study: StudyName = None,
+    store: StoreUrl = None,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port of the page; 0 for any free port.")
+    ] = 8080,
+) -> None:
+    """Serve a live page of a study on 127.0.0.1, also while a search runs it; Ctrl-C ends the command."""
+    from mpi_opt.store import Store
+    from mpi_opt.study.reading import read_record
+    from mpi_opt.views.page.dashboard import Dashboard
+
+    with Store.open(store_url(store), read_only=True) as opened:
+        address, name = opened.address, read_record(opened, study).name
+    served = Dashboard(address, name, port)
+    print(
+        f"open      {served.url}\nfrom your own machine first run\n          {served.tunnel}\nCtrl-C ends it",
+        flush=True,
+    )
+    try:
+        served.wait()
+    except KeyboardInterrupt:
+        print()
+    finally:
+        served.close()
+
+
+def _study(store: str | None, name: str | None) -> Study:
+    from mpi_opt.store import Store
+    from mpi_opt.study.study import Study
+
+    with Store.open(store_url(store), read_only=True) as opened:
+        return Study.read(opened, name)
+
+
+@contextmanager
+def needing(package: str, extra: str) -> Iterator[None]:
+    """Explains a failed import in the block: `package` is installed with the extra `extra`."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigurationError(f"this needs {package}: {error}", cure=f"pip install mpi-opt[{extra}]") from None

@@ -17,9 +17,9 @@ from mpi_learn.job.launchers import check_allocation, check_not_launched, is_lau
 from mpi_learn.job.restarts import Restarts
 from mpi_learn.job.stop_request import StopRequest
 from mpi_opt.cli.commands.plan_command import show_plan
-from mpi_opt.cli.override_options import Changes, SpaceFile, overriding
 from mpi_opt.cli.rank_logs import make_log_folder
 from mpi_opt.cli.search_progress import SearchProgress
+from mpi_opt.cli.store_options import Changes, SpaceFile, overriding
 from mpi_opt.core.counted import counted
 from mpi_opt.errors import ConfigurationError, MPILearnError, UserError, without_passwords
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mpi_opt.configuration.configuration import StudyConfiguration
     from mpi_opt.configuration.plan import Plan
     from mpi_opt.study.progress import Progress
-    from mpi_opt.views.notices import Notices
+    from mpi_opt.views.following import Notices
     from mpi_opt.views.text.progress_counts import ProgressCounts
     from mpi_opt.views.text.progress_display import PlainProgress
 
@@ -135,11 +135,11 @@ def run_search(plan: Plan, request: StopRequest) -> int:
         The exit status.
     """
     from mpi_opt.api import run_study
-    from mpi_opt.messages.world import world_communicator
+    from mpi_opt.messages.mpi_link import world_communicator
     from mpi_opt.views.following import following
-    from mpi_opt.views.json_log import JsonLog
     from mpi_opt.views.text.progress_counts import ProgressCounts
     from mpi_opt.views.text.search_summary import end_in_short, search_summary
+    from mpi_opt.views.trackers import JsonLog
 
     configuration = plan.configuration
     counts = ProgressCounts.of(configuration)
@@ -210,7 +210,7 @@ def _check_remains(store: str, where: str, when: str) -> None:
 def _world_size() -> int:
     if not is_launched():
         return 1
-    from mpi_opt.messages.world import world_communicator
+    from mpi_opt.messages.mpi_link import world_communicator
 
     world = world_communicator()
     return 1 if world is None else world.size

@@ -9,15 +9,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from mpi_learn.mpi.host_fault import FULL_DISK
 from mpi_learn.settings.user_files.source_code import SourceCode
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
-from mpi_opt.coordinator.blocks.host_faults import CURE
+from mpi_opt.coordinator.blocks.faults import CURE
 from mpi_opt.coordinator.blocks.listening_clock import ListeningClock
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.block_layout import BlockLayout, even_parts, fold_groups
 from mpi_opt.core.objective import Choice
 from mpi_opt.errors import HostFailed
-from mpi_opt.messages.link import CoordinatorLink
 from mpi_opt.messages.messages import (
     Broken,
+    CoordinatorLink,
     Disband,
     Dismissal,
     EndProcess,

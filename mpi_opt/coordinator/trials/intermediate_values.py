@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 
 
 class IntermediateValues:

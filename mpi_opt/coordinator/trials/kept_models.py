@@ -7,7 +7,7 @@ from typing import Literal
 
 from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.core.budgets import rank_of_length
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.trial import Outcome, Proposal
 
 Keep = Literal["best", "all"] | int | None
@@ -61,7 +61,7 @@ class KeptModels:
         if self._figures.are_several and numbers:
             import numpy as np
 
-            from mpi_opt.core.merit.pareto import ranks
+            from mpi_opt.core.figures_of_merit import ranks
 
             fronts = ranks(np.array([self._costs[number] for number in numbers])).tolist()
             return {number for number, front in zip(numbers, fronts, strict=True) if front == 0}

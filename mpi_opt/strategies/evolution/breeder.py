@@ -20,13 +20,13 @@ from typing import NamedTuple, final
 import numpy as np
 
 from mpi_opt.core.arrays import Bools, Floats
-from mpi_opt.core.merit.pareto import as_tuple, order
+from mpi_opt.core.figures_of_merit import as_tuple, order
 from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.core.trial import Proposal
 from mpi_opt.strategies.points.encoding import Encoding
 from mpi_opt.strategies.strategy import Cost
+from mpi_opt.strategies.surrogates.fitting import ObservationHistory, Observations
 from mpi_opt.strategies.surrogates.interpolation import CubicInterpolation, nearest_distances
-from mpi_opt.strategies.surrogates.observations import ObservationHistory, Observations
 from mpi_opt.strategies.surrogates.proposing.scalarization import drawn_weights
 from mpi_opt.strategies.surrogates.warp import warped
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.validation import validated
-from mpi_opt.core.merit.figures import Measured
+from mpi_opt.core.figures import Measured
 from mpi_opt.core.search_space.space import Limits, Parameters, Real, Space
 from mpi_opt.core.trial import Failed, Proposal, is_usable
 from mpi_opt.errors import ConfigurationError, SpaceError

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mpi_learn.settings.suggestions import suggestion
-from mpi_opt.core.merit.figures import Measured
+from mpi_opt.core.figures import Measured
 from mpi_opt.core.search_space.space import Space
 from mpi_opt.core.trial import Failed, Proposal, is_usable
 from mpi_opt.errors import ConfigurationError

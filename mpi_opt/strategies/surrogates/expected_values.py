@@ -16,14 +16,13 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from mpi_opt.core.arrays import Bools
+from mpi_opt.core.figures import Measured
 from mpi_opt.core.limits import MIN_VALUES_WITH_NOISE
-from mpi_opt.core.merit.figures import Measured
 from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.core.thinning import thinned
 from mpi_opt.strategies.points.encoding import Encoding
 from mpi_opt.strategies.surrogates.extremes import without_extremes
-from mpi_opt.strategies.surrogates.fitting import chosen_settings, posterior
-from mpi_opt.strategies.surrogates.observations import Observations
+from mpi_opt.strategies.surrogates.fitting import Observations, chosen_settings, posterior
 from mpi_opt.strategies.surrogates.warp import unwarped
 
 MIN_VALUES_PER_DIMENSION = 2

@@ -18,9 +18,8 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from mpi_opt.core.arrays import Bools, Floats
-from mpi_opt.strategies.surrogates.fitting import anchor_size
+from mpi_opt.strategies.surrogates.fitting import Observations, anchor_size
 from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess, Hyperparameters, Likelihood
-from mpi_opt.strategies.surrogates.observations import Observations
 
 LEAST_MARGIN, GAIN, MOST_MARGIN = 0.5, 16.0, 3.0
 """The least margin, in standard deviations: without recent failures; its growth with their part; its largest value."""

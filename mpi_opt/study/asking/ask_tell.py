@@ -15,9 +15,9 @@ from typing import Any, Literal, TypeVar
 
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.attempt import Attempt
+from mpi_opt.core.figures import Figures, Measured
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.folds.fold_splits import number_of_folds
-from mpi_opt.core.merit.figures import Figures, Measured
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.search_space.space import Hint, points_and_limits, points_in
 from mpi_opt.core.trial import FINISHED, Outcome, Proposal, TrialRecord, trial_seed
 from mpi_opt.errors import ConfigurationError, StoreError

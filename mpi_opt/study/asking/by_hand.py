@@ -1,16 +1,20 @@
-"""Studies, results and trials that a user gives from Python, instead of a ``space.yaml`` and JSON."""
+"""Studies, results and trials that a user gives from Python, and the results that Python functions return."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from mpi_learn.job.launchers import typed_command
 from mpi_learn.settings.validation import validated
 from mpi_opt.configuration.configuration import EXTERNAL, SETS_EPOCHS, StudyConfiguration, check_combinations
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.counted import listed, plural
+from mpi_opt.core.figures import real_number
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.search_space.dimension import python_value
 from mpi_opt.core.search_space.space import Dimension, Parameters, Space, Value
@@ -20,7 +24,6 @@ from mpi_opt.store import Store
 from mpi_opt.store.records import CHOSEN, StudyRecord
 from mpi_opt.study.asking import ask_tell
 from mpi_opt.study.asking.external_results import ExternalResult
-from mpi_opt.study.asking.result_in_python import ResultReader
 from mpi_opt.study.opening.open_study import open_study
 from mpi_opt.study.reading import EXTERNAL_RANKS, read_record
 
@@ -133,3 +136,114 @@ def _check_accepts(study: StudyRecord) -> None:
             where=f"study {study.name}",
             cure="start a study with another strategy, such as bayesian",
         )
+
+
+@dataclass(frozen=True)
+class ResultReader:
+    """Reads the arguments of a call.
+
+    Attributes:
+        call: ``Study.tell()`` or ``Study.add_trial()``, for messages.
+        figures: The figures of merit of the study.
+    """
+
+    call: str
+    figures: FiguresOfMerit
+
+    def read(self, number: Any, result: Mapping[str, Any]) -> ExternalResult:
+        """The result of a trial: exactly one of value, failed and lost; uncertainty beside a value.
+
+        Raises:
+            ConfigurationError: An argument is of another type, a number is not finite, or arguments exclude each other.
+        """
+        number = self.whole_number("number", number)
+        given = {key: value for key, value in result.items() if value is not None}
+        stated = [key for key in ("value", "failed", "lost") if key in given]
+        if len(stated) != 1:
+            ways = f'study.tell({number}, {self._example}), study.tell({number}, failed="why")'
+            self._refuse(
+                f"expected exactly one of value, failed and lost; found {' and '.join(stated) or 'none of them'}",
+                f'call {ways} or study.tell({number}, lost="why")' if self._tells else "give the value",
+            )
+        if "value" not in given and "uncertainty" in given:
+            self._refuse("uncertainty: a trial without a value has none", "leave it out, or give a value")
+        read: dict[str, Any] = {key: self._figures(key, given[key]) for key in ("value", "uncertainty") if key in given}
+        read |= {key: self._reason(key, given[key]) for key in ("failed", "lost") if key in given}
+        return ExternalResult(number=number, **read)
+
+    def whole_number(self, name: str, value: Any, least: int = 0) -> int:
+        """An argument that is a whole number, also of NumPy.
+
+        Raises:
+            ConfigurationError: It is not, or less than `least`.
+        """
+        plain = value.tolist() if hasattr(value, "tolist") else value
+        if not isinstance(plain, int) or isinstance(plain, bool) or plain < least:
+            self._refuse(
+                f"{name}: expected a whole number of {least} or more, found {value!r}",
+                "give the number of the trial, such as trial.number" if name == "number" else f"give {name}={least}",
+            )
+        return int(plain)
+
+    @property
+    def _tells(self) -> bool:
+        return "tell" in self.call
+
+    @property
+    def _example(self) -> str:
+        names = self.figures.names
+        return "0.25" if len(names) == 1 else f"{{{', '.join(f'{name!r}: 0.25' for name in names)}}}"
+
+    def _figures(self, key: str, value: Any) -> float | dict[str, float]:
+        names = self.figures.names
+        if len(names) == 1:
+            return self._number(key, value)
+        plain = value.tolist() if hasattr(value, "tolist") else value
+        fits = isinstance(plain, list | tuple) and len(plain) == len(names)
+        if isinstance(plain, Mapping):
+            fits = set(plain) == set(names)
+            plain = [plain.get(name) for name in names]
+        if not fits:
+            wanted = f"{len(names)} numbers, for {' and '.join(names)}"
+            self._refuse(f"{key}: expected {wanted}; found {value!r}", f"give a list, or {self._example}")
+        return {name: self._number(f"{key} of {name}", one) for name, one in zip(names, plain, strict=True)}
+
+    def _number(self, key: str, value: Any) -> float:
+        try:
+            number = real_number(value)
+        except TypeError:
+            self._refuse(f"{key}: expected one number, found {value!r}", "give, for example, 0.25")
+        is_spread = key.startswith("uncertainty")
+        if not math.isfinite(number) or (is_spread and number < 0):
+            wanted = "a finite number of 0 or more" if is_spread else "a finite number"
+            reason = 'if the trial has no value, give the reason: failed="the loss is nan"'
+            cure = "leave it out" if is_spread else reason if self._tells else "leave the trial out"
+            self._refuse(f"{key}: expected {wanted}, found {value!r}", cure)
+        return number
+
+    def _reason(self, key: str, value: Any) -> str:
+        if not isinstance(value, str) or not value.strip():
+            self._refuse(f"{key}: expected the reason as a text, found {value!r}", f'give, for example, {key}="why"')
+        return str(value)
+
+    def _refuse(self, problem: str, cure: str) -> NoReturn:
+        raise ConfigurationError(problem, where=self.call, cure=cure)
+
+
+class AskedTrial(dict[str, Any]):
+    """A trial that `Study.ask` has given out: the JSON object of ``mpi-opt ask``, whose main entries are attributes."""
+
+    @property
+    def number(self) -> int:
+        """The number of the trial, for `Study.tell`."""
+        return int(self["number"])
+
+    @property
+    def parameters(self) -> dict[str, Value]:
+        """The active hyperparameters."""
+        return dict(self["parameters"])
+
+    @property
+    def seed(self) -> int:
+        """The seed of the trial."""
+        return int(self["seed"])

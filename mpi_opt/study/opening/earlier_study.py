@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from operator import attrgetter, itemgetter
 
 from mpi_opt.configuration.configuration import StudyConfiguration
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.search_space.space import Categorical, Dimension, Integer, Parameters, Real, Space, Value
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_same, may_exist
 from mpi_opt.store.records import EarlierTrial, StudyRecord
-from mpi_opt.study.ranking import ranked
 from mpi_opt.study.reading import read_record
+from mpi_opt.study.recommendation import ranked
 
 MAX_TRANSFERRED = 300
 """The largest number of trials to transfer: the best ones."""

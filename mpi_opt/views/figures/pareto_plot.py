@@ -8,7 +8,7 @@ from typing import Literal
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mpi_opt.core.merit.figures_of_merit import Direction
+from mpi_opt.core.figures_of_merit import Direction
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.study.study import Study

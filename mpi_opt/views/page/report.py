@@ -43,11 +43,8 @@ from mpi_opt.views.figures.importance import MIN_TRIALS, Forest
 from mpi_opt.views.figures.timeline import Timeline, make_timeline
 from mpi_opt.views.output_file import written_aside
 from mpi_opt.views.page.report_data import as_script, report_data
-from mpi_opt.views.text.best_trial import trial_yaml
-from mpi_opt.views.text.codes import codes_text, versions_text
-from mpi_opt.views.text.confirmation import confirmation_text
-from mpi_opt.views.text.schedule import lineage
-from mpi_opt.views.text.tables import error_line
+from mpi_opt.views.text.best_trial import codes_text, trial_yaml, versions_text
+from mpi_opt.views.text.tables import confirmation_text, error_line, lineage
 
 OfTrial = TypeVar("OfTrial", AttemptRecord, CurveRecord, FoldRecord)
 """Records in the store with the number of a trial."""

@@ -21,10 +21,11 @@ from mpi_opt.views.block_label import block_label
 from mpi_opt.views.figures.importance import MIN_TRIALS, Forest
 from mpi_opt.views.figures.timeline import Timeline
 from mpi_opt.views.series.axes import Axis, hyperparameter_axis, unit_positions, whole_axis
-from mpi_opt.views.series.curves import Curve, curves_of
 from mpi_opt.views.series.figures import (
+    Curve,
     axis_of_figures,
     contour_of,
+    curves_of,
     front_axes,
     front_note,
     history_of,

@@ -5,14 +5,17 @@ Computed once. `mpi_opt.views.figures` and `mpi_opt.views.page` only draw them, 
 
 from mpi_opt.study.presentation import main_figure_name
 from mpi_opt.views.series.axes import curve_range, sensible_range
-from mpi_opt.views.series.curves import Curve, curves_to_draw, main_metric, mean_curves
-from mpi_opt.views.series.trials import (
+from mpi_opt.views.series.figures import (
+    Curve,
     by_end_time,
     choose_two,
     complete,
+    curves_to_draw,
     improvements,
     local_time,
     main_figures,
+    main_metric,
+    mean_curves,
 )
 
 __all__ = [

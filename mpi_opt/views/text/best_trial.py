@@ -1,4 +1,4 @@
-"""The best trial of a study as a ready ``training.yaml``, or as the hyperparameters of a user's function."""
+"""The best trial of a study as a ``training.yaml`` or as hyperparameters, and the codes that trials ran with."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from mpi_opt.configuration.placeholders import filled_training
 from mpi_opt.core.counted import plural
 from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.trial import TrialRecord, trial_seed
-from mpi_opt.store.records import StudyRecord
+from mpi_opt.store.records import CodeRecord, StudyRecord, readable
 from mpi_opt.study.presentation import cell, figures_as_text
-from mpi_opt.views.text.schedule import schedule_text
+from mpi_opt.study.user_code import differences
+from mpi_opt.views.text.tables import schedule_text
 
 
 def trial_yaml(
@@ -106,3 +107,24 @@ def _with_absolute_paths(content: dict[str, Any], directory: Path) -> dict[str, 
         locate = dict.fromkeys(("train", "validation"), absolute_pattern)
         found["data"] = {k: each(v, locate.get(k, absolute_specification)) for k, v in data.items()}
     return found
+
+
+def codes_text(codes: Sequence[CodeRecord]) -> str:
+    """One line per code."""
+    return "\n".join(f"  code {code.number}  {line}" for code, line in zip(codes, _lines(codes), strict=True))
+
+
+def versions_text(code: CodeRecord) -> str:
+    """The packages of a code with their versions."""
+    return ", ".join(f"{name} {version}" for name, version in code.packages.items())
+
+
+def _lines(codes: Sequence[CodeRecord]) -> list[str]:
+    before = [None, *codes[:-1]]
+    return [_line(code, last) for code, last in zip(codes, before, strict=True)]
+
+
+def _line(code: CodeRecord, before: CodeRecord | None) -> str:
+    commit = "" if code.git_commit is None else f", commit {code.git_commit[:10]}"
+    changed = "" if before is None else f": {'; '.join(differences(before, code))}"
+    return f"since {readable(code.since)}{commit}{changed}"

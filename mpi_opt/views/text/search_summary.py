@@ -10,9 +10,7 @@ from mpi_opt.errors import without_passwords
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.study_view import StudyColumns, quoted
 from mpi_opt.study.study import Study
-from mpi_opt.views.text.confirmation import confirmation_text
-from mpi_opt.views.text.schedule import lineage, schedule_text
-from mpi_opt.views.text.tables import trials_table
+from mpi_opt.views.text.tables import confirmation_text, lineage, schedule_text, trials_table
 
 
 def search_summary(study: Study, store: str, n_expected: int) -> str:

@@ -8,7 +8,7 @@ from mpi_learn.cli.terminal import duration
 from mpi_opt.core.counted import counted
 from mpi_opt.store.records import readable
 from mpi_opt.study.presentation import printable
-from mpi_opt.study.ranking import STATES
+from mpi_opt.study.recommendation import STATES
 from mpi_opt.study.status import SearchStatus
 from mpi_opt.views.block_label import block_label
 from mpi_opt.views.text.tables import aligned

@@ -1,4 +1,4 @@
-"""Results as text: aligned tables, the details of one trial, CSV and JSON."""
+"""Results as text: tables of trials, of a confirmation and of a schedule; the details of one trial; CSV and JSON."""
 
 from __future__ import annotations
 
@@ -8,24 +8,29 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from typing import Any
 
 from mpi_learn.cli.terminal import duration, sparkline
+from mpi_opt.core.counted import counted
 from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.records import AttemptRecord, CurveRecord, FoldRecord, StudyRecord, readable
 from mpi_opt.study.budgets import budget_text
+from mpi_opt.study.confirmation import Confirmation, ConfirmedPoint
 from mpi_opt.study.presentation import (
     NOTE,
     cell,
     figures_as_text,
     printable,
+    shown_names,
     study_columns,
     trial_columns,
     trial_rows,
     with_null,
 )
-from mpi_opt.study.ranking import STATES
+from mpi_opt.study.recommendation import STATES
+from mpi_opt.study.study import Study
 from mpi_opt.views.block_label import block_label
 
 COLOURS = {
@@ -266,3 +271,86 @@ def _aligned_pairs(pairs: Sequence[tuple[str, Any]]) -> str:
 def _section(title: str, text: str) -> str:
     """`text`, indented, below its title."""
     return "\n".join([title, *(f"  {line}" for line in text.splitlines())])
+
+
+def lineage(study: Study, trial: TrialRecord) -> list[TrialRecord]:
+    """The trials whose training `trial` continues, the first one first, and `trial` itself."""
+    trials = {trial.number: trial for trial in study.trials}
+    found = [trial]
+    while (source := found[-1].resume_from) is not None and source in trials:
+        found.append(trials[source])
+    return found[::-1]
+
+
+def schedule(trials: Sequence[TrialRecord]) -> list[dict[str, Any]]:
+    """The values of the hyperparameters that changed during a training; empty if none changed.
+
+    Args:
+        trials: The trials of the training, each of which continues the one before: a `lineage`.
+
+    Returns:
+        A row for each interval of constant values: ``epochs`` (``"0 to 3"``), ``trials``, and the hyperparameters that
+        changed in the training. A hyperparameter called ``epochs`` or ``trials`` has the prefix ``parameter_``.
+    """
+    names = dict.fromkeys(name for trial in trials for name in trial.parameters)
+    # by their text, because values may be lists, which are not hashable, and 1 and True are different categories
+    changing = [name for name in names if len({repr(trial.parameters.get(name)) for trial in trials}) > 1]
+    if not changing:
+        return []
+    intervals = groupby(trials, key=lambda trial: {name: trial.parameters.get(name) for name in changing})
+    rows: list[dict[str, Any]] = []
+    begin = 0.0
+    for values, group in intervals:
+        members = list(group)
+        first, last, end = members[0].number, members[-1].number, members[-1].budget or 0
+        numbers = str(first) if first == last else f"{first} … {last}"
+        interval = {"epochs": f"{begin:g} to {end:g}", "trials": numbers}
+        rows.append(interval | {f"parameter_{name}" if name in interval else name: v for name, v in values.items()})
+        begin = end
+    return rows
+
+
+def schedule_text(trials: Sequence[TrialRecord], *, colour: bool = False) -> str:
+    """The `schedule` of a training as a table; empty if no hyperparameter changed."""
+    rows = schedule(trials)
+    return aligned(tuple(rows[0]), [tuple(row.values()) for row in rows], colour=colour) if rows else ""
+
+
+def confirmation_text(study: StudyRecord, confirmed: Confirmation | None, *, colour: bool = False) -> str:
+    """A table with a line per point, and a sentence with the probability that the best is better than the default.
+
+    Empty if no point has run again.
+    """
+    if confirmed is None:
+        return ""
+    most = max(len(point.figures) for point in confirmed.points)
+    (name,) = shown_names(study)
+    columns = ("point", f"{name} in the search", "mean of new runs", "standard deviation", "runs")
+    lines = [
+        f"new runs of the best points, up to {counted(most, 'run')} with new seeds (study {confirmed.study}):",
+        aligned(columns, [_row(point) for point in confirmed.points], colour=colour),
+    ]
+    if confirmed.probability is not None:
+        lines.append(
+            f"{_name(confirmed.winner)} is better than the default configuration {_likely(confirmed.probability)}"
+        )
+    elif confirmed.winner.is_default:
+        lines.append("the default configuration is the best point")
+    return "\n".join(lines)
+
+
+def _row(point: ConfirmedPoint) -> tuple[object, ...]:
+    in_search = None if point.trial is None else point.trial.figure_of_merit
+    return _name(point), in_search, float(point.mean), point.mean.uncertainty, len(point.figures)
+
+
+def _name(point: ConfirmedPoint) -> str:
+    if point.trial is None:
+        return "default"
+    return f"trial {point.trial.number}" + (" (default)" if point.is_default else "")
+
+
+def _likely(probability: float) -> str:
+    shown = min(max(probability, 0.001), 0.999)
+    least = "at least " if probability > shown else "at most " if probability < shown else ""
+    return f"with a probability of {least}{shown:.1%}"

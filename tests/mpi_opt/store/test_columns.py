@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.search_space.space import Categorical, Integer, Space
 from mpi_opt.store import Store
 from mpi_opt.store.errors import InvalidQueryError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sqlalchemy import create_engine, event, inspect, text
 
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.search_space.space import Integer, Real, Space
 from mpi_opt.store import Store, schema
 from tests.mpi_opt.outcomes import a_fold, an_end, an_outcome, several_figures

@@ -18,7 +18,7 @@ from mpi_opt.strategies.surrogates.proposing.acquisition import (
     ProbabilityOfImprovement,
 )
 from mpi_opt.strategies.surrogates.proposing.maximize import maximize
-from mpi_opt.testing.searching import run
+from mpi_opt.testing.strategy_tests import run
 
 NAMES = ("log-ei", "ei", "pi", "lcb")
 CRITERIA = [

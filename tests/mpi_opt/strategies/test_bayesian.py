@@ -10,11 +10,11 @@ from scipy.stats import norm
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
-from mpi_opt.core.merit.figures import Measured
+from mpi_opt.core.figures import Measured
 from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies import make_strategy
-from mpi_opt.strategies.surrogates.fitting import Surrogate
+from mpi_opt.strategies.surrogates.fitting import Observations, Surrogate
 from mpi_opt.strategies.surrogates.gaussian_process import (
     CORRELATIONS,
     NOISE_PRIOR,
@@ -22,13 +22,12 @@ from mpi_opt.strategies.surrogates.gaussian_process import (
     Hyperparameters,
     Likelihood,
 )
-from mpi_opt.strategies.surrogates.observations import Observations
 from mpi_opt.strategies.surrogates.proposing.acquisition import log_improvement
 from mpi_opt.strategies.surrogates.proposing.prepared_proposals import PreparedProposals
 from mpi_opt.strategies.surrogates.success import SuccessModel
 from mpi_opt.strategies.surrogates.warp import OFFSETS, warped
-from mpi_opt.testing.searching import run
 from mpi_opt.testing.spaces import SPACES
+from mpi_opt.testing.strategy_tests import run
 
 MIXED = Space(
     {

@@ -12,8 +12,8 @@ from mpi_opt.core.search_space.space import Categorical, Real, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.evolution.breeder import NICHE_EVERY, Breeder, interpolated
-from mpi_opt.strategies.surrogates.observations import Observations
-from mpi_opt.testing.searching import run
+from mpi_opt.strategies.surrogates.fitting import Observations
+from mpi_opt.testing.strategy_tests import run
 
 SPACE = Space({"x": Real(0, 1), "y": Real(0, 1), "kind": Categorical(("a", "b", "c"))})
 

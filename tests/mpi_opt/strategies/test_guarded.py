@@ -21,7 +21,7 @@ from mpi_opt.strategies.surrogates.proposing.prepared_proposals import PreparedP
 from mpi_opt.strategies.surrogates.rung_model import RungModel
 from mpi_opt.study.asking import ask_tell
 from mpi_opt.study.asking.external_results import read_results
-from mpi_opt.testing.searching import cost, run
+from mpi_opt.testing.strategy_tests import cost, run
 
 SPACE = Space({"x": Real(0, 1), "n": Integer(1, 9)})
 

@@ -4,7 +4,7 @@ import time
 import numpy as np
 import pytest
 
-from mpi_opt.core.merit.figures import Measured
+from mpi_opt.core.figures import Measured
 from mpi_opt.core.search_space.space import Integer, Real, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError

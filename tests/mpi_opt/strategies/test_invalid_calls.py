@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from mpi_opt.core.merit.figures import Measured
+from mpi_opt.core.figures import Measured
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError, SpaceError
 from mpi_opt.strategies import STRATEGIES, make_strategy

@@ -6,15 +6,15 @@ import random
 import numpy as np
 import pytest
 
-from mpi_opt.core.merit.figures import Measured
-from mpi_opt.core.merit.pareto import ranks
+from mpi_opt.core.figures import Measured
+from mpi_opt.core.figures_of_merit import ranks
 from mpi_opt.core.search_space.space import Categorical, Real, Space
 from mpi_opt.core.trial import Failed
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import STRATEGIES, Strategy, make_strategy
 from mpi_opt.strategies.surrogates.proposing.scalarization import drawn_weights, scalarized
-from mpi_opt.testing.searching import run
 from mpi_opt.testing.spaces import SPACES
+from mpi_opt.testing.strategy_tests import run
 
 ONE_FIGURE = ("scikit-optimize",)
 """Strategies that refuse several figures of merit."""

@@ -10,7 +10,7 @@ import pytest
 from mpi_learn.settings.yaml_file import parsed
 from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.core.attempt import Attempt
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.search_space.space import Real, Space
 from mpi_opt.core.trial import Proposal, trial_seed
 from mpi_opt.store import Store

@@ -17,7 +17,7 @@ import yaml
 
 from mpi_opt.cli.main import run as program
 from mpi_opt.store import Store, reading
-from mpi_opt.study.ranking import STATES
+from mpi_opt.study.recommendation import STATES
 from mpi_opt.study.study import Study
 from mpi_opt.views.text import tables
 from tests.in_process import in_process

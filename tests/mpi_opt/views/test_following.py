@@ -18,8 +18,8 @@ from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
 from mpi_opt.study.opening.lease import leased
 from mpi_opt.study.status import BlockStatus, SearchStatus
-from mpi_opt.views import following, notices
-from mpi_opt.views.notices import Notices
+from mpi_opt.views import following
+from mpi_opt.views.following import Notices
 from tests.in_process import in_process
 from tests.mpi_opt.store.made_up import make_study
 from tests.mpirun import patient_s
@@ -96,7 +96,7 @@ def test_a_command_that_fails_or_hangs_is_a_note(folder, monkeypatch):
 
 
 def test_a_command_does_not_delay_the_search(folder, monkeypatch):
-    monkeypatch.setattr(notices, "END_S", 0.1)
+    monkeypatch.setattr(following, "END_S", 0.1)
     made, began = notify("sleep 3"), time.monotonic()
     made.send("finished", "")
     made.close()

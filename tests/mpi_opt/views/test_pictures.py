@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mpi_opt.core.attempt import Attempt
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.search_space.space import Categorical, Real, Space
 from mpi_opt.core.trial import Proposal, TrialRecord
 from mpi_opt.errors import ConfigurationError
@@ -22,7 +22,7 @@ from mpi_opt.study.study import Study
 from mpi_opt.views import series
 from mpi_opt.views.figures.importance import Forest, _without_outliers
 from mpi_opt.views.figures.timeline import make_timeline
-from mpi_opt.views.series import curves
+from mpi_opt.views.series import figures
 from tests.mpi_opt.outcomes import a_fold, an_end, an_outcome, one_figure
 from tests.mpi_opt.store.made_up import finish, make_study, start
 from tests.optional_packages import needs
@@ -391,8 +391,8 @@ def test_outliers_are_those_on_the_bad_side_of_either_direction() -> None:
 
 
 def test_only_the_best_of_too_many_curves_are_drawn(digits: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(curves, "MIN_TRIALS", 10)
-    monkeypatch.setattr(curves, "MAX_VALUES", 1)
+    monkeypatch.setattr(figures, "MIN_TRIALS", 10)
+    monkeypatch.setattr(figures, "MAX_VALUES", 1)
     drawn = {curve.number for curve in series.curves_to_draw(digits)}
     assert {trial.number for trial in digits.ranked()[:5]} <= drawn
     assert 5 < len(drawn) <= 10

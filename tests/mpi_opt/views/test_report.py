@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mpi_opt.core.attempt import Attempt
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.search_space.space import Categorical, Real, Space
 from mpi_opt.core.trial import Proposal
 from mpi_opt.store import Store

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mpi_opt.core.attempt import Attempt
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.search_space.space import Real, Space
 from mpi_opt.core.trial import Proposal, TrialRecord
 from mpi_opt.store import Store

@@ -9,7 +9,7 @@ from mpi_opt.core.search_space.space import Integer, Real
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.study.study import Study
 from mpi_opt.views.text.best_trial import trial_yaml
-from mpi_opt.views.text.schedule import lineage, schedule, schedule_text
+from mpi_opt.views.text.tables import lineage, schedule, schedule_text
 
 OPTIONS = {"population": 4, "max_budget": 6, "interval": 1, "change": 0.6}
 

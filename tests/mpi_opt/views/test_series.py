@@ -178,7 +178,7 @@ def extreme(number: int, point: dict) -> float:
     ],
 )
 def test_no_finite_figure_of_merit_overflows_in_a_figure(tmp_path: Path, figure, direction: str) -> None:
-    from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+    from mpi_opt.core.figures_of_merit import FiguresOfMerit
     from mpi_opt.errors import ConfigurationError
     from mpi_opt.views.figures import plots
 

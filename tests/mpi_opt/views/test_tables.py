@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 
 from mpi_opt.core.attempt import Attempt
-from mpi_opt.core.merit.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.search_space.space import Categorical, Parameters, Real, Space
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import StoreError

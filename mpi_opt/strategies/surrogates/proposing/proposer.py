@@ -14,9 +14,8 @@ from threadpoolctl import ThreadpoolController
 from mpi_opt.core.arrays import Floats
 from mpi_opt.strategies.points.beliefs import Beliefs
 from mpi_opt.strategies.points.encoding import Encoding, is_near
-from mpi_opt.strategies.surrogates.fitting import FIRST_FIT, FIT_GROWTH, Surrogate, anchor_size
+from mpi_opt.strategies.surrogates.fitting import FIRST_FIT, FIT_GROWTH, Observations, Surrogate, anchor_size
 from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
-from mpi_opt.strategies.surrogates.observations import Observations
 from mpi_opt.strategies.surrogates.proposing.acquisition import Acquisition, Criterion
 from mpi_opt.strategies.surrogates.proposing.maximize import maximize
 from mpi_opt.strategies.surrogates.success import SuccessModel, SuccessProbability

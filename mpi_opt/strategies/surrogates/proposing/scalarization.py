@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_opt.core.arrays import Floats
-from mpi_opt.core.merit.pareto import is_on_front
+from mpi_opt.core.figures_of_merit import is_on_front
 
 AUGMENTATION = 0.05
 """The weight of the sum in addition to the largest term, as in ParEGO: with equal largest terms the smaller sum is

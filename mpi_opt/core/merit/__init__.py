@@ -1,1 +1,0 @@
-"""Figures of merit: values, directions, aggregation over folds, and Pareto fronts."""
