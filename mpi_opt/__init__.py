@@ -30,6 +30,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     from importlib import import_module
 
+    from mpi_learn.job.script_errors import report_errors
+
+    report_errors()  # before the first mistake that a script can make, such as Real(1, 0)
     return getattr(import_module(f"mpi_opt.{_HOMES[name]}"), name)
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from mpi_learn.job.exit_status import INTERRUPTED
 from mpi_learn.job.launchers import typed_command
-from mpi_learn.job.script_errors import report_errors
 from mpi_learn.job.stop_request import StopRequest
 from mpi_learn.mpi import communicators
 from mpi_learn.mpi.communicators import Communicator
@@ -138,7 +137,6 @@ def search(
         KeyboardInterrupt, SystemExit: In one process, after Ctrl-C or SIGTERM, when the search has ended in order: the
             request is for the whole program. `Study.open` reads the study; the same call continues it.
     """
-    report_errors()
     if not (callable(objective) or isinstance(objective, str)):
         raise ConfigurationError(
             f"expected a function, found {objective!r}",

@@ -127,7 +127,7 @@ class DataConfiguration(Section):
     @model_validator(mode="after")
     def _check_validation(self) -> DataConfiguration:
         if self.validation is not None and self.validation_fraction is not None:
-            raise ValueError("validation and validation_fraction exclude each other: leave one out")
+            raise InvalidValue("validation and validation_fraction exclude each other", "leave one of them out")
         return self
 
     def with_absolute_paths(self, directory: Path) -> DataConfiguration:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import sys
+import traceback
+from pathlib import Path
 from types import TracebackType
 
-from mpi_learn.errors import MPILearnError, without_passwords
+from mpi_learn.errors import MPILearnError, UserError, without_passwords
 from mpi_learn.job.launchers import launched_rank
+
+OF_ALL_RANKS = "mpi_opt.api"
+"""The module whose errors every rank raises: all ranks call `search`."""
 
 
 def report_errors() -> None:
@@ -25,12 +30,22 @@ class _Hook:
         if not isinstance(error, MPILearnError):
             self._other(kind, error, trace)  # type: ignore[operator]
             return
-        is_first = launched_rank() == 0
-        if is_first:
-            print(f"mpi-opt: {without_passwords(str(error))}", file=sys.stderr, flush=True)
-        status = (
-            error.exit_status if is_first else 0
-        )  # mpirun drops the message if another rank ends first with an error
+        calls = [(frame.f_globals.get("__name__"), line) for frame, line in traceback.walk_tb(trace)]
+        # a program without MPI does the same on all ranks; with MPI, one rank may be the only one with this error
+        is_of_all = "mpi4py.MPI" not in sys.modules or OF_ALL_RANKS in dict(calls)
+        rank, status = launched_rank(), 0
+        if rank == 0 or not is_of_all:  # mpirun drops the message if another rank ends first with an error
+            status = error.exit_status
+            place = _place(calls) if isinstance(error, UserError) else ""
+            text = "" if rank == 0 else f"rank {rank}: "
+            print(f"mpi-opt: {text}{place}{without_passwords(str(error))}", file=sys.stderr, flush=True)
         if "mpi_learn.mpi.process_end" in sys.modules:
             setattr(sys.modules["mpi_learn.mpi.process_end"], "exit_status", status)  # noqa: B010 - not imported here
         raise SystemExit(status)
+
+
+def _place(calls: list[tuple[str | None, int]]) -> str:
+    """The last line of the script that was called, ``study.py, line 12: ``; empty if there is no file."""
+    lines = [line for module, line in calls if module == "__main__"]
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    return f"{Path(script).name}, line {lines[-1]}: " if lines and script else ""

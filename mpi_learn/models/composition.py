@@ -43,8 +43,8 @@ class Composition(ABC):
     loss_names: ClassVar[Sequence[str]] = ()
 
     @abstractmethod
-    def problem_with(self, configuration: ModelConfiguration, *, compression: str, accumulate: int) -> str:
-        """Why the configuration does not fit this kind of model; empty if it does.
+    def check(self, configuration: ModelConfiguration, *, compression: str, accumulate: int) -> None:
+        """Raises InvalidValue if the configuration does not fit this kind of model.
 
         Args:
             compression: How the algorithm sends gradients.

@@ -25,12 +25,12 @@ from mpi_learn.models.keras_.inspection import (
     changes_its_state,
     check_loop,
     described,
-    error_text,
     flat_outputs,
     input_names,
     not_taken,
     overrides,
     takes_training,
+    unfit,
 )
 from mpi_learn.models.keras_.losses_and_metrics import (
     MetricStates,
@@ -192,7 +192,7 @@ class KerasTorchModel(TorchModel):
                 loss = self._run(tensors(example.x), tensors(example.y), tensors(example.weights))[0]
                 loss.backward()
             except FIT_ERRORS as error:
-                raise _unfit(error) from error
+                raise unfit(error) from error
             if settings.n_workers > 1 or self.uses_gpu:
                 self.network.check_unchanged(before)
         # keras.random without a SeedGenerator draws from one of Keras, whose state is no variable of the model
@@ -254,7 +254,7 @@ class KerasTorchModel(TorchModel):
         try:
             self.model.compile(optimizer=keras.optimizers.SGD(), **arguments)
         except FIT_ERRORS as error:
-            raise _unfit(error) from error
+            raise unfit(error) from error
 
     def _check_inference(self, example: Example) -> None:
         """Makes a pass in inference mode, which creates the metrics' variables and must not change a state."""
@@ -264,7 +264,7 @@ class KerasTorchModel(TorchModel):
                 self._compute(*batch)
                 self._check_loss(*batch)
         except FIT_ERRORS as error:
-            raise _unfit(error) from error
+            raise unfit(error) from error
         if not np.array_equal(floats, self.network.floats(), equal_nan=True):
             raise ModelError(
                 "a weight that is not trained changes when the model is called with training=False",
@@ -361,7 +361,3 @@ def _check_supported(model: keras.Model, settings: ModelSettings, example: Examp
             where="model",
             cure="write it with layers of Keras, or return a torch.nn.Module",
         )
-
-
-def _unfit(error: Exception) -> ModelError:
-    return ModelError(f"model, loss and data do not fit together: {error_text(error)}", where="model")

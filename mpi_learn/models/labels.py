@@ -15,6 +15,8 @@ from mpi_learn.settings.component import Component
 
 LossType = TypeVar("LossType")
 
+OF_SHAPES = "change the last layer of the model, or name other labels"
+
 
 @dataclass(frozen=True)
 class LabelRule:
@@ -43,7 +45,7 @@ class LabelRule:
             axis = self.class_axis % len(self.output)
             expected = (*self.output[1:axis], *self.output[axis + 1 :])
             possible = [expected, (*expected, 1)]
-            cure = "use categorical_crossentropy for one-hot labels" if shape == self.output[1:] else ""
+            cure = "use categorical_crossentropy for one-hot labels" if shape == self.output[1:] else OF_SHAPES
             # classes are on axis 1 in PyTorch, which refuses class numbers of another type; Keras converts them
             if labels.dtype.kind == "f" and shape in possible and self.class_axis == 1:
                 raise ModelError(
@@ -54,7 +56,7 @@ class LabelRule:
         elif self.is_elementwise:
             possible = [expected, expected[:-1] if expected and expected[-1] == 1 else expected]
             is_class_number = shape == () and self.loss.startswith("categorical")
-            cure = "use sparse_categorical_crossentropy for class numbers" if is_class_number else ""
+            cure = "use sparse_categorical_crossentropy for class numbers" if is_class_number else OF_SHAPES
         else:
             return
         # a length that is known only for a batch (None) cannot be compared; the framework raises an error if it differs

@@ -170,10 +170,11 @@ class Outputs:
             order = range(len(self)) if n_labels == len(self) else wanted
             label_of_output = [order.index(index) if index in order else None for index in range(len(self))]
         else:
+            cure = "give a label for each output, or `loss: {NAME: …}` for those that have labels"
             raise ModelError(
-                f"the model has {len(self)} outputs, the data have labels for {n_labels}",
+                f"the model has {len(self)} output{'s' * (len(self) != 1)}, the data have labels for {n_labels}",
                 where="data.labels",
-                cure="give a label for each output, or `loss: {NAME: …}` for those that have labels",
+                cure="name one label" if len(self) == 1 else cure,
             )
         if lacking := [index for index in wanted if label_of_output[index] is None]:
             raise ModelError(

@@ -20,6 +20,7 @@ from mpi_learn.errors import ConfigurationError, UserError
 from mpi_learn.settings.paths import expanded, is_file
 from mpi_learn.settings.suggestions import nearest_file, suggestion
 from mpi_learn.settings.user_files.fixed_code import fixed_code, spec_of_file
+from mpi_learn.settings.user_traceback import cure_at_line
 
 WITH_SCOPE = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda),
@@ -117,7 +118,8 @@ def signature_of(specification: str, directory: Path | None = None) -> FunctionS
         content = fixed_code().files.get(str(path)) or path.read_bytes()
         tree = ast.parse(content, filename=str(path))
     except SyntaxError as error:
-        raise ConfigurationError(f"the file is not valid Python: {error}", where=str(path)) from error
+        cure = f"correct line {error.lineno}"
+        raise ConfigurationError(f"the file is not valid Python: {error}", where=str(path), cure=cure) from error
     found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     bound = _bound_names(tree)
     if name in found and bound[name] == 1:
@@ -155,7 +157,7 @@ def errors_of_user_code(
 
     Args:
         doing: The action for the message, for example ``"importing it"``.
-        cure: The cure; if empty, the error has one only if the code called `sys.exit`, as a script does.
+        cure: The cure; if empty, it names the user's line that raised the exception.
     """
     try:
         yield
@@ -164,6 +166,7 @@ def errors_of_user_code(
     except (Exception, SystemExit) as error:
         if isinstance(error, SystemExit) and not cure:
             cure = 'put the code of a script under `if __name__ == "__main__":`'
+        cure = cure or cure_at_line("correct it", error)
         raise kind(f"{doing} raised {type(error).__name__}: {error}", where=where, cure=cure) from error
 
 

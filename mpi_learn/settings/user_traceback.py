@@ -25,5 +25,11 @@ def user_traceback(error: BaseException) -> str:
     return "".join(whole.format())
 
 
+def cure_at_line(cure: str, error: BaseException) -> str:
+    """`cure`, and the last line of the user's own code in the traceback of `error`, if there is one."""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_of_user(frame.filename)]
+    return f"{cure} (raised in {Path(own[-1].filename).name}, line {own[-1].lineno})" if own else cure
+
+
 def _is_of_user(file: str) -> bool:
     return not file.startswith(("<frozen ", *_OWN_FOLDERS)) and is_local(file)

@@ -88,12 +88,14 @@ class TrainingConfiguration(ModelConfiguration):
     def _fits_together(self) -> Self:
         algorithm = self.algorithm
         if self.is_dealt and (not isinstance(algorithm, ParameterServer) or algorithm.processes > 1):
-            raise ValueError(
-                "data.share: dynamic needs downpour, easgd or gem with processes: 1, because a master deals out samples"
+            raise InvalidValue(
+                "data.share: dynamic needs a master, which deals out samples",
+                "write `algorithm: downpour`, easgd or gem with `processes: 1`, or leave data.share out",
             )
         if self.sync_batchnorm and algorithm.name != "allreduce":
-            raise ValueError(
-                "sync_batchnorm needs `algorithm: {name: allreduce}`, in which all ranks make the same steps"
+            raise InvalidValue(
+                "sync_batchnorm needs an algorithm in which all ranks make the same steps",
+                "write `algorithm: {name: allreduce}`, or leave sync_batchnorm out",
             )
         if (total := self.total_batch) is not None:
             _check_total(total, algorithm)
@@ -103,10 +105,7 @@ class TrainingConfiguration(ModelConfiguration):
             self._check_pipeline(self.pipeline)
         if self.composition is not None:
             exchange = algorithm if isinstance(algorithm, AllReduce) else AllReduce()
-            if problem := self.composition.problem_with(
-                self, compression=exchange.compression, accumulate=exchange.accumulate
-            ):
-                raise ValueError(problem)
+            self.composition.check(self, compression=exchange.compression, accumulate=exchange.accumulate)
         if self.precision == "mixed_float16":
             self._check_float16()
         if self.compile and self.validation.mode == "thread":

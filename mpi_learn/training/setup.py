@@ -51,7 +51,11 @@ def build_model(context: TrainingContext) -> Model:
     model, marks, composition = None, list[Mark](), context.configuration.composition
     with agreed_errors(comm, waits_long=True):  # before the ranks of several stages build them together
         if dataset.n_training == 0:
-            raise ConfigurationError("there is no sample to train on", where="data.train")
+            raise ConfigurationError(
+                "there is no sample to train on",
+                where="data.train",
+                cure="name files that have samples, or decrease validation_fraction",
+            )
         example = _example(dataset)
     if composition is not None and context.chain is not None:
         with agreed_errors(comm, waits_long=True):

@@ -46,8 +46,8 @@ class BlockLayout:
 
     def __post_init__(self) -> None:
         for name in ("n_ranks", "block_size", "n_folds"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name} must be at least 1, not {getattr(self, name)}")
+            if (number := getattr(self, name)) < 1:
+                raise ConfigurationError(f"{name} must be at least 1, not {number}", cure="give it a number from 1")
         if self.spares and self.n_ranks - 1 - self.spares < 1:
             raise ConfigurationError(
                 f"{self.spares} spare ranks of {self.n_ranks} leave none to train",

@@ -132,7 +132,7 @@ class Constructive(Strategy):
             raise ConfigurationError(
                 f"expected an unconditional integer hyperparameter, found {name!r}",
                 where="search.options.depth",
-                cure=f"did you mean {near}?" if near and near != name else "",
+                cure=f"did you mean {near}?" if near and near != name else "name one, or leave depth out",
             )
         return name
 

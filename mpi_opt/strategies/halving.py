@@ -305,6 +305,7 @@ def _budgets(options: HalvingOptions) -> list[float]:
         raise ConfigurationError(
             f"expected min_budget ≤ max_budget, found {least:g} > {options.max_budget:g}",
             where="search.options.min_budget",
+            cure="decrease min_budget, or increase max_budget, by default training.epochs",
         )
     ratio = options.max_budget / least
     n_steps = max(round(math.log(ratio) / math.log(options.factor)), int(ratio > 1))

@@ -148,11 +148,17 @@ def _reproducible(options: dict[str, Any]) -> tuple[bool, int]:
     is_reproducible = options.pop("reproducible", False)
     if not isinstance(is_reproducible, bool):
         raise ConfigurationError(
-            f"expected true or false, found {is_reproducible!r}", where="search.options.reproducible"
+            f"expected true or false, found {is_reproducible!r}",
+            where="search.options.reproducible",
+            cure="write `reproducible: true`, or remove it",
         )
     lag = options.pop("lag", 16) if is_reproducible else 16
     if isinstance(lag, bool) or not isinstance(lag, int) or lag < 1:
-        raise ConfigurationError(f"expected a whole number of 1 or more, found {lag!r}", where="search.options.lag")
+        raise ConfigurationError(
+            f"expected a whole number of 1 or more, found {lag!r}",
+            where="search.options.lag",
+            cure="write a number that is at least the number of blocks",
+        )
     return is_reproducible, lag
 
 

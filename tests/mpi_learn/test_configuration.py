@@ -107,7 +107,7 @@ WRONG = {
     ),
     "an empty mapping of labels": ({"data": GOOD["data"] | {"labels": {}}}, "data.labels: an empty list", ""),
     "dealt samples without a master": (
-        {"data": GOOD["data"] | {"share": "dynamic"}}, "data.share: dynamic needs downpour, easgd or gem", "",
+        {"data": GOOD["data"] | {"share": "dynamic"}}, "data.share: dynamic needs a master", "downpour",
     ),
     "a master without a model for the optimizer of one of two models": (
         {

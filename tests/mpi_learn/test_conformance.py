@@ -125,6 +125,7 @@ def test_untrainable_model_is_refused_in_one_sentence(found, framework, name):
     seen = found(framework, row.ranks, name)
     message = seen.get("refused", "")
     assert row.refused in message, seen
+    assert "\n  → " in message, "without a cure"
     assert message.count("\n") <= 1, "a sentence, and one on what to do"
 
 

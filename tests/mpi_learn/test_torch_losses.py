@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -258,8 +259,17 @@ def test_own_loss_and_own_metric_take_more_labels_than_there_are_outputs():
     model = make_model(settings, Example((x,), y))
     found, (output,) = model.metrics(model.evaluate((x,), y)), model.predict((x,))
     assert found["error_of_sum"] == pytest.approx(np.mean((output[:, 0] - y[0] - y[1]) ** 2), rel=1e-5)
-    with pytest.raises(ModelError, match="the model has 1 outputs, the data have labels for 2"):
+    with pytest.raises(ModelError, match="the model has 1 output, the data have labels for 2"):
         make_model(model_settings(f"{TORCH}:build_regression", loss=own, metrics=[own, "mae"]), Example((x,), y))
+
+
+def test_loss_of_more_outputs_than_the_model_has_names_shapes_and_the_line_of_the_loss():
+    settings = model_settings(f"{TORCH}:build_regression", loss=f"{TORCH}:error_of_two")
+    example = Example((np.ones((8, 3), "f"),), (np.ones((8, 1), "f"),))
+    with pytest.raises(ModelError, match="do not fit together: too many values to unpack") as refused:
+        make_model(settings, example)
+    assert refused.value.cure.startswith("change the model (outputs of shape (1,) per sample), the labels ((1,))")
+    assert re.search(r"\(raised in torch_models_for_tests\.py, line \d+\)$", refused.value.cure)
 
 
 def test_outputs_in_float32_keep_their_types():

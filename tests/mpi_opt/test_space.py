@@ -26,9 +26,10 @@ DIMENSIONS = [
     Categorical(["relu", "elu", "selu"]),
     Categorical([1, 2.5, True, None, "x"]),
 ]
+OF_TINY_STEPS = [Real(0, 1, step=1e-12), Real(1e6, 1e6 + 1, step=1e-9)]
 
 
-@pytest.mark.parametrize("dimension", DIMENSIONS, ids=str)
+@pytest.mark.parametrize("dimension", [*DIMENSIONS, *OF_TINY_STEPS], ids=str)
 @given(unit=st.floats(0, 1))
 def test_decoded_values_belong_to_the_dimension_and_come_back(dimension, unit):
     value = dimension.decode(unit)

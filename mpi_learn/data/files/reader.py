@@ -222,7 +222,7 @@ class Reader:
         _, arrays = self._transformed(self.function, start, stop)
         return arrays
 
-    def error(self, problem: str, name: str = "", *, cure: str = "") -> DataError:
+    def error(self, problem: str, name: str = "", *, cure: str) -> DataError:
         """A `DataError` with the configuration's key, this file, and `name` in it."""
         return DataError(problem, where=": ".join(filter(None, (self.config_key, self.source.place, name))), cure=cure)
 

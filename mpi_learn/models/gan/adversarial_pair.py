@@ -22,6 +22,7 @@ from mpi_learn.models.settings import Example, ModelSettings
 from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.settings.component import component
 from mpi_learn.settings.user_code import is_function
+from mpi_learn.settings.validation import InvalidValue
 
 
 class AdversarialPair(Composition):
@@ -33,24 +34,34 @@ class AdversarialPair(Composition):
     def __init__(self, section: GanSection) -> None:
         self.section = section
 
-    def problem_with(self, configuration: ModelConfiguration, *, compression: str, accumulate: int) -> str:
+    def check(self, configuration: ModelConfiguration, *, compression: str, accumulate: int) -> None:
         metrics = configuration.metrics
-        rules = {
-            "gan needs `model: file.py:function`, which returns {generator: …, discriminator: …}": is_function(
-                configuration.model
+        rules = (
+            (
+                is_function(configuration.model),
+                "gan needs a function that returns two models",
+                "write `model: file.py:function`, which returns {generator: …, discriminator: …}",
             ),
-            "gan needs a loss for the discriminator's outputs": configuration.loss is not None,
-            "with gan, each of metrics is a file.py:function of (real, generated) samples": (
-                isinstance(metrics, list) and all(component(metric).is_custom for metric in metrics)
+            (configuration.loss is not None, "gan needs a loss for the discriminator's outputs", "write `loss: …`"),
+            (
+                isinstance(metrics, list) and all(component(metric).is_custom for metric in metrics),
+                "with gan, metrics compare real and generated samples",
+                "write each as a file.py:function of (real, generated), or leave metrics out",
             ),
-            f"gan does not support compression: {compression}, which would send gradients of a model that rests": (
-                compression not in ("top-k", "power-sgd")
+            (
+                compression not in ("top-k", "power-sgd"),
+                f"gan does not support compression: {compression}, which would send gradients of a model that rests",
+                "write `compression: float16`, or leave it out",
             ),
-            "gan with accumulate needs `exchange: batch`: with `model` the two models take turns": (
-                accumulate == 1 or self.section.exchange == "batch"
+            (
+                accumulate == 1 or self.section.exchange == "batch",
+                "gan with accumulate needs `exchange: batch`: with `model` the two models take turns",
+                "write `exchange: batch`, or leave accumulate out",
             ),
-        }
-        return next((problem for problem, is_met in rules.items() if not is_met), "")
+        )
+        for is_met, problem, cure in rules:
+            if not is_met:
+                raise InvalidValue(problem, cure)
 
     def models_of(self, built: Any, settings: ModelSettings) -> Mapping[str, Any]:
         is_pair = isinstance(built, dict) and set(built) == {DISCRIMINATOR, GENERATOR}

@@ -28,6 +28,7 @@ from mpi_learn.models.network import Network, joined
 from mpi_learn.models.outputs import Outputs, names_in_history, shown
 from mpi_learn.models.settings import Arrays, Example, Tensors
 from mpi_learn.settings.component import component, make_component
+from mpi_learn.settings.user_traceback import cure_at_line
 
 NAMES = DISCRIMINATOR, GENERATOR = "discriminator", "generator"
 N_D, D_LOSS, N_G, G_LOSS, FIRST_GAN_METRIC = 3, 4, 5, 6, 7
@@ -144,7 +145,11 @@ class GanModel(Model):
         discriminator_inputs = [*real, *self._labels_for(DISCRIMINATOR, example.y)]
         shapes = shown(array.shape[1:] for array in inputs)
         made = _outputs_for(
-            self.generator, inputs, f"the generator does not take samples of shape {shapes}", "gan.latent"
+            self.generator,
+            inputs,
+            f"the generator does not take samples of shape {shapes}",
+            "gan.latent",
+            "give its first input the shape (gan.latent,), and one more input to each label that it receives",
         )
         if made.is_mapping and len(made) > 1:  # features of the same shape would be exchanged without an error
             raise ModelError(
@@ -153,7 +158,11 @@ class GanModel(Model):
                 cure="return a tuple, in the order of data.features",
             )
         outputs = _outputs_for(
-            self.discriminator, discriminator_inputs, "the discriminator does not take the samples", "data.features"
+            self.discriminator,
+            discriminator_inputs,
+            "the discriminator does not take the samples",
+            "data.features",
+            "give it one input for each array of data.features, and one more to each label that it receives",
         )
         generated = [shape[1:] for shape in made.shapes]
         expected = [array.shape[1:] for array in real]
@@ -283,12 +292,12 @@ class GanState:
             network.seed_random((*keys, index))
 
 
-def _outputs_for(network: Network, x: Arrays, problem: str, where: str) -> Outputs:
+def _outputs_for(network: Network, x: Arrays, problem: str, where: str, cure: str) -> Outputs:
     """The outputs of a network for a few samples; raises ModelError with `problem` if it does not take them."""
     try:
         return network.outputs(x)
     except Exception as error:
-        raise ModelError(f"{problem}: {error}", where=where) from error
+        raise ModelError(f"{problem}: {error}", where=where, cure=cure_at_line(cure, error)) from error
 
 
 def _check_order(outputs: Outputs, labels: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ import keras
 from mpi_learn.errors import ModelError
 from mpi_learn.models.outputs import Outputs, shown
 from mpi_learn.models.settings import Example
+from mpi_learn.settings.user_traceback import cure_at_line
 
 SEED_STATE = "seed_generator_state"
 """The name of the variable of a `keras.random.SeedGenerator`."""
@@ -98,8 +99,19 @@ def not_taken(model: keras.Model, example: Example, error: Exception) -> ModelEr
             cure="change the input shape of the model, or data.features",
         )
     return ModelError(
-        f"the model does not take samples of shape {shown(shapes)}: {error_text(error)}", where="data.features"
+        f"the model does not take samples of shape {shown(shapes)}: {error_text(error)}",
+        where="data.features",
+        cure=cure_at_line("change the first layers of the model, or data.features", error),
     )
+
+
+def unfit(error: Exception, where: str = "model") -> ModelError:
+    """The error of a step that Keras or its backend cannot compute."""
+    text = error_text(error)
+    has_no_loss = text.startswith("No loss to compute")
+    cure = "write `loss: …`" if has_no_loss else "change the outputs of the model, data.labels or the loss"
+    problem = f"model, loss and data do not fit together: {text}"
+    return ModelError(problem, where=where, cure=cure_at_line(cure, error))
 
 
 class RecordingScope(keras.StatelessScope):  # type: ignore[misc] # Keras has no types

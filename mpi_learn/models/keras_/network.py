@@ -23,10 +23,10 @@ from mpi_learn.models.keras_.inspection import (
     SEED_STATE,
     RecordingScope,
     described,
-    error_text,
     flat_outputs,
     overrides,
     takes_training,
+    unfit,
     without_none,
 )
 from mpi_learn.models.keras_.losses_and_metrics import make_output_loss, mean_loss
@@ -364,4 +364,4 @@ def fit_errors(where: str = "model") -> Iterator[None]:
     try:
         yield
     except FIT_ERRORS as error:
-        raise ModelError(f"model, loss and data do not fit together: {error_text(error)}", where=where) from error
+        raise unfit(error, where) from error

@@ -63,8 +63,8 @@ class StagedModel(Composition):
         notes = [f"{how}, the stages have {', '.join(map(str, sizes))} layers"]
         return StagedModel(self.section.model_copy(update={"split": sizes}), notes)
 
-    def problem_with(self, configuration: ModelConfiguration, *, compression: str, accumulate: int) -> str:
-        return ""
+    def check(self, configuration: ModelConfiguration, *, compression: str, accumulate: int) -> None:
+        pass
 
     def models_of(self, built: Any, settings: ModelSettings) -> Mapping[str, Any]:
         """One model with an empty name, or models by the number of their stage: only those that this rank holds."""

@@ -11,8 +11,10 @@ import torch
 from mpi_learn.errors import ModelError, OutOfMemory
 from mpi_learn.models.settings import Example
 from mpi_learn.models.torch_.tensors import device
+from mpi_learn.settings.user_traceback import cure_at_line
 
 OF_INTEGERS = "write `data: {dtype: {NAME: float32}}` for each array of integers that the model takes as real numbers"
+OF_FEATURES = "change the first layers of the model, or data.features"
 OF_FLOWS = "return a module whose forward returns -flow.log_prob(x), and write a loss that returns outputs.mean()"
 OF_MEMORY = (
     "use a smaller model or batch, `gradient_checkpointing: true` or `precision: mixed_bfloat16`, or start fewer ranks "
@@ -36,13 +38,13 @@ def not_taken(error: Exception, example: Example) -> ModelError:
     if (cure := _cure_by_text(error)) or not isinstance(error, OF_SHAPES):
         text = str(error).splitlines()[0] if str(error) else ""
         problem = f"calling the model with samples of shape {shapes} raised {type(error).__name__}: {text}"
-        return ModelError(problem, where="model", cure=cure)
+        return ModelError(problem, where="model", cure=cure or cure_at_line("correct the model", error))
     has_integers = any(array.dtype.kind != "f" for array in example.x)
     is_mixed = has_integers and len(example.x) > 1 and "dtype" in str(error)
     return ModelError(
         f"the model does not take samples of shape {shapes}: {error}",
         where="data.features",
-        cure=cure_on_gpu(error) or (OF_INTEGERS if is_mixed else ""),
+        cure=cure_on_gpu(error) or (OF_INTEGERS if is_mixed else cure_at_line(OF_FEATURES, error)),
     )
 
 
@@ -63,9 +65,9 @@ def memory_errors() -> Iterator[None]:
     raise OutOfMemory(problem, where="batch_size", cure=OF_MEMORY)
 
 
-def cure_of(error: Exception) -> str:
-    """What to do about an error of a user's module, loss or metric; empty if that is not known."""
-    return _cure_by_text(error) or cure_on_gpu(error)
+def cure_of(error: Exception, otherwise: str) -> str:
+    """What to do about an error of a user's module, loss or metric: `otherwise`, if nothing better is known."""
+    return _cure_by_text(error) or cure_on_gpu(error) or cure_at_line(otherwise, error)
 
 
 def _cure_by_text(error: Exception) -> str:

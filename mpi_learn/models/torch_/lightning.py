@@ -219,7 +219,9 @@ class LightningModel(Model):
             raise
         except Exception as error:  # of the user's module
             raise ModelError(
-                f"{step} of {self._name} raised {type(error).__name__}: {error}", where="model", cure=cure_of(error)
+                f"{step} of {self._name} raised {type(error).__name__}: {error}",
+                where="model",
+                cure=cure_of(error, f"correct {step}"),
             ) from error
         names: dict[str, str] = {}
         for key, value in logged.items():

@@ -15,7 +15,7 @@ from mpi_learn.devices.device_vector import DeviceVector, Vector
 from mpi_learn.errors import ConfigurationError, ModelError, UserError
 from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT
 from mpi_learn.models.model import Model
-from mpi_learn.models.outputs import Outputs, names_in_history
+from mpi_learn.models.outputs import Outputs, names_in_history, shown
 from mpi_learn.models.settings import Arrays, Example, ModelSettings, named
 from mpi_learn.models.torch_.errors import cure_of, memory_errors, not_taken
 from mpi_learn.models.torch_.inputs import arguments_of, described, flat_outputs
@@ -300,8 +300,12 @@ class TorchModel(Model):
         except UserError:
             raise
         except Exception as error:  # of the user's module, loss or metric, or a warning
+            found = f"outputs of shape {shown(shape[1:] for shape in in_evaluation.shapes)} per sample"
+            labels = shown(array.shape[1:] for array in example.y) or "none"
             raise ModelError(
-                f"model, loss and data do not fit together: {error}", where="loss", cure=cure_of(error)
+                f"model, loss and data do not fit together: {error}",
+                where="loss",
+                cure=cure_of(error, f"change the model ({found}), the labels ({labels}) or the loss"),
             ) from error
         if not all(map(torch.equal, state, self._loss_buffers())):
             raise ModelError(

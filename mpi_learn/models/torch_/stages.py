@@ -20,6 +20,7 @@ from mpi_learn.models.network import Network
 from mpi_learn.models.pipeline.split import Layer, operations, shared_weights, shortest_s
 from mpi_learn.models.pipeline.stage import Stage, StagesOfFramework
 from mpi_learn.models.settings import Arrays, Example, ModelSettings
+from mpi_learn.models.torch_.errors import cure_of
 from mpi_learn.models.torch_.inputs import arguments_of
 from mpi_learn.models.torch_.lightning import has_own_steps
 from mpi_learn.models.torch_.model import TorchModel
@@ -278,4 +279,5 @@ def _errors(what: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        raise ModelError(f"{what} does not take the samples: {error}", where="model") from error
+        cure = cure_of(error, "let each stage take what the one before it returns, and the first one data.features")
+        raise ModelError(f"{what} does not take the samples: {error}", where="model", cure=cure) from error

@@ -171,8 +171,11 @@ class Real(Dimension):
     def __contains__(self, value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float) or not self.low <= value <= self.high:
             return False
-        n_steps = 0.0 if self.step is None else (value - self.low) / self.step
-        return abs(n_steps - round(n_steps)) <= 1e-6
+        if self.step is None:
+            return True
+        n_steps = (value - self.low) / self.step
+        rounding = sys.float_info.epsilon * max(abs(self.low), abs(self.high))  # exceeds 1e-6 steps if these are tiny
+        return abs(n_steps - round(n_steps)) <= max(1e-6, rounding / self.step)
 
     def _values(self) -> tuple[str, ...]:
         return _range_text(f"{self.low:.12g} to {self.high:.12g}", self.step, self.prior)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_learn.settings.suggestions import suggestion
 from mpi_opt.core.arrays import Bools, Floats
 from mpi_opt.core.search_space.dimension import DIMENSIONS, Categorical, Dimension, Integer, Real, Value
 from mpi_opt.errors import SpaceError
@@ -164,9 +165,11 @@ class Space(Mapping[str, Dimension]):
         """Raises `SpaceError` unless `parameters` is a point of this space."""
         for name, value in parameters.items():
             if name not in self.dimensions:
-                raise SpaceError(f"{name!r} is not a hyperparameter of this space: {', '.join(self.dimensions)}")
+                cure = suggestion(str(name), self.dimensions)
+                raise SpaceError(f"{name!r} is not a hyperparameter of this space", cure=cure)
             if value not in self.dimensions[name]:
-                raise SpaceError(f"{value!r} is outside of {self.dimensions[name]}", where=name)
+                cure = "give one of these values, or extend the space"
+                raise SpaceError(f"{value!r} is outside of {self.dimensions[name]}", where=name, cure=cure)
         for name in self.order:
             if self.is_active(name, parameters) != (name in parameters):
                 if name not in parameters:

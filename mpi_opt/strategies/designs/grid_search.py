@@ -89,7 +89,7 @@ def _counts(space: Space, options: GridOptions) -> dict[str, int]:
         if name not in space:
             raise unknown_hyperparameter(name, space, where)
         if count < 1:
-            raise ConfigurationError(f"expected 1 or more, found {count}", where=where)
+            raise ConfigurationError(f"expected 1 or more, found {count}", where=where, cure="write a number from 1")
         if isinstance(space[name], Categorical):
             raise ConfigurationError(
                 "a categorical hyperparameter gets all of its values", where=where, cure="remove it"

@@ -36,7 +36,8 @@ def whole_number(value: Any, where: str) -> int:
     except TypeError:
         number = -1
     if number < 0:
-        raise ConfigurationError(f"expected a whole number of 0 or more, found {value!r}", where=where)
+        problem = f"expected a whole number of 0 or more, found {value!r}"
+        raise ConfigurationError(problem, where=where, cure="give an int, such as 7")
     return number
 
 
