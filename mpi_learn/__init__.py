@@ -9,8 +9,7 @@ from mpi_learn.job import exit_status  # noqa: F401 - registers its exit handler
 if TYPE_CHECKING:
     from mpi_learn.training.check import rehearse
     from mpi_learn.training.configuration import read_configuration
-    from mpi_learn.training.results.result import Result
-    from mpi_learn.training.results.saved_model import load_saved_model
+    from mpi_learn.training.result import Result, load_saved_model
     from mpi_learn.training.train import train
 
 __version__ = "0.1.0"

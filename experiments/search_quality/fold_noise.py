@@ -31,8 +31,7 @@ from mpi_opt.core.figures import Measured
 from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.points.encoding import Encoding
-from mpi_opt.strategies.surrogates.expected_values import ExpectedValues
-from mpi_opt.strategies.surrogates.fitting import Observations, chosen_settings
+from mpi_opt.strategies.surrogates.fitting import ExpectedValues, Observations, chosen_settings
 from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
 from mpi_opt.strategies.surrogates.warp import warped
 

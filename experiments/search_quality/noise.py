@@ -23,7 +23,7 @@ from protocol import N_IN_FLIGHT
 
 from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.strategies import make_strategy
-from mpi_opt.strategies.surrogates.expected_values import ExpectedValues
+from mpi_opt.strategies.surrogates.fitting import ExpectedValues
 
 NAMES = ("branin", "hartmann6", "rosenbrock4", "ackley5c", "conditional7", "integers6", "tree10")
 EVERY_FUNCTION = "all"

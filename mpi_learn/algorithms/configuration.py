@@ -8,8 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from mpi_learn.models.pipeline.section import PipelineSection
 from mpi_learn.optimizers.configuration import FusedConfiguration
-from mpi_learn.settings.section import Section, as_section
-from mpi_learn.settings.validation import InvalidValue
+from mpi_learn.settings.validation import InvalidValue, Section, as_section
 
 
 class AllReduce(Section):

@@ -29,7 +29,7 @@ from mpi_learn.job.time_limits import start_limit
 if TYPE_CHECKING:
     from mpi_learn.mpi.communicators import Communicator
     from mpi_learn.training.configuration import TrainingConfiguration
-    from mpi_learn.training.results.result import Result
+    from mpi_learn.training.result import Result
 
 app = typer.Typer(
     help="Distributed training of Keras and PyTorch models over MPI.", no_args_is_help=True, add_completion=False,
@@ -160,7 +160,7 @@ def _print_note(note: str) -> None:
 
 def _save(result: Result, configuration: TrainingConfiguration, output: Path | None, *, is_whole: bool) -> None:
     """Saves the model in `output`, if given, and prints a summary."""
-    from mpi_learn.training.results.result import save_result
+    from mpi_learn.training.result import save_result
 
     saved = None if output is None else save_result(output, configuration, result, is_whole=is_whole)
     with suppress(OSError):  # a full disk or a closed pipe: the training has succeeded
@@ -303,7 +303,7 @@ class _SavingWarning:
     reason = ""
 
     def __call__(self, reason: str, lines: str) -> None:
-        from mpi_learn.training.results.result import indented
+        from mpi_learn.training.result import indented
 
         self.reason = reason
         with suppress(OSError):

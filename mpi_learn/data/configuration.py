@@ -10,9 +10,8 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from mpi_learn.data.files.remote import absolute, absolute_pattern
 from mpi_learn.settings import keys_of_other_libraries
-from mpi_learn.settings.section import Section, as_list
 from mpi_learn.settings.user_code import absolute_specification
-from mpi_learn.settings.validation import InvalidValue
+from mpi_learn.settings.validation import InvalidValue, Section, as_list
 
 Names = str | list[str | list[str]] | dict[str, str | list[str]]
 """Names of arrays: a name, a list of names, a list of lists (columns of a table), or a mapping by input name."""

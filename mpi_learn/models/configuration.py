@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from mpi_learn.settings.component import Named, shown_arguments
-from mpi_learn.settings.section import Section, listed, without_numpy
+from mpi_learn.settings.user_code import Named, shown_arguments
+from mpi_learn.settings.validation import Section, listed, without_numpy
 
 Framework = Literal["auto", "keras", "torch"]
 Device = Literal["auto", "cpu", "cuda"]

@@ -1,10 +1,10 @@
-"""The interface of a model: flat weights, gradient, evaluation."""
+"""The interface of a model, and whether its loss is a mean over the samples of a batch."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,10 @@ import numpy as np
 
 from mpi_learn.data.samples.streamed import CopyRows
 from mpi_learn.devices.device_vector import DeviceVector
-from mpi_learn.flat_layout import FlatLayout, UpdateRule
+from mpi_learn.flat_layout import LOSS, WEIGHT, FlatLayout, UpdateRule
 from mpi_learn.models.network import ArrayKind, ModelState, Network
-from mpi_learn.models.settings import Arrays
-from mpi_learn.settings.component import Component
+from mpi_learn.models.settings import Arrays, Example
+from mpi_learn.settings.user_code import Component
 
 UNSAVED_RANDOM = (
     "a layer, loss or metric draws random numbers with tf.random, whose state no checkpoint can hold: a training that "
@@ -232,3 +232,48 @@ class Model(ABC):
 
 def _path_of_network(path: Path, name: str) -> Path:
     return path.with_name(f"{path.name}_{name}") if name else path
+
+
+COMPARES_SAMPLES = (
+    "the loss of a batch is not the mean of the losses of its samples: it compares samples, or divides by a property of"
+    " the batch. Each rank computes it on its own batch, so that the training depends on the number of ranks"
+)
+FEWEST, MOST = 4, 32
+"""Numbers of samples with which a loss is tried."""
+TOLERANCE, OF_FEW_BITS = 1e-4, 2e-2
+"""Relative errors of a loss in 32 bits on the CPU; and on a GPU or with 16 bits."""
+
+
+def compares_samples(model: Model, example: Example, precision: str) -> bool:
+    """Whether the loss of a batch differs from the mean over its halves, in inference mode. The state does not change.
+
+    Only losses of the user are tried, and not those that draw random numbers.
+    """
+    n = min(len(example), MOST)
+    if not (model.has_custom_loss and model.can_evaluate) or n < FEWEST:
+        return False
+    whole, integers = example.part(0, n), model.state.integers()
+    try:
+        with ExitStack() as rehearsals:
+            for network in model.networks.values():
+                rehearsals.enter_context(network.rehearsal())
+            first, second = (_sums(model, part) for part in (whole.part(0, n // 2), whole.part(n // 2, n)))
+            seeded = _sums(model, whole)
+        again = _sums(model, whole)
+    except Exception:  # noqa: BLE001 - of the user's loss, which may need more samples
+        return False
+    finally:
+        model.state.set_integers(integers)
+    losses = [_loss(sums) for sums in (seeded, again, first + second, first, second)]
+    few_bits = model.uses_gpu or precision != "float32"
+    tolerance = (OF_FEW_BITS if few_bits else TOLERANCE) * float(np.abs(losses).max())
+    is_random = abs(losses[0] - losses[1]) > tolerance
+    return not is_random and abs(losses[0] - losses[2]) > tolerance  # False with NaN
+
+
+def _sums(model: Model, example: Example) -> np.ndarray:
+    return model.evaluate(example.x, example.y, example.weights)
+
+
+def _loss(sums: np.ndarray) -> float:
+    return float(sums[LOSS] / (sums[WEIGHT] or 1.0))

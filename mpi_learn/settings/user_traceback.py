@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from pathlib import Path
 
-from mpi_learn.settings.user_files.source_code import OWN_PACKAGES, is_local
+from mpi_learn.settings.user_files import OWN_PACKAGES, is_local
 
 _OWN_FOLDERS = tuple(str(Path(__file__).resolve().parents[2] / package) for package in OWN_PACKAGES)
 

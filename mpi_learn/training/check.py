@@ -10,23 +10,21 @@ import numpy as np
 
 from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.data.samples.dataset import Dataset
-from mpi_learn.data.samples.make_batches import AnyBatches
-from mpi_learn.data.samples.shared_batches import Shards
+from mpi_learn.data.samples.make_batches import AnyBatches, Shards
 from mpi_learn.data.samples.streamed import Samples
 from mpi_learn.environment import MIB
 from mpi_learn.errors import ModelError, SavingError
 from mpi_learn.flat_layout import WEIGHT
 from mpi_learn.models.building.frameworks import NAMES
-from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES, compares_samples
-from mpi_learn.models.model import UNSAVED_RANDOM, Model
+from mpi_learn.models.model import COMPARES_SAMPLES, UNSAVED_RANDOM, Model, compares_samples
 from mpi_learn.models.settings import Example
 from mpi_learn.mpi.communicators import Communicator, private, result_of_rank
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.context import TrainingContext, open_context
 from mpi_learn.training.loop import Training
-from mpi_learn.training.results.result import why_unsavable
+from mpi_learn.training.result import why_unsavable
 from mpi_learn.training.setup import build_model, make_training_batches
-from mpi_learn.training.timing.batch_size_choice import with_batch_size
+from mpi_learn.training.timing.timed_choices import with_batch_size
 from mpi_learn.training.timing.tracing import resident_bytes
 
 OF_PROBABILITIES = (

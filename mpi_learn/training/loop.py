@@ -14,7 +14,7 @@ from mpi_learn.algorithms.algorithm import AlgorithmSetup, Deal
 from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
 from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.data.samples.batches import Dealer
-from mpi_learn.data.samples.shared_batches import ShardedBatches, Shards, SharedStream
+from mpi_learn.data.samples.make_batches import ShardedBatches, Shards, SharedStream
 from mpi_learn.data.samples.streamed import Samples
 from mpi_learn.data.samples.streamed_batches import StreamedBatches
 from mpi_learn.errors import MPILearnError
@@ -29,7 +29,7 @@ from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
 from mpi_learn.training.context import TrainingContext
 from mpi_learn.training.ranks.same_model import agreed_statistics
 from mpi_learn.training.ranks.shards import ShardedGradient, speeds
-from mpi_learn.training.results.result import Result, validation_of
+from mpi_learn.training.result import Result, validation_of
 from mpi_learn.training.setup import (
     check_settings,
     make_training_batches,

@@ -9,8 +9,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from mpi_learn.settings.metric_direction import direction_of
 from mpi_learn.settings.paths import expanded
-from mpi_learn.settings.section import Section
-from mpi_learn.settings.validation import InvalidValue
+from mpi_learn.settings.validation import InvalidValue, Section
 
 
 class TotalBatch(Section):

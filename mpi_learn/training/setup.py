@@ -18,8 +18,7 @@ from mpi_learn.errors import ConfigurationError, DataError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.building.make_model import make_model
 from mpi_learn.models.composition import Composition
-from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES
-from mpi_learn.models.model import Model
+from mpi_learn.models.model import COMPARES_SAMPLES, Model
 from mpi_learn.models.settings import Example, ModelSettings
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.mpi.communicators import Communicator, agreed_errors, broadcast_in_place, host_name

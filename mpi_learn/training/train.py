@@ -16,11 +16,10 @@ from mpi_learn.training.configuration import TrainingConfiguration, read_configu
 from mpi_learn.training.context import open_context
 from mpi_learn.training.loop import OnBegin, OnEpoch, Progress, Training
 from mpi_learn.training.ranks.same_model import same_code
-from mpi_learn.training.results.result import OnUnsavable, Result, check_saving
+from mpi_learn.training.result import OnUnsavable, Result, check_saving
 from mpi_learn.training.setup import build_model
-from mpi_learn.training.timing.batch_size_choice import with_batch_size
+from mpi_learn.training.timing.timed_choices import choose_compiler, with_batch_size
 from mpi_learn.training.timing.tracing import Timeline
-from mpi_learn.training.timing.xla_choice import choose_compiler
 
 
 def train(

@@ -14,9 +14,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from mpi_learn.settings.paths import file_name
-from mpi_learn.settings.section import Section
 from mpi_learn.settings.suggestions import nearest, suggestion
-from mpi_learn.settings.validation import InvalidValue, validated
+from mpi_learn.settings.validation import InvalidValue, Section, validated
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.placeholders import references
 from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSection, TrialSection, as_folds

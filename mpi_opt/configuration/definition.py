@@ -18,7 +18,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from mpi_learn.settings.user_files.source_code import is_local
+from mpi_learn.settings.user_files import is_local
 
 Constant = bool | int | float | complex | str | bytes | None
 

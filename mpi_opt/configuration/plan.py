@@ -12,7 +12,7 @@ from typing import Any
 
 from mpi_learn.algorithms.configuration import LayoutKeys
 from mpi_learn.algorithms.rank_layout import RankLayout, make_rank_layout, rank_layout_of
-from mpi_learn.settings.user_files.source_code import SourceCode, names_of_functions, read_source_code
+from mpi_learn.settings.user_files import SourceCode, names_of_functions, read_source_code
 from mpi_learn.settings.validation import validated
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.definition import Definition

@@ -8,8 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_serializer
 
-from mpi_learn.settings.section import Section
-from mpi_learn.settings.validation import InvalidValue
+from mpi_learn.settings.validation import InvalidValue, Section
 
 MAX_DURATION_S = 1e9
 """About 30 years. Clocks of Python do not accept much longer durations."""

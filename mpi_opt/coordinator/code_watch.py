@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from mpi_learn.settings.user_files.source_code import SourceCode
+from mpi_learn.settings.user_files import SourceCode
 
 INTERVAL_S = 2.0
 """The shortest interval between two looks at the files, in seconds."""

@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from mpi_learn.job.stop_request import StopRequest
 from mpi_learn.job.time_limits import job_end_s
-from mpi_learn.settings.user_files.fixed_code import fixed
-from mpi_learn.settings.user_files.source_code import SourceCode
+from mpi_learn.settings.user_files import SourceCode, fixed
 from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership

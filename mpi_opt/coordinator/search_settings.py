@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mpi_learn.settings.user_files.source_code import SourceCode
+from mpi_learn.settings.user_files import SourceCode
 from mpi_opt.coordinator.pruning.pruning_rule import PruningRule
 from mpi_opt.coordinator.stop_condition import StopCondition
 from mpi_opt.coordinator.trials.kept_models import KeptModels

@@ -1,4 +1,4 @@
-"""The figures of merit of a study: names, directions, aggregation over folds, and Pareto fronts.
+"""The figures of merit of a study: names, directions, aggregation, Pareto fronts; and trainings of other lengths.
 
 Most studies have one figure of merit. If there are several, the first is the main one. It is shown where there is space
 for one number only, and the best trial is the trial of the Pareto front with the best first figure.
@@ -24,6 +24,24 @@ from mpi_opt.core.arrays import Bools, Floats, Ints
 from mpi_opt.core.figures import Figures, Measured, real_number
 from mpi_opt.core.trial import Failed, Outcome, TrialRecord
 from mpi_opt.errors import ConfigurationError
+
+IN_STAGES = ("population",)
+"""Strategies whose trials are stages of longer trainings: a trial with fewer epochs was not ended early."""
+
+
+def epochs(budget: float | None) -> float:
+    """The number of epochs after which a training ends; infinite without a budget: all epochs of the configuration."""
+    return math.inf if budget is None else budget
+
+
+def rank_of_length(budget: float | None, strategy: str) -> float:
+    """Smaller for a trial that precedes others whatever their figures of merit: one that was trained for more epochs.
+
+    A short training, for example of a lower rung of `halving`, shows whether a longer one is worth while. Its figure of
+    merit is not that of the network that the user has configured.
+    """
+    return 0.0 if strategy in IN_STAGES else -epochs(budget)
+
 
 Direction = Literal["minimize", "maximize"]
 Selection = Literal["mean", "mean+std", "median"]

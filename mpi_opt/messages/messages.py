@@ -37,7 +37,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mpi_learn.mpi.communicators import Communicator
-from mpi_learn.settings.user_files.source_code import SourceCode
+from mpi_learn.settings.user_files import SourceCode
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.objective import Choice
 from mpi_opt.core.trial import Outcome, Proposal

@@ -93,7 +93,7 @@ class TrainingObjective(Objective):
         from mpi_learn import rehearse
 
         if self.training.get("batch_size") == AUTO:
-            from mpi_learn.training.timing.batch_size_choice import choose_batch_size
+            from mpi_learn.training.timing.timed_choices import choose_batch_size
 
             # only `choose` changes the training: other ranks of a later block may not have measured
             size, why = self._prepare(choose_batch_size, comm, parameters)
@@ -363,7 +363,7 @@ def _save(folder: Path, configuration: TrainingConfiguration, result: Result) ->
     Raises:
         SavingError: Not even the weights can be written.
     """
-    from mpi_learn.training.results.result import save_result
+    from mpi_learn.training.result import save_result
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as temporary:

@@ -32,11 +32,10 @@ from mpi_opt.core.thinning import thinned
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.evolution.breeder import Breeder
-from mpi_opt.strategies.points.beliefs import Beliefs
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping, Options, n_initial_points, read_options
-from mpi_opt.strategies.points.checks import whole_number
+from mpi_opt.strategies.points.checked_strategy import whole_number
 from mpi_opt.strategies.points.encoding import Encoding
-from mpi_opt.strategies.points.sampling import Sampler, SobolDesign
+from mpi_opt.strategies.points.sampling import Beliefs, Sampler, SobolDesign
 from mpi_opt.strategies.strategy import Cost, Strategy
 from mpi_opt.strategies.surrogates.fitting import ObservationHistory, Observations
 from mpi_opt.strategies.surrogates.proposing.acquisition import (

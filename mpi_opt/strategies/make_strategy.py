@@ -11,7 +11,7 @@ from mpi_learn.settings.suggestions import suggestion
 from mpi_opt.core.search_space.space import Dimension, Space
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.guarded import Guarded
-from mpi_opt.strategies.points.checks import whole_number
+from mpi_opt.strategies.points.checked_strategy import whole_number
 from mpi_opt.strategies.points.warm_start import Transfer
 from mpi_opt.strategies.strategy import Strategy
 

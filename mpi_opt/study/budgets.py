@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mpi_opt.core.budgets import IN_STAGES, epochs
 from mpi_opt.core.counted import counted, plural
+from mpi_opt.core.figures_of_merit import IN_STAGES, epochs
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.records import StudyRecord
 

@@ -125,7 +125,7 @@ def confirmation_plan(plan: Plan, study: StudyRecord, trials: Sequence[TrialReco
 
 def best_points(study: StudyRecord, trials: Sequence[TrialRecord]) -> list[TrialRecord]:
     """The best trials with different points: by their expected values if there is noise, else by their figures."""
-    from mpi_opt.strategies.surrogates.expected_values import ExpectedValues
+    from mpi_opt.strategies.surrogates.fitting import ExpectedValues
 
     complete = longest(study, trials)
     values = costs(study, complete)
@@ -150,7 +150,7 @@ def confirmation(
     study: StudyRecord, trials: Sequence[TrialRecord], again: StudyRecord, runs: Sequence[TrialRecord]
 ) -> Confirmation | None:
     """What the complete trials `runs` of the study `again` say about the best points of `study`; None without runs."""
-    from mpi_opt.strategies.surrogates.expected_values import ExpectedValues
+    from mpi_opt.strategies.surrogates.fitting import ExpectedValues
 
     complete, runs = longest(study, trials), longest(again, runs)
     options = again.configuration["search"]["options"]

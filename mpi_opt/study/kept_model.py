@@ -49,7 +49,7 @@ def model_folders(study: StudyRecord, store: str, trial: TrialRecord) -> list[Pa
 
 def load_models(folders: list[Path]) -> Any:
     """The model in a folder, or the list of the models of several folds."""
-    from mpi_learn.training.results.saved_model import load_saved_model
+    from mpi_learn.training.result import load_saved_model
 
     models = [load_saved_model(folder) for folder in folders]
     return models[0] if len(models) == 1 else models

@@ -2,7 +2,7 @@
 
 The figure of merit of a training depends on its seed. Of many trials, the one with the best figure of merit has mostly
 had luck: the expected value of its point is worse, and another point is often better. A model of all trials (see
-`mpi_opt.strategies.surrogates.expected_values`) estimates the expected value of each point.
+`mpi_opt.strategies.surrogates.fitting`) estimates the expected value of each point.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mpi_opt.core.budgets import IN_STAGES, rank_of_length
 from mpi_opt.core.figures import Measured
-from mpi_opt.core.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import IN_STAGES, FiguresOfMerit, rank_of_length
 from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.limits import MIN_VALUES_WITH_NOISE
 from mpi_opt.core.trial import State, TrialRecord
@@ -89,7 +88,7 @@ def recommendation(study: StudyRecord, trials: Sequence[TrialRecord]) -> Recomme
     complete = longest(study, trials)
     if len(complete) < MIN_VALUES_WITH_NOISE:
         return None
-    from mpi_opt.strategies.surrogates.expected_values import ExpectedValues  # imports SciPy
+    from mpi_opt.strategies.surrogates.fitting import ExpectedValues  # imports SciPy
 
     sign = study.figures_of_merit.sign
     expected = ExpectedValues(study.space, [one.parameters for one in complete], costs(study, complete))

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mpi_opt.core.budgets import rank_of_length
-from mpi_opt.core.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import FiguresOfMerit, rank_of_length
 from mpi_opt.core.search_space.space import Dimension, Space, Value
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import ConfigurationError, StoreError

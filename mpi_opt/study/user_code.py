@@ -22,7 +22,7 @@ from typing import Any
 from mpi_learn.data.files.fingerprint import digest
 from mpi_learn.data.files.remote import absolute_pattern, find_files, is_url
 from mpi_learn.errors import MPILearnError
-from mpi_learn.settings.user_files.source_code import SourceCode
+from mpi_learn.settings.user_files import SourceCode
 from mpi_opt.configuration.definition import Definition
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.trial import TrialRecord

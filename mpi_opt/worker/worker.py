@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from mpi_learn.job.stop_request import ignored_requests
 from mpi_learn.mpi import messaging
 from mpi_learn.mpi.communicators import Communicator
-from mpi_learn.settings.user_files.fixed_code import fix, is_fixed
+from mpi_learn.settings.user_files import fix, is_fixed
 from mpi_opt.core.objective import Objective, TrialSettings, WorkerPlan
 from mpi_opt.messages.messages import (
     STOP,

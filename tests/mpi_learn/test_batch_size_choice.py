@@ -18,8 +18,8 @@ from mpi_learn.settings.yaml_file import read_yaml
 from mpi_learn.testing.thread_ranks import run_ranks
 from mpi_learn.training.check import check
 from mpi_learn.training.checkpoints.checkpoint_file import load_checkpoint
-from mpi_learn.training.results.result import save_result
-from mpi_learn.training.timing import batch_size_choice
+from mpi_learn.training.result import save_result
+from mpi_learn.training.timing import timed_choices
 from tests.mpi_learn.configurations_for_tests import KERAS, NUMBERS
 from tests.mpi_learn.linear_model import LinearModel
 from tests.mpi_learn.models_for_tests import line
@@ -73,8 +73,8 @@ class TimedModel(LinearModel):
 def timed(monkeypatch):
     timed = Timed()
     monkeypatch.setattr("mpi_learn.training.setup.make_model", timed.build)
-    monkeypatch.setattr(batch_size_choice, "CHUNK_S", 0.004)  # fewer steps
-    monkeypatch.setattr(batch_size_choice, "time", SimpleNamespace(perf_counter=timed.perf_counter))
+    monkeypatch.setattr(timed_choices, "CHUNK_S", 0.004)  # fewer steps
+    monkeypatch.setattr(timed_choices, "time", SimpleNamespace(perf_counter=timed.perf_counter))
     return timed
 
 
@@ -103,9 +103,9 @@ def test_larger_batches_than_the_chosen_one_are_at_most_five_percent_faster(time
 
 
 def test_a_size_is_compared_with_all_smaller_ones():
-    assert batch_size_choice.best_size({32: 100, 64: 104, 128: 108, 256: 114}) == 256
-    assert batch_size_choice.best_size({32: 100, 64: 80, 128: 90}) == 32  # faster than its half alone
-    assert batch_size_choice.best_size({32: 100, 64: 104}) == 32
+    assert timed_choices.best_size({32: 100, 64: 104, 128: 108, 256: 114}) == 256
+    assert timed_choices.best_size({32: 100, 64: 80, 128: 90}) == 32  # faster than its half alone
+    assert timed_choices.best_size({32: 100, 64: 104}) == 32
 
 
 def test_one_size_without_a_gain_does_not_end_the_timing(timed):
@@ -191,11 +191,11 @@ def test_no_size_is_begun_for_which_the_host_has_probably_too_little_memory(time
     timed.step_s = lambda rank, n: 1e-3
     peak_of = lambda n: 100_000 + 10 * n  # noqa: E731
     usage = lambda who: SimpleNamespace(ru_maxrss=peak_of(timed.sizes[-1]))  # noqa: E731
-    monkeypatch.setattr(batch_size_choice.resource, "getrusage", usage)
+    monkeypatch.setattr(timed_choices.resource, "getrusage", usage)
     for limit, n_ranks in ((256, 1), (512, 1), (256, 2)):
         monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", str(n_ranks))
         n_bytes = 1024 * (peak_of(2 * limit) - 1) * n_ranks
-        monkeypatch.setattr(batch_size_choice, "host_memory_bytes", lambda n_bytes=n_bytes: n_bytes)
+        monkeypatch.setattr(timed_choices, "host_memory_bytes", lambda n_bytes=n_bytes: n_bytes)
         timed.sizes.clear()
         size, why = chosen()
         assert (size, why.rpartition(": ")[2]) == (limit, "twice as many would need too much memory")

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.mpi
 TIMEOUT_S = 30
 IMPORTS = (
     "import os, sys, time; from mpi4py import MPI; from mpi_learn.mpi import communicators, messaging; "
-    "from mpi_learn.errors import TrainingError; from mpi_learn.training.checkpoints import array_messages\n"
+    "from mpi_learn.errors import TrainingError; from mpi_learn.training.checkpoints import checkpoint_file\n"
     "world = MPI.COMM_WORLD\n"
 )
 
@@ -56,9 +56,9 @@ def test_an_unreadable_part_of_a_checkpoint_blocks_no_rank():
         "def load_own(folder, rank):\n"
         "    if rank == 1: raise OSError('damaged')\n"
         "    return {}\n"
-        "array_messages.load_rank_arrays = load_own\n"
+        "checkpoint_file.load_rank_arrays = load_own\n"
         "try:\n"
-        "    with communicators.agreed_errors(world): array_messages.scatter_arrays(world, None, world.size)\n"
+        "    with communicators.agreed_errors(world): checkpoint_file.scatter_arrays(world, None, world.size)\n"
         "except TrainingError as error: print(error.rank, flush=True)\n"
     )
     done = in_world(3, "-c", IMPORTS + program, timeout=TIMEOUT_S)
@@ -69,10 +69,10 @@ def test_rank_0_without_memory_for_the_arrays_of_a_rank_blocks_no_rank():
     program = (
         "import numpy as np\n"
         "def allocate(kinds): raise MemoryError('too large')\n"
-        "array_messages._uninitialised = allocate\n"
+        "checkpoint_file._uninitialised = allocate\n"
         "try:\n"
         "    own = {'a': np.zeros(10**6)}\n"
-        "    with communicators.agreed_errors(world), array_messages.gather_arrays(world, own) as parts:\n"
+        "    with communicators.agreed_errors(world), checkpoint_file.gather_arrays(world, own) as parts:\n"
         "        list(parts)\n"
         "except TrainingError as error: print(error.rank, error.reason, flush=True)\n"
     )

@@ -12,7 +12,7 @@ from mpi_learn.data.samples.streamed import Samples
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.building.make_model import make_model
 from mpi_learn.models.settings import Example
-from mpi_learn.training.timing import xla_choice
+from mpi_learn.training.timing import timed_choices
 from tests.mpi_learn.configurations_for_tests import KERAS, TORCH, model_settings
 from tests.mpi_learn.models_for_tests import digits
 from tests.optional_packages import by_framework, needs
@@ -66,7 +66,7 @@ def test_xla_gives_the_same_step_vector_for_full_and_for_smaller_batches(model):
 
 def test_timing_leaves_weights_and_state_as_they_were(model):
     weights, floats, integers = model.weights.copy(), model.state.floats(), model.state.integers()
-    plain, fast = xla_choice.both_seconds(model, Samples((X64,), (CLASSES,)))
+    plain, fast = timed_choices.both_seconds(model, Samples((X64,), (CLASSES,)))
     assert 0 < plain < 10
     assert 0 < fast < 10
     np.testing.assert_array_equal(model.weights, weights)
@@ -86,7 +86,7 @@ def test_a_step_that_fails_while_it_is_timed_leaves_the_state_as_it_was(model, m
         return gradient(*arguments)
 
     monkeypatch.setattr(model, "gradient", failing)
-    assert xla_choice.both_seconds(model, Samples((X64,), (CLASSES,)))[1] == float("inf")
+    assert timed_choices.both_seconds(model, Samples((X64,), (CLASSES,)))[1] == float("inf")
     np.testing.assert_array_equal(model.state.floats(), floats)
 
 
@@ -118,11 +118,11 @@ def test_xla_is_chosen_only_if_it_is_faster(untrained, monkeypatch, wish, worth_
     from mpi_learn.training.context import open_context
 
     configuration = TrainingConfiguration(model="unused", loss=LOSS, xla=wish)
-    monkeypatch.setattr(xla_choice, "WORTH_STEPS", 1)
-    monkeypatch.setattr(xla_choice, "WORTH_S", worth_s)
-    monkeypatch.setattr(xla_choice, "both_seconds", lambda *arguments: seconds)
+    monkeypatch.setattr(timed_choices, "WORTH_STEPS", 1)
+    monkeypatch.setattr(timed_choices, "WORTH_S", worth_s)
+    monkeypatch.setattr(timed_choices, "both_seconds", lambda *arguments: seconds)
     with open_context(configuration, MPI.COMM_SELF, digits()) as context:
-        xla_choice.choose_compiler(context, untrained)
+        timed_choices.choose_compiler(context, untrained)
     assert untrained.uses_xla == expected
 
 
@@ -135,7 +135,7 @@ def test_a_training_of_few_steps_is_not_held_up_by_timing_any(untrained, monkeyp
     monkeypatch.setattr(untrained, "gradient", lambda *batch: pytest.fail("a step was timed"))
     configuration = TrainingConfiguration(model="unused", loss=LOSS)
     with open_context(configuration, MPI.COMM_SELF, digits()) as context:
-        xla_choice.choose_compiler(context, untrained)
+        timed_choices.choose_compiler(context, untrained)
     assert not untrained.uses_xla
 
 

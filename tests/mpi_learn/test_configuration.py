@@ -14,8 +14,7 @@ import pytest
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.optimizers.configuration import Adam
-from mpi_learn.settings.section import Section
-from mpi_learn.settings.validation import validated
+from mpi_learn.settings.validation import Section, validated
 from mpi_learn.settings.yaml_file import dumped, parsed, read_yaml
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_learn.training.sections import EarlyStopping

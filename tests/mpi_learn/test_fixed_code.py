@@ -14,8 +14,7 @@ import pytest
 
 from mpi_learn.mpi.library import MPI
 from mpi_learn.settings.user_code import load_function, signature_of
-from mpi_learn.settings.user_files.fixed_code import fix, fixed, fixed_code
-from mpi_learn.settings.user_files.source_code import names_of_functions, read_source_code
+from mpi_learn.settings.user_files import fix, fixed, fixed_code, names_of_functions, read_source_code
 from mpi_learn.training.ranks.same_model import same_code
 
 FILES = {

@@ -10,7 +10,7 @@ from mpi_learn import read_configuration, train
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.streamed import Samples
 from mpi_learn.models.building.make_model import make_model
-from mpi_learn.models.loss_of_batch import COMPARES_SAMPLES, compares_samples
+from mpi_learn.models.model import COMPARES_SAMPLES, compares_samples
 from mpi_learn.models.settings import Example
 from mpi_learn.training.check import check
 from tests.mpi_learn.configurations_for_tests import model_settings

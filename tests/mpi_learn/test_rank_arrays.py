@@ -7,8 +7,7 @@ import pickle
 import numpy as np
 
 from mpi_learn.testing.thread_ranks import run_ranks
-from mpi_learn.training.checkpoints.array_messages import gather_arrays, scatter_arrays
-from mpi_learn.training.checkpoints.checkpoint_file import SavedTraining, save_checkpoint
+from mpi_learn.training.checkpoints.checkpoint_file import SavedTraining, gather_arrays, save_checkpoint, scatter_arrays
 
 
 def arrays_of(rank):

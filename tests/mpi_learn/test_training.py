@@ -25,13 +25,13 @@ from mpi_learn.data.samples.streamed import Samples
 from mpi_learn.errors import ConfigurationError, DataError, ModelError, SavingError, TrainingError, UserError
 from mpi_learn.training.checkpoints.checkpoint_file import (
     SavedTraining,
+    check_same,
     load_checkpoint,
     save_checkpoint,
 )
-from mpi_learn.training.checkpoints.compatibility import check_same
 from mpi_learn.training.configuration import read_configuration
 from mpi_learn.training.loop import Training
-from mpi_learn.training.results.result import save_result
+from mpi_learn.training.result import save_result
 from tests.mpi_learn.configurations_for_tests import CLASSES, KERAS, NUMBERS
 from tests.mpi_learn.killed_writer import killed_while_writing
 from tests.mpi_learn.models_for_tests import digits, line

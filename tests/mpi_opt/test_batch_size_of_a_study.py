@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from mpi_learn import train
 from mpi_learn.testing.thread_ranks import run_ranks
-from mpi_learn.training.timing import batch_size_choice
+from mpi_learn.training.timing import timed_choices
 from mpi_opt import Study
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.block_pool import BlockPool
@@ -118,7 +118,7 @@ def measured(monkeypatch):
         calls.append(context.configuration.optimizer.learning_rate)
         return 48, "48 samples per worker and step, 1000 samples/s: larger batches are at most 5 % faster"
 
-    monkeypatch.setattr(batch_size_choice, "_measured", measure)
+    monkeypatch.setattr(timed_choices, "_measured", measure)
     return calls
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mpi_learn
-from mpi_learn.training.results.result import Result
+from mpi_learn.training.result import Result
 from mpi_opt.api import run_study
 from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.plan import Plan

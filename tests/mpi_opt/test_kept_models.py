@@ -11,7 +11,7 @@ import yaml
 from mpi_learn import train
 from mpi_learn.errors import SavingError
 from mpi_learn.settings.yaml_file import parsed
-from mpi_learn.training.results.result import Result
+from mpi_learn.training.result import Result
 from mpi_opt.configuration.configuration import check_combinations, read_study
 from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.coordinator.trials.kept_models import KeptModels

@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 import mpi_learn
 from mpi_learn.training.checkpoints.checkpoint_file import DamagedCheckpoint, SavedTraining
-from mpi_learn.training.results.result import Result
+from mpi_learn.training.result import Result
 from mpi_opt.core.figures_of_merit import read_figures_of_merit
 from mpi_opt.core.trial import Proposal, Trial
 from mpi_opt.errors import ConfigurationError

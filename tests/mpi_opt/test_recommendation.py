@@ -8,7 +8,7 @@ import pytest
 from mpi_opt import Categorical, Real, Study
 from mpi_opt.core.figures import Measured
 from mpi_opt.core.search_space.space import Space
-from mpi_opt.strategies.surrogates.expected_values import ExpectedValues
+from mpi_opt.strategies.surrogates.fitting import ExpectedValues
 
 SPACE = Space({"x": Real(0, 1), "y": Real(0, 1)})
 PLANE = {"x": Real(0, 1), "kind": Categorical(["a", "b"])}

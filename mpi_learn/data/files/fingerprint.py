@@ -11,7 +11,7 @@ from pathlib import Path
 from mpi_learn.data.configuration import DataConfiguration, Transform
 from mpi_learn.data.files.remote import find_files, is_url
 from mpi_learn.settings.paths import is_file
-from mpi_learn.settings.user_files.fixed_code import fixed_code
+from mpi_learn.settings.user_files import fixed_code
 
 Version = tuple[str, int, int]
 """A file, its modification time (ns since 1970), and its size in bytes."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mpi_learn.settings.section import Section
+from mpi_learn.settings.validation import Section
 
 
 class PipelineSection(Section):

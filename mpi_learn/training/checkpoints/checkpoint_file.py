@@ -1,4 +1,4 @@
-"""Checkpoint files: one npz file with arrays and a JSON text, without pickle, replaced as a whole."""
+"""Checkpoint files: one npz file without pickle, whether it belongs to a training, and arrays gathered from ranks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from mpi_learn.errors import ConfigurationError, SavingError, reading_error
+from mpi_learn.mpi.communicators import Communicator, broadcast_in_place, receive_into, send_from
 from mpi_learn.settings.paths import remove_abandoned, replacing
+from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.sections import Checkpoint
 
 FILE = "checkpoint.npz"
@@ -149,3 +152,179 @@ def _write(archive: zipfile.ZipFile, prefix: str, arrays: NamedArrays) -> None:
     for name, array in arrays.items():
         with archive.open(f"{prefix}{name}.npy", "w", force_zip64=True) as member:
             np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+
+
+MAY_DIFFER = (
+    *("epochs", "checkpoint", "early_stopping", "target", "validation", "trace", "monitor", "xla", "callbacks"),
+    *("framework", "gradient_checkpointing", "device"),
+)
+"""Keys of the configuration that may change between an interruption and its continuation."""
+NEEDED_ARRAYS = {"weights", "batch_statistics", "counters"}
+NEEDED_METADATA = {"epoch", "history", "shapes", "stopping", "training"}
+"""The parts that every checkpoint has."""
+
+
+def check_format(checkpoint: SavedTraining, where: str) -> None:
+    """Raises ConfigurationError if a checkpoint lacks what every checkpoint of this version has."""
+    if not (checkpoint.arrays.keys() >= NEEDED_ARRAYS and checkpoint.metadata.keys() >= NEEDED_METADATA):
+        raise ConfigurationError(
+            "another version of MPI Learn has written this checkpoint",
+            where=where,
+            cure="give the path of an empty folder",
+        )
+
+
+def check_stages(checkpoint: SavedTraining, n_stages: int, where: str) -> None:
+    """Raises ConfigurationError if the model of a checkpoint was in another number of stages."""
+    if (n := checkpoint.metadata.get("n_stages", 1)) != n_stages:
+        raise ConfigurationError(
+            f"it belongs to a model in {n} stages, now there are {n_stages}",
+            where=where,
+            cure="write the same pipeline.stages, with a multiple of as many ranks, or the path of an empty folder",
+        )
+
+
+def check_complete(needed: NamedArrays, saved: NamedArrays, where: str) -> None:
+    """Raises ConfigurationError if a checkpoint of the same training lacks an array of its algorithm.
+
+    Args:
+        needed: Arrays with the names, shapes and dtypes of those that the checkpoint must have.
+    """
+    for name, array in needed.items():
+        found = saved.get(name)
+        if found is None or (found.shape, found.dtype) != (array.shape, array.dtype):
+            raise ConfigurationError(
+                f"another version of MPI Learn has written it: it has no {name}"
+                + ("" if found is None else f" of shape {array.shape} and dtype {array.dtype}"),
+                where=where,
+                cure="write another checkpoint.path, and this one as checkpoint.start_from: the weights continue, and "
+                "the optimizer starts without the missing state",
+            )
+
+
+def check_same(then: dict[str, Any], now: dict[str, Any], where: str) -> None:
+    """Raises ConfigurationError if two configurations differ in a key that must not change."""
+    with suppress(ValueError):  # options that are new since then have their default values
+        then = TrainingConfiguration.model_validate(then).model_dump(mode="json")
+    for key in now:
+        if key not in MAY_DIFFER and then.get(key) != now[key]:
+            name, before, after = first_difference(key, then.get(key), now[key])
+            raise ConfigurationError(
+                f"it belongs to a training with another {name}: {before!r}, now {after!r}",
+                where=where,
+                cure="give another checkpoint.path, and this one as checkpoint.start_from to begin with its weights, "
+                "or write `resume: false` to start again",
+            )
+
+
+def first_difference(name: str, one: Any, other: Any) -> tuple[str, Any, Any]:
+    """The first part in which two different values of a key differ: its name, such as ``data.train[0]``, and both."""
+    parts: Iterable[tuple[str, Any, Any]] = ()
+    if isinstance(one, dict) and isinstance(other, dict):
+        keys = sorted(other | one, key=lambda key: key != "name")  # a section with another name has other keys
+        parts = ((f"{name}.{key}", one.get(key), other.get(key)) for key in keys)
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        parts = ((f"{name}[{index}]", *pair) for index, pair in enumerate(zip(one, other, strict=True)))
+    different = next((part for part in parts if part[1] != part[2]), None)
+    return (name, one, other) if different is None else first_difference(*different)
+
+
+RANK_ARRAYS = 21
+"""Tag of the messages with the arrays of one rank."""
+Kinds = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+"""Name of an array -> its shape and dtype."""
+
+
+def broadcast_checkpoint(comm: Communicator, checkpoint: SavedTraining | None, root: int = 0) -> SavedTraining | None:
+    """The `checkpoint` of the rank `root`, on every rank. Collective over `comm`.
+
+    The arrays are separate messages, because MPI does not send a Python object of 2 GiB or more.
+    """
+    outline = None if checkpoint is None else (checkpoint.metadata, _kinds(checkpoint.arrays))
+    outline = comm.bcast(outline, root=root)
+    if outline is None:
+        return None
+    metadata, kinds = outline
+    if checkpoint is None:
+        checkpoint = SavedTraining(metadata, _uninitialised(kinds))
+    for array in checkpoint.arrays.values():
+        broadcast_in_place(comm, array, root)
+    return checkpoint
+
+
+def send_arrays(comm: Communicator, arrays: NamedArrays, to: int) -> None:
+    """Sends the arrays of one rank, each as a message, unless `to` answers that it cannot take them.
+
+    See `broadcast_checkpoint`.
+    """
+    comm.send(_kinds(arrays), to, RANK_ARRAYS)
+    if comm.recv(source=to, tag=RANK_ARRAYS):
+        for array in arrays.values():
+            send_from(comm, np.ascontiguousarray(array).reshape(-1), to, RANK_ARRAYS)
+
+
+def receive_arrays(comm: Communicator, source: int) -> NamedArrays:
+    """Receives what `source` sends with `send_arrays`."""
+    kinds, arrays = comm.recv(source=source, tag=RANK_ARRAYS), None
+    try:
+        arrays = _uninitialised(kinds)
+    finally:  # there may be too little memory
+        comm.send(arrays is not None, source, RANK_ARRAYS)
+    for array in arrays.values():
+        receive_into(comm, array.reshape(-1), source)
+    return arrays
+
+
+def _kinds(arrays: NamedArrays) -> Kinds:
+    return {name: (array.shape, array.dtype) for name, array in arrays.items()}
+
+
+def _uninitialised(kinds: Kinds) -> NamedArrays:
+    return {name: np.empty(shape, dtype) for name, (shape, dtype) in kinds.items()}
+
+
+@contextmanager
+def gather_arrays(comm: Communicator, own: NamedArrays) -> Iterator[Iterator[tuple[int, NamedArrays]]]:
+    """An iterator over (rank, arrays `own` of that rank) on rank 0; an empty iterator on the other ranks.
+
+    Collective over `comm`.
+
+    At the end rank 0 declines the arrays that it has not received, so that no rank waits for it.
+    """
+    if comm.rank != 0:
+        send_arrays(comm, own, 0)
+        yield iter(())
+        return
+    waiting = deque(range(1, comm.size))
+
+    def parts() -> Iterator[tuple[int, NamedArrays]]:
+        yield 0, own
+        while waiting:
+            rank = waiting.popleft()
+            yield rank, receive_arrays(comm, rank)
+
+    try:
+        yield parts()
+    finally:
+        for rank in waiting:
+            comm.recv(source=rank, tag=RANK_ARRAYS)
+            comm.send(False, rank, RANK_ARRAYS)
+
+
+def scatter_arrays(comm: Communicator, folder: Path, wanted: Container[int]) -> NamedArrays:
+    """This rank's own arrays in the checkpoint in `folder`; empty for a rank that is not `wanted`.
+
+    Collective over `comm`.
+    """
+    if comm.rank != 0:
+        return receive_arrays(comm, 0)
+    waiting = deque(range(1, comm.size))
+    try:
+        mine = load_rank_arrays(folder, 0) if 0 in wanted else {}
+        while waiting:
+            theirs = load_rank_arrays(folder, waiting[0]) if waiting[0] in wanted else {}
+            send_arrays(comm, theirs, waiting.popleft())
+    finally:
+        for rank in waiting:
+            send_arrays(comm, {}, rank)
+    return mine

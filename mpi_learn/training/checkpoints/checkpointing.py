@@ -17,17 +17,22 @@ from mpi_learn.models.network import ArrayKind
 from mpi_learn.mpi.communicators import agreed_errors
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.settings.paths import make_folder
-from mpi_learn.training.checkpoints.array_messages import broadcast_checkpoint, gather_arrays, scatter_arrays
 from mpi_learn.training.checkpoints.checkpoint_file import (
     DamagedCheckpoint,
     NamedArrays,
     SavedTraining,
     UnusableCheckpoint,
+    broadcast_checkpoint,
+    check_complete,
+    check_format,
+    check_same,
+    check_stages,
+    gather_arrays,
     load_checkpoint,
     load_metadata,
     save_checkpoint,
+    scatter_arrays,
 )
-from mpi_learn.training.checkpoints.compatibility import check_complete, check_format, check_same, check_stages
 from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
 from mpi_learn.training.context import TrainingContext
 from mpi_learn.training.sections import Checkpoint

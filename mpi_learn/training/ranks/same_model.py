@@ -22,8 +22,15 @@ from mpi_learn.models.model import Model
 from mpi_learn.models.network import ArrayKind
 from mpi_learn.models.settings import Example
 from mpi_learn.mpi.communicators import Communicator, agreed_errors, result_of_rank
-from mpi_learn.settings.user_files.fixed_code import fix, fixed, fixed_code, is_fixed
-from mpi_learn.settings.user_files.source_code import SourceCode, names_of_functions, read_source_code
+from mpi_learn.settings.user_files import (
+    SourceCode,
+    fix,
+    fixed,
+    fixed_code,
+    is_fixed,
+    names_of_functions,
+    read_source_code,
+)
 from mpi_learn.training.configuration import TrainingConfiguration
 
 N_COMPARED = 64

@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 
 from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
-from mpi_learn.data.samples.shared_batches import Shards
+from mpi_learn.data.samples.make_batches import Shards
 from mpi_learn.models.model import Model
 from mpi_learn.models.settings import Example
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from mpi_learn.mpi.host_fault import FULL_DISK
-from mpi_learn.settings.user_files.source_code import SourceCode
+from mpi_learn.settings.user_files import SourceCode
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.faults import CURE
 from mpi_opt.coordinator.blocks.listening_clock import ListeningClock

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from mpi_opt.configuration.model_folder import ModelFolder
-from mpi_opt.core.budgets import rank_of_length
-from mpi_opt.core.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import FiguresOfMerit, rank_of_length
 from mpi_opt.core.trial import Outcome, Proposal
 
 Keep = Literal["best", "all"] | int | None

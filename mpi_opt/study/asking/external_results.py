@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mpi_learn.settings.section import Section
-from mpi_learn.settings.validation import validated
+from mpi_learn.settings.validation import Section, validated
 from mpi_opt.core.trial import TRIALS_PER_STUDY
 from mpi_opt.errors import ConfigurationError
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from mpi_learn.cli.terminal import Trend, duration
 from mpi_opt.configuration.configuration import StudyConfiguration
-from mpi_opt.core.budgets import rank_of_length
 from mpi_opt.core.counted import plural
+from mpi_opt.core.figures_of_merit import rank_of_length
 from mpi_opt.core.search_space.space import Parameters
 from mpi_opt.core.trial import FINISHED, Outcome, Proposal, State
 from mpi_opt.study.study import Study

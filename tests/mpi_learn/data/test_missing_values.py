@@ -15,7 +15,7 @@ from mpi_learn.errors import DataError
 from mpi_learn.mpi.library import MPI
 from mpi_learn.training.configuration import read_configuration
 from mpi_learn.training.context import open_context
-from mpi_learn.training.results.result import validation_of
+from mpi_learn.training.result import validation_of
 
 N = 40
 X = np.random.default_rng(0).normal(size=(N, 8)).astype(np.float32)

@@ -11,7 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 from mpi_learn import train
-from mpi_learn.training.timing import batch_size_choice
+from mpi_learn.training.timing import timed_choices
 from tests.mpi_learn.models_for_tests import digits
 
 FRAMEWORK = sys.argv[1]
@@ -39,11 +39,11 @@ def weights(batch_size):
     return result.batch_size, result.history["loss"], np.concatenate([np.ravel(one) for one in arrays]), notes
 
 
-batch_size_choice.LEAST_STEPS = 10
+timed_choices.LEAST_STEPS = 10
 try:
     size, losses, automatic, notes = weights("auto")
 finally:
-    batch_size_choice.LEAST_STEPS = 20
+    timed_choices.LEAST_STEPS = 20
 _, others, explicit, _ = weights(size)
 sizes = world.allgather(size)
 is_same = bool(world.allreduce(losses == others and np.array_equal(automatic, explicit), op=MPI.LAND))

@@ -7,7 +7,7 @@ from mpi4py import MPI
 
 from mpi_learn import train
 from mpi_learn.models.keras_.model import KerasModel
-from mpi_learn.training.timing import xla_choice
+from mpi_learn.training.timing import timed_choices
 from tests.mpi_learn.models_for_tests import digits
 
 COMMON = {
@@ -21,8 +21,8 @@ TIMES = {0: (1.0, 1.5), 1: (3.0, 1.0), 2: (1.0, 1.2)}
 
 def main() -> None:
     world = MPI.COMM_WORLD
-    xla_choice.WORTH_S, xla_choice.WORTH_STEPS = 0.0, 1
-    xla_choice.both_seconds = lambda *arguments: TIMES[world.rank]
+    timed_choices.WORTH_S, timed_choices.WORTH_STEPS = 0.0, 1
+    timed_choices.both_seconds = lambda *arguments: TIMES[world.rank]
     chosen = []
     KerasModel.compile_step = lambda self, by_xla: chosen.append(by_xla)
     seen = {}

@@ -1,4 +1,4 @@
-"""The result of a training, and its folder: the model, its training.yaml and its history."""
+"""The result of a training, and the folder in which it is saved."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ import numpy as np
 
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.streamed import Samples
-from mpi_learn.errors import SavingError
+from mpi_learn.errors import ModelError, SavingError
+from mpi_learn.models.building.load_model import load_model_files
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.communicators import Communicator, result_of_rank
 from mpi_learn.settings.paths import write_whole
 from mpi_learn.settings.yaml_file import dumped
-from mpi_learn.training.configuration import TrainingConfiguration
+from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_learn.training.sections import AUTO
 
 Found = TypeVar("Found")
@@ -215,3 +216,21 @@ def indented(lines: str) -> str:
 def _first_line(error: Exception) -> str:
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def load_saved_model(folder: Path | str) -> Any:
+    """The model in a folder of ``mpi-learn train --output``, or of a trial; for a GAN a mapping by name.
+
+    A Keras model is in a ``.keras`` file. Of a PyTorch module, and of a Keras model that cannot be saved as a whole,
+    only the weights are in the folder. Then the function that ``training.yaml`` names builds the model.
+
+    Raises:
+        ModelError: The folder has no model, or it cannot be loaded.
+        ConfigurationError: ``training.yaml`` is not valid.
+    """
+    folder = Path(folder)
+    files = sorted(folder.glob("model*"))
+    if not files:
+        raise ModelError("there is no model", where=str(folder), cure="name the folder of mpi-learn train --output")
+    configuration = read_configuration(folder / "training.yaml")
+    return load_model_files(files, str(configuration.model), dict(configuration.parameters))

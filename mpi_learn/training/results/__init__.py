@@ -1,1 +1,0 @@
-"""The result of a training, and the folder in which it is saved."""
