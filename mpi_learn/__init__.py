@@ -17,8 +17,8 @@ __version__ = "0.1.0"
 __all__ = ["Result", "__version__", "load_saved_model", "read_configuration", "rehearse", "train"]
 
 _HOMES = {
-    "Result": "training.results.result",
-    "load_saved_model": "training.results.saved_model",
+    "Result": "training.result",
+    "load_saved_model": "training.result",
     "read_configuration": "training.configuration",
     "rehearse": "training.check",
     "train": "training.train",

@@ -11,7 +11,7 @@ they have the same categories and all numbers differ by less than 1e-4 of their 
 almost repeat the other trial.
 
 Beliefs of the user (``expect``) weigh the acquisition function, the less the more results there are, and decide on half
-of the initial points (see `points.beliefs`).
+of the initial points (see `points.sampling`).
 
 The Gaussian process is implemented in this project (see `gaussian_process`), because that of scikit-optimize takes
 seconds per proposal with 200 trials or more.
