@@ -27,7 +27,7 @@ from markdown_tables import markdown_table, with_quartiles  # noqa: E402
 from mpi4py import MPI  # noqa: E402
 
 from mpi_learn import train  # noqa: E402
-from mpi_learn.data.samples.dataset import Dataset  # noqa: E402
+from mpi_learn.data.samples.batches import Dataset  # noqa: E402
 from mpi_learn.data.samples.streamed import Samples  # noqa: E402
 
 BATCH_SIZES = {"mlp": 512, "cnn": 256}

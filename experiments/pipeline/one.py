@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from mpi_learn import train
-from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.batches import Dataset
 from mpi_learn.data.samples.streamed import Samples
 from mpi_learn.training.state import EpochReport
 

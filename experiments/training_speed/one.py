@@ -34,7 +34,7 @@ def arrays():
 
 def ours(framework):
     from mpi_learn import train
-    from mpi_learn.data.samples.dataset import Dataset
+    from mpi_learn.data.samples.batches import Dataset
     from mpi_learn.data.samples.streamed import Samples
 
     x, y = arrays()

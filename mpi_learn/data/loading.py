@@ -14,7 +14,7 @@ from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.files.copying import copy_samples
 from mpi_learn.data.files.data_plan import DataPlan, OpenSource, make_plans, n_validation, opening, readers
 from mpi_learn.data.files.fingerprint import data_version, digest, versions
-from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.batches import Dataset
 from mpi_learn.data.samples.streamed import (
     LEAST_PIECES_PER_WINDOW,
     Samples,

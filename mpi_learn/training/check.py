@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 import numpy as np
 
 from mpi_learn.algorithms.configuration import AllReduce
-from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.batches import Dataset
 from mpi_learn.data.samples.make_batches import AnyBatches, Shards
 from mpi_learn.data.samples.streamed import Samples
 from mpi_learn.environment import MIB

@@ -25,7 +25,7 @@ from mpi_learn.settings.yaml_file import read_yaml
 from mpi_learn.training.sections import AUTO, BatchSize, Checkpoint, EarlyStopping, Target, TotalBatch, Validation
 
 if TYPE_CHECKING:  # NumPy is slow to import, and commands that only read a configuration do not need it
-    from mpi_learn.models.composition import Composition, Part
+    from mpi_learn.models.model import Composition, Part
 
 NAMED = ("loss", "metrics", "weighted_metrics", "callbacks", "optimizer")
 """Keys that name functions."""
@@ -226,7 +226,7 @@ class TrainingConfiguration(ModelConfiguration):
     @property
     def parts(self) -> list[Part]:
         """The parts of the model with an optimizer each; a single model is one part."""
-        from mpi_learn.models.composition import Part
+        from mpi_learn.models.model import Part
 
         single = Part("optimizer", self.optimizer)
         return [single] if self.composition is None else self.composition.parts(self.optimizer)

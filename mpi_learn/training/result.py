@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.batches import Dataset
 from mpi_learn.data.samples.streamed import Samples
 from mpi_learn.errors import ModelError, SavingError
 from mpi_learn.models.building.load_model import load_model_files

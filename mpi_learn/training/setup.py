@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 
 from mpi_learn.algorithms.configuration import AllReduce
-from mpi_learn.data.samples.batches import BatchOptions, completed
-from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.batches import BatchOptions, Dataset, completed
 from mpi_learn.data.samples.make_batches import AnyBatches, make_batches, make_sharded_batches
 from mpi_learn.data.samples.streamed import CopyRows, Samples, StreamedSamples
 from mpi_learn.environment import allow_a_second_graph, return_freed_memory
 from mpi_learn.errors import ConfigurationError, DataError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.building.make_model import make_model
-from mpi_learn.models.composition import Composition
-from mpi_learn.models.model import COMPARES_SAMPLES, Model
+from mpi_learn.models.model import COMPARES_SAMPLES, Composition, Model
 from mpi_learn.models.settings import Example, ModelSettings
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.mpi.communicators import Communicator, agreed_errors, broadcast_in_place, host_name

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.batches import Dataset
 from mpi_learn.environment import choose_gpu
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.mpi.communicators import Communicator, agreed_errors, private, result_of_rank
@@ -75,7 +75,7 @@ def train(
                 configuration = read_configuration(configuration)
             if data is not None and not isinstance(data, Dataset):
                 raise ConfigurationError(
-                    f"expected a mpi_learn.data.samples.dataset.Dataset, found {type(data).__name__}",
+                    f"expected a mpi_learn.data.samples.batches.Dataset, found {type(data).__name__}",
                     where="data",
                     cure="write arrays to an HDF5 file, and name it in the configuration's section `data`",
                 )

@@ -34,7 +34,7 @@ from mpi_opt.errors import ConfigurationError, UserError
 if TYPE_CHECKING:
     from mpi_learn import Result
     from mpi_learn.data.loading import DatasetCache
-    from mpi_learn.data.samples.dataset import Dataset
+    from mpi_learn.data.samples.batches import Dataset
     from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from mpi_opt.store.records import CurveRecord, now
 from mpi_opt.study.presentation import with_null
 from mpi_opt.study.progress import Progress
 from mpi_opt.study.study import Study
-from mpi_opt.views import series
+from mpi_opt.views.series import figures as series
 
 MLFLOW_BATCH = 900
 """The number of metrics per request; a server accepts 1000."""

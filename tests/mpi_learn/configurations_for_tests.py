@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.batches import Dataset
 from mpi_learn.data.samples.streamed import Samples
 from mpi_learn.models.configuration import ModelConfiguration
 from mpi_learn.models.settings import ModelSettings

@@ -15,9 +15,8 @@ import pytest
 from mpi4py import MPI
 
 from mpi_learn import train
-from mpi_learn.data.samples.batches import Batches, BatchOptions
+from mpi_learn.data.samples.batches import Batches, BatchOptions, Dataset
 from mpi_learn.data.samples.class_weights import ClassWeights
-from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.make_batches import validation_batches
 from mpi_learn.data.samples.streamed import SampleFormat, Samples
 from mpi_learn.errors import ConfigurationError, ModelError

@@ -10,7 +10,7 @@ import pytest
 from mpi4py import MPI
 
 from mpi_learn import read_configuration
-from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.batches import Dataset
 from mpi_learn.data.samples.streamed import Samples
 from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout

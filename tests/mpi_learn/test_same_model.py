@@ -15,7 +15,7 @@ import pytest
 from mpi4py import MPI
 
 from mpi_learn import train
-from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.batches import Dataset
 from mpi_learn.data.samples.streamed import Samples
 from mpi_learn.errors import ConfigurationError, DataError, ModelError
 from mpi_learn.flat_layout import FlatLayout
@@ -161,7 +161,7 @@ import numpy as np
 from mpi4py import MPI
 from mpi_learn import train
 from mpi_learn.errors import UserError
-from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.batches import Dataset
 from mpi_learn.data.samples.streamed import Samples
 
 comm = MPI.COMM_WORLD

@@ -9,7 +9,7 @@ import pytest
 
 import mpi_learn.training.train
 from mpi_learn import read_configuration, train
-from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.batches import Dataset
 from mpi_learn.data.samples.streamed import Samples
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout

@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 import mpi_learn.training.train
 from mpi_learn import read_configuration, train
-from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.batches import Dataset
 from mpi_learn.data.samples.streamed import Samples
 from mpi_learn.errors import ConfigurationError, DataError, TrainingError
 from mpi_learn.flat_layout import FlatLayout

@@ -11,7 +11,7 @@ from mpi_opt.core.search_space.space import Categorical, Integer, Parameters, Re
 from mpi_opt.core.search_space.space_changes import extended, means_the_same
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import SpaceError
-from mpi_opt.objectives.check_objective import is_same_training
+from mpi_opt.objectives.make_objective import is_same_training
 from mpi_opt.store import Store
 from mpi_opt.study.study import Study
 from tests.in_process import in_process

@@ -14,7 +14,7 @@ from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.search_space.space import Real, Space
 from mpi_opt.core.trial import Failed
-from mpi_opt.objectives.function_objective import make_objective
+from mpi_opt.objectives.make_objective import make_objective
 from mpi_opt.strategies import make_strategy
 from mpi_opt.study.study import Study
 

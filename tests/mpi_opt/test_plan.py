@@ -14,7 +14,7 @@ from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.placeholders import filled
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.errors import ConfigurationError, SpaceError
-from mpi_opt.objectives.check_objective import check_objective
+from mpi_opt.objectives.make_objective import check_objective
 from mpi_opt.strategies import make_strategy
 
 

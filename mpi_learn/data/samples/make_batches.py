@@ -11,8 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from mpi_learn.data.samples.added_input import VALIDATION
-from mpi_learn.data.samples.batches import Batches, BatchOptions, completed
-from mpi_learn.data.samples.dataset import Dataset, shares
+from mpi_learn.data.samples.batches import Batches, BatchOptions, Dataset, completed, shares
 from mpi_learn.data.samples.streamed import Samples, StreamedSamples
 from mpi_learn.data.samples.streamed_batches import StreamedBatches, streamed_validation
 

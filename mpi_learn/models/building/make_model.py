@@ -18,9 +18,8 @@ from mpi_learn.models.building.frameworks import (
     without_tensorflow,
 )
 from mpi_learn.models.building.users_model import built_by_user, cure_for, shown
-from mpi_learn.models.composition import Composition
 from mpi_learn.models.configuration import ModelConfiguration
-from mpi_learn.models.model import COMPARES_SAMPLES, UNSAVED_RANDOM, Model, compares_samples
+from mpi_learn.models.model import COMPARES_SAMPLES, UNSAVED_RANDOM, Composition, Model, compares_samples
 from mpi_learn.models.network import Network
 from mpi_learn.models.settings import Example, ModelSettings
 from mpi_learn.mpi.communicators import agreed_errors

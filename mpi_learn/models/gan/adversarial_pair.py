@@ -12,11 +12,10 @@ import numpy as np
 from mpi_learn.data.samples.added_input import AddedInput
 from mpi_learn.errors import ModelError
 from mpi_learn.models.building.frameworks import framework_of
-from mpi_learn.models.composition import Composition, Part
 from mpi_learn.models.configuration import ModelConfiguration
 from mpi_learn.models.gan.model import DISCRIMINATOR, GENERATOR, NAMES, GanModel
 from mpi_learn.models.gan.section import GanSection
-from mpi_learn.models.model import Model
+from mpi_learn.models.model import Composition, Model, Part
 from mpi_learn.models.network import Network
 from mpi_learn.models.settings import Example, ModelSettings
 from mpi_learn.optimizers.configuration import AnyOptimizer

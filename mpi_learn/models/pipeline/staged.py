@@ -13,9 +13,8 @@ from mpi_learn.data.samples.added_input import AddedInput
 from mpi_learn.errors import ModelError
 from mpi_learn.models.building.frameworks import framework_of, prepared, runs_on_torch, without_tensorflow
 from mpi_learn.models.building.users_model import built_by_user, shown
-from mpi_learn.models.composition import Composition, Part
 from mpi_learn.models.configuration import ModelConfiguration
-from mpi_learn.models.model import Model
+from mpi_learn.models.model import Composition, Model, Part
 from mpi_learn.models.network import Network
 from mpi_learn.models.pipeline.section import PipelineSection
 from mpi_learn.models.pipeline.split import segment_starts, stage_bounds, with_times

@@ -15,7 +15,7 @@ from statistics import fmean
 
 from mpi_learn.algorithms.configuration import AllReduce, AnyAlgorithm, Clusters
 from mpi_learn.algorithms.rank_layout import rank_layout_of
-from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.batches import Dataset
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.training.configuration import TrainingConfiguration

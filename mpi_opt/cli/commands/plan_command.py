@@ -110,8 +110,7 @@ def _measured_plan(
     from mpi_opt.configuration.plan import Plan
     from mpi_opt.configuration.sections import BlocksSection
     from mpi_opt.messages.mpi_link import world_communicator
-    from mpi_opt.objectives.check_objective import check_objective
-    from mpi_opt.objectives.function_objective import make_objective
+    from mpi_opt.objectives.make_objective import check_objective, make_objective
 
     check_measurable(configuration, "--measure")
     directory = space.resolve().parent

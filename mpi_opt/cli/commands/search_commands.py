@@ -57,7 +57,7 @@ def search(
     check_launch_options(restarts, hostfile)
     check_allocation()
     from mpi_opt.configuration.plan import Plan
-    from mpi_opt.objectives.function_objective import make_objective
+    from mpi_opt.objectives.make_objective import make_objective
 
     configuration = _read(space, changes)
     if report:
@@ -184,7 +184,7 @@ def _print_if_possible(text: str) -> None:
 def _read(path: Path, changes: Changes) -> StudyConfiguration:
     """Reads the configuration and makes the checks that need no framework; `open_study` checks the strategy."""
     from mpi_opt.configuration.configuration import read_study
-    from mpi_opt.objectives.check_objective import check_objective
+    from mpi_opt.objectives.make_objective import check_objective
 
     configuration = read_study(path, changes)
     check_objective(configuration, configuration.search_space(), path.resolve().parent, str(path))
@@ -235,7 +235,7 @@ def _check_one_batch(configuration: StudyConfiguration, directory: Path) -> None
     """Checks the training at the centre of the space, or imports the user's function, in this process."""
     from mpi_learn.mpi.library import MPI
     from mpi_opt.configuration.configuration import EXTERNAL
-    from mpi_opt.objectives.function_objective import make_objective
+    from mpi_opt.objectives.make_objective import make_objective
     from mpi_opt.objectives.training_objective import TrainingObjective
     from mpi_opt.study.presentation import with_null
 

@@ -277,7 +277,7 @@ def check_unchanged(plan: Plan, record: StudyRecord, store: Store, *, has_earlie
     trainings = before.get("training"), now.get("training")
     if trainings[0] != trainings[1]:
         # late: it imports the configuration of trainings, a fifth of the start of a search without one
-        from mpi_opt.objectives.check_objective import is_same_training
+        from mpi_opt.objectives.make_objective import is_same_training
 
         if not is_same_training(*trainings, _points(record.space, plan.space)):
             _check_equal(record, store, "training", *trainings)

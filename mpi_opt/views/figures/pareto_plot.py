@@ -12,8 +12,8 @@ from mpi_opt.core.figures_of_merit import Direction
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.study.study import Study
-from mpi_opt.views import series
 from mpi_opt.views.figures.drawing import COLOURS, add_note, label, new_figure, set_axis, styled
+from mpi_opt.views.series import figures as series
 from mpi_opt.views.series.figures import front_axes, front_note, front_of
 
 MAX_LABELLED = 12

@@ -17,7 +17,6 @@ from mpi_opt.core.search_space.space import Categorical
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.study.study import Study
-from mpi_opt.views import series
 from mpi_opt.views.block_label import block_label
 from mpi_opt.views.figures.drawing import (
     ABOVE,
@@ -39,6 +38,7 @@ from mpi_opt.views.figures.importance import MIN_TRIALS, Forest
 from mpi_opt.views.figures.pareto_plot import pareto
 from mpi_opt.views.figures.timeline import Timeline, make_timeline
 from mpi_opt.views.output_file import written_aside
+from mpi_opt.views.series import figures as series
 from mpi_opt.views.series.axes import Axis, hyperparameter_axis, outside, unit_positions
 from mpi_opt.views.series.figures import N_BEST as N_CURVES
 from mpi_opt.views.series.figures import (

@@ -32,17 +32,18 @@ from mpi_opt.study.presentation import (
     NOTE,
     cell,
     html_table,
+    main_figure_name,
     trial_columns,
     trial_rows,
     with_null,
 )
 from mpi_opt.study.reading import EXTERNAL_BLOCK
 from mpi_opt.study.study import Study
-from mpi_opt.views import series
 from mpi_opt.views.figures.importance import MIN_TRIALS, Forest
 from mpi_opt.views.figures.timeline import Timeline, make_timeline
 from mpi_opt.views.output_file import written_aside
 from mpi_opt.views.page.report_data import as_script, report_data
+from mpi_opt.views.series import figures as series
 from mpi_opt.views.text.best_trial import codes_text, trial_yaml, versions_text
 from mpi_opt.views.text.tables import confirmation_text, error_line, lineage
 
@@ -113,7 +114,7 @@ def _page(name: str) -> str:
 def _summary(study: Study) -> str:
     verb = "maximising" if study.record.maximize else "minimising"
     folds = number_of_folds(study.configuration)
-    aim = f"{verb} {series.main_figure_name(study.record)}"
+    aim = f"{verb} {main_figure_name(study.record)}"
     if study.figures_of_merit.are_several:
         pairs = zip(study.figures_of_merit.directions, study.figures_of_merit.names, strict=True)
         aim = "Pareto front of " + ", ".join(f"{name} ({direction})" for direction, name in pairs)
@@ -155,7 +156,7 @@ def _external_row(timeline: Timeline | None) -> str:
 
 
 def _best_tile(study: Study) -> tuple[str, str]:
-    best, name = study.best, f"best {series.main_figure_name(study.record)}"
+    best, name = study.best, f"best {main_figure_name(study.record)}"
     if best is None:
         return "–", name
     uncertainty = f" ± {best.uncertainty:.2g}" if best.uncertainty else ""

@@ -14,12 +14,12 @@ from typing import Any
 from mpi_opt.core.search_space.space import Categorical, Dimension, Integer
 from mpi_opt.store.records import CurveRecord, FoldRecord
 from mpi_opt.study.budgets import budget_text
-from mpi_opt.study.presentation import with_null
+from mpi_opt.study.presentation import main_figure_name, with_null
 from mpi_opt.study.study import Study
-from mpi_opt.views import series
 from mpi_opt.views.block_label import block_label
 from mpi_opt.views.figures.importance import MIN_TRIALS, Forest
 from mpi_opt.views.figures.timeline import Timeline
+from mpi_opt.views.series import figures as series
 from mpi_opt.views.series.axes import Axis, hyperparameter_axis, unit_positions, whole_axis
 from mpi_opt.views.series.figures import (
     Curve,
@@ -57,7 +57,7 @@ def report_data(
     """The data of all figures of the page. Trials are identified by their index in the order of their numbers."""
     index = {trial.number: i for i, trial in enumerate(study.trials)}
     return {
-        "study": {"figure_of_merit": series.main_figure_name(study.record), "sign": -1 if study.record.maximize else 1},
+        "study": {"figure_of_merit": main_figure_name(study.record), "sign": -1 if study.record.maximize else 1},
         "space": [_dimension(study, name, dimension) for name, dimension in study.space.items()],
         "trials": _trials(study),
         "values": [_places(study, name) for name in study.space],
@@ -183,7 +183,7 @@ def _folds(study: Study, folds: Iterable[FoldRecord], index: dict[int, int]) -> 
         "trials": [index[trial.number] for trial in chosen],
         "values": values,
         "x": _axis(Axis("trial", -0.5, len(chosen) - 0.5, "category", ticks)),
-        "y": _axis(whole_axis(series.main_figure_name(study.record), chain(*values, series.main_figures(chosen)))),
+        "y": _axis(whole_axis(main_figure_name(study.record), chain(*values, series.main_figures(chosen)))),
         "note": ""
         if len(chosen) == len(found)
         else f"the best {len(chosen)} of {len(found):,} trials with several folds",

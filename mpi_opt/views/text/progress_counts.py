@@ -15,7 +15,7 @@ from mpi_opt.core.figures_of_merit import rank_of_length
 from mpi_opt.core.search_space.space import Parameters
 from mpi_opt.core.trial import FINISHED, Outcome, Proposal, State
 from mpi_opt.study.study import Study
-from mpi_opt.views.series import by_end_time
+from mpi_opt.views.series.figures import by_end_time
 
 
 @dataclass

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpi_learn.data.samples.batches import Batches, BatchOptions, Dealer
-from mpi_learn.data.samples.dataset import Dataset, shares
+from mpi_learn.data.samples.batches import Batches, BatchOptions, Dataset, Dealer, shares
 from mpi_learn.data.samples.make_batches import validation_batches
 from mpi_learn.data.samples.streamed import Samples
 

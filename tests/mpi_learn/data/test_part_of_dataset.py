@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.batches import Dataset
 from mpi_learn.data.samples.streamed import Samples
 
 

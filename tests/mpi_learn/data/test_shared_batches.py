@@ -13,8 +13,7 @@ from mpi4py import MPI
 
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.loading import load
-from mpi_learn.data.samples.batches import BatchOptions
-from mpi_learn.data.samples.dataset import Dataset, weighted_shares
+from mpi_learn.data.samples.batches import BatchOptions, Dataset, weighted_shares
 from mpi_learn.data.samples.make_batches import make_batches, make_sharded_batches
 from mpi_learn.data.samples.streamed import Samples
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from mpi4py import MPI
 
 from mpi_learn import train
-from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.batches import Dataset
 from mpi_learn.data.samples.streamed import Samples
 from tests.mpi_learn.models_for_tests import digits
 

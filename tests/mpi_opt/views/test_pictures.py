@@ -19,10 +19,11 @@ from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
 from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, time_of
 from mpi_opt.study.study import Study
-from mpi_opt.views import series
 from mpi_opt.views.figures.importance import Forest, _without_outliers
 from mpi_opt.views.figures.timeline import make_timeline
 from mpi_opt.views.series import figures
+from mpi_opt.views.series import figures as series
+from mpi_opt.views.series.axes import curve_range, sensible_range
 from tests.mpi_opt.outcomes import a_fold, an_end, an_outcome, one_figure
 from tests.mpi_opt.store.made_up import finish, make_study, start
 from tests.optional_packages import needs
@@ -122,17 +123,17 @@ def test_mean_curve_passes_over_missing_values() -> None:
 
 def test_outliers_do_not_squeeze_an_axis() -> None:
     values = [0.1, 0.12, 0.11, 0.13, 0.14, 1e9]
-    low, high = series.sensible_range(values, maximize=False)
+    low, high = sensible_range(values, maximize=False)
     assert low < 0.1 and 0.14 < high < 1
-    low, high = series.sensible_range([-value for value in values], maximize=True)
+    low, high = sensible_range([-value for value in values], maximize=True)
     assert high > -0.1 and -1 < low < -0.14
-    assert series.sensible_range([math.nan], maximize=False) is None
+    assert sensible_range([math.nan], maximize=False) is None
 
 
 @pytest.mark.parametrize("maximize", [False, True])
 @pytest.mark.parametrize("values", [[0.5, 0.6, sys.float_info.max, sys.float_info.max], [-1.7e308, 1.7e308], [1e-300]])
 def test_limits_of_an_axis_are_finite_and_differ(values: list[float], maximize: bool) -> None:
-    limits = (*series.sensible_range(values, maximize), *series.curve_range(values))
+    limits = (*sensible_range(values, maximize), *curve_range(values))
     assert all(map(math.isfinite, limits))
     assert limits[0] < limits[1] and limits[2] < limits[3]
 

@@ -21,10 +21,10 @@ from mpi_opt.core.trial import Proposal, TrialRecord
 from mpi_opt.store import Store
 from mpi_opt.store.records import AttemptRecord
 from mpi_opt.study.study import Study
-from mpi_opt.views import series
 from mpi_opt.views.figures.importance import Forest
 from mpi_opt.views.figures.timeline import make_timeline
 from mpi_opt.views.page.report import report
+from mpi_opt.views.series import figures as series
 from mpi_opt.views.series.axes import Axis, hyperparameter_axis, nice_ticks, number_text, outside, whole_axis
 from tests.mpi_opt.outcomes import a_fold, an_end, an_outcome, one_figure
 from tests.optional_packages import needs

@@ -20,8 +20,8 @@ from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
 from mpi_opt.study import presentation
+from mpi_opt.study.presentation import main_figure_name
 from mpi_opt.study.study import Study
-from mpi_opt.views.series import main_figure_name
 from mpi_opt.views.text import tables
 from tests.mpi_opt.outcomes import a_fold, an_end, an_outcome, several_figures
 from tests.mpi_opt.store.made_up import finish, make_study, start
