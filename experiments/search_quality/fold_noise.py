@@ -31,9 +31,9 @@ from mpi_opt.core.figures import Measured
 from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.points.encoding import Encoding
+from mpi_opt.strategies.surrogates.extremes import warped
 from mpi_opt.strategies.surrogates.fitting import ExpectedValues, Observations, chosen_settings
 from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
-from mpi_opt.strategies.surrogates.warp import warped
 
 NAMES = ("branin", "hartmann6", "rosenbrock4", "levy8")
 N_FOLDS = 5

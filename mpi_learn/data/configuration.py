@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from mpi_learn.data.files.remote import absolute, absolute_pattern
-from mpi_learn.settings import keys_of_other_libraries
+from mpi_learn.settings import suggestions
 from mpi_learn.settings.user_code import absolute_specification
 from mpi_learn.settings.validation import InvalidValue, Section, as_list
 
@@ -37,7 +37,7 @@ class Transform(Section):
 class DataConfiguration(Section):
     """The training and validation samples: files, and the arrays to read from them."""
 
-    equivalents: ClassVar[Mapping[str, str]] = keys_of_other_libraries.DATA
+    equivalents: ClassVar[Mapping[str, str]] = suggestions.DATA
 
     train: Locations = Field(
         description="Files, globs or URLs of the training samples: .h5 .npz .npy .root .parquet .csv .tsv (.gz). Files "

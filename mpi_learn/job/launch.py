@@ -18,7 +18,7 @@ from tempfile import NamedTemporaryFile, TemporaryDirectory
 
 from mpi_learn.environment import with_home
 from mpi_learn.errors import ConfigurationError, UserError
-from mpi_learn.job import launchers, signs_of_life
+from mpi_learn.job import launchers
 from mpi_learn.job.exit_status import (
     CONFIRMED,
     ELSEWHERE,
@@ -42,8 +42,7 @@ from mpi_learn.job.hosts import (
     runs_by_ssh,
 )
 from mpi_learn.job.launchers import check_not_launched, n_hosts
-from mpi_learn.job.restarts import JobEnd, Restarts, run_with_restarts
-from mpi_learn.job.signs_of_life import LifeWatch
+from mpi_learn.job.restarts import JobEnd, LifeWatch, Restarts, kill_all_with, run_with_restarts
 from mpi_learn.job.stop_request import StopRequest
 from mpi_learn.job.time_limits import job_end_s, silence_s, start_limit_s
 
@@ -171,7 +170,7 @@ class _Starter:
             command = [self.mpirun, *self.flags, *chosen, "-np", str(n), *self._forwarded(environment), *program]
             status, trouble = _run(command, environment, self.request, watch)
             if restarts is not None:
-                signs_of_life.kill_all_with(STATUS_FILE, status_file.name)
+                kill_all_with(STATUS_FILE, status_file.name)
             return _end(status, status_file.read(), self.request, self.mode, trouble)
 
     def _forwarded(self, environment: Mapping[str, str]) -> list[str]:
@@ -215,7 +214,7 @@ def _run(command: list[str], environment: dict[str, str], request: StopRequest, 
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(WATCH_S), ""
         if trouble := watch.trouble():
-            signs_of_life.kill_all_with(STATUS_FILE, environment[STATUS_FILE])
+            kill_all_with(STATUS_FILE, environment[STATUS_FILE])
             process.kill()  # also where processes cannot be found by their environment
             return process.wait(), trouble
 

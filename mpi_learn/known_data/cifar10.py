@@ -8,8 +8,7 @@ import tarfile
 import numpy as np
 
 from mpi_learn.errors import DataError
-from mpi_learn.known_data.data_set import DataSet, FileArray, NamedArrays, Origin, Original
-from mpi_learn.known_data.tables import hdf5_arrays
+from mpi_learn.known_data.data_set import DataSet, FileArray, NamedArrays, Origin, Original, hdf5_arrays
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 ARCHIVE, EXCERPT = "cifar-10-binary.tar.gz", "cifar10_small.h5"

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_learn.known_data.data_set import DataSet, FileArray, NamedArrays, Origin, Original
-from mpi_learn.known_data.tables import csv_columns, hdf5_arrays, standardised
+from mpi_learn.known_data.data_set import (
+    DataSet,
+    FileArray,
+    NamedArrays,
+    Origin,
+    Original,
+    csv_columns,
+    hdf5_arrays,
+    standardised,
+)
 
 PUBLISHED = "atlas-higgs-challenge-2014-v2.csv.gz"
 EXCERPT, EXCERPT_CSV = "atlas_higgs_10k.h5", "atlas_higgs_10k.csv.gz"

@@ -5,9 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_learn.errors import DataError
-from mpi_learn.known_data.data_set import DataSet, FileArray, NamedArrays, Origin, Original, Simulation
+from mpi_learn.known_data.data_set import (
+    DataSet,
+    FileArray,
+    NamedArrays,
+    Origin,
+    Original,
+    Simulation,
+    hdf5_arrays,
+    standardised,
+)
 from mpi_learn.known_data.simulation.pythia_jets import JET_FEATURES, simulate_jets
-from mpi_learn.known_data.tables import hdf5_arrays, standardised
 
 URL = "https://raw.githubusercontent.com/luclepot/SPS_ml_tutorial/2fcd48e4c0808bfcfb756477c94f4d81bb0e1860/data/jets.h5"
 GLUON = 21

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_learn.known_data.data_set import DataSet, FileArray, NamedArrays, Origin, Original, Simulation
+from mpi_learn.known_data.data_set import DataSet, FileArray, NamedArrays, Origin, Original, Simulation, hdf5_arrays
 from mpi_learn.known_data.simulation.calorimeter import simulate_showers
-from mpi_learn.known_data.tables import hdf5_arrays
 
 VOXELS = "odd_voxels.h5"
 PARTICLES = ("gamma", "pion")

@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from mpi_learn.settings import keys_of_other_libraries
-from mpi_learn.settings.metric_direction import direction_of
+from mpi_learn.settings import suggestions
+from mpi_learn.settings.suggestions import direction_of
 from mpi_learn.settings.user_code import Component, is_function
 from mpi_learn.settings.validation import Section, as_section
 
@@ -71,7 +71,7 @@ class Schedule(Section):
 class OptimizerOptions(Section):
     """The options of every optimizer."""
 
-    equivalents: ClassVar[Mapping[str, str]] = keys_of_other_libraries.OPTIMIZER
+    equivalents: ClassVar[Mapping[str, str]] = suggestions.OPTIMIZER
 
     clip_norm: float | None = Field(None, gt=0, description="Largest norm of the gradient; a longer one is scaled.")
     clip_value: float | None = Field(

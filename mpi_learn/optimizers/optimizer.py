@@ -11,7 +11,6 @@ import numpy as np
 from mpi_learn.devices.device_vector import DeviceVector, Vector
 from mpi_learn.flat_layout import FlatLayout, UpdateRule
 from mpi_learn.optimizers.configuration import Fused, OptimizerOptions
-from mpi_learn.optimizers.device_rule import DeviceRule
 from mpi_learn.optimizers.rules.adadelta import AdaptiveDelta
 from mpi_learn.optimizers.rules.adagrad import AdaptiveGradient
 from mpi_learn.optimizers.rules.adam import AdaptiveMoments
@@ -20,7 +19,7 @@ from mpi_learn.optimizers.rules.lars import LayerwiseAdaptiveRates
 from mpi_learn.optimizers.rules.rmsprop import RootMeanSquarePropagation
 from mpi_learn.optimizers.rules.rule import Float, Rule, Scale, clipped, sum_of_squares
 from mpi_learn.optimizers.rules.sgd import StochasticGradientDescent
-from mpi_learn.optimizers.used_arrays import UsedArraysRule
+from mpi_learn.optimizers.wrapped_rules import DeviceRule, UsedArraysRule
 
 if TYPE_CHECKING:  # PyTorch is optional
     import torch

@@ -1,10 +1,17 @@
-"""Suggests the known name that is most similar to a misspelt one."""
+"""Names that users write: similar known names, keys of other libraries, and the direction of a metric.
+
+Only keys whose equivalent is not the nearest known name: a suggestion by spelling would be ``loss_weights`` for
+``class_weight``, ``trace`` for ``strategy``, and none for ``lr``, ``amp`` and ``labels``.
+"""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 N_LISTED = 30
 
@@ -40,3 +47,96 @@ def _likeness(name: str, other: str) -> float:
     """Similarity from 0 to 1.2; a common beginning counts extra, so that ``adag`` is adagrad rather than adam."""
     n_alike = next((i for i, (a, b) in enumerate(zip(name, other, strict=False)) if a != b), min(len(name), len(other)))
     return difflib.SequenceMatcher(None, name, other).ratio() + 0.2 * n_alike / max(len(name), 1)
+
+
+LOWER_IS_BETTER = {
+    "loss", "losses", "error", "errors", "mae", "mse", "rmse", "nrmse", "mape", "smape", "msle", "rmsle", "entropy",
+    "crossentropy", "divergence", "hinge", "false", "perplexity", "poisson", "logcosh", "nll",
+}  # fmt: skip
+HIGHER_IS_BETTER = {
+    "acc", "accuracy", "auc", "auroc", "precision", "recall", "f1", "fbeta", "iou", "miou", "r2", "similarity",
+    "sensitivity", "specificity", "true",
+}  # fmt: skip
+"""Words in the names of metrics whose direction is known, besides those that end in ``loss`` or ``auc``.
+
+For a name with words of both kinds, lower is better.
+"""
+PART = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+\d*|\d+")
+
+
+def direction_of(metric: str) -> Literal["min", "max"] | None:
+    """The better direction of a metric, by the words of its name; None if it is not known."""
+    words = _words(metric)
+    if words & LOWER_IS_BETTER or any(word.endswith("loss") for word in words):
+        return "min"
+    return "max" if words & HIGHER_IS_BETTER or any(word.endswith("auc") for word in words) else None
+
+
+def _words(name: str) -> set[str]:
+    """The words of ``val_top5_acc`` or ``MeanIoU``: parts with and without digits at their end, and pairs of parts."""
+    parts = [part.lower() for part in PART.findall(name)]
+    return {*parts, *(part.rstrip("0123456789") for part in parts), *map("".join, pairwise(parts))}
+
+
+_EVERY_STEP = "an epoch is always one pass over all samples"
+_RANKS = "the number of ranks is that of mpirun -np N, or of mpi-learn train -n N"
+
+TRAINING = {
+    "accumulate_grad_batches": "write `algorithm: {name: allreduce, accumulate: N}`",
+    "amp": "write `precision: mixed_bfloat16`",
+    "backward_passes_per_step": "write `algorithm: {name: allreduce, accumulate: N}`",
+    "class_weight": "write `data: {class_weight: {0: 1.0, 1: 5.0}}`, or `class_weight: balanced`",
+    "compression": "write `algorithm: {name: allreduce, compression: float16}`",
+    "criterion": "write `loss: NAME`",
+    "devices": _RANKS,
+    "drop_last": "write `data: {drop_last: true}`",
+    "features": "write `data: {features: NAME}`",
+    "fp16": "write `precision: mixed_bfloat16`, or for PyTorch `precision: mixed_float16`",
+    "global_batch_size": "write `batch_size: {total: N}`",
+    "gradient_clip_val": "write `optimizer: {clip_norm: X}`, or `clip_value`",
+    "initial_epoch": "write `checkpoint: {path: FOLDER}`: the same command continues from the last checkpoint",
+    "jit_compile": "write `xla: true`",
+    "labels": "write `data: {labels: NAME}`",
+    "learning_rate": "write `optimizer: {learning_rate: X}`",
+    "lr": "write `optimizer: {learning_rate: X}`",
+    "lr_scheduler": "write `optimizer: {schedule: …}`",
+    "mixed_precision": "write `precision: mixed_bfloat16`",
+    "num_workers": _RANKS,
+    "op": "gradients are averaged; other rules are those of `algorithm:`",
+    "run_eagerly": "steps are always compiled",
+    "sample_weight": "write `data: {weights: NAME}`",
+    "schedule": "write `optimizer: {schedule: …}`",
+    "shuffle": "write `data: {shuffle: true}`",
+    "steps_per_epoch": _EVERY_STEP,
+    "steps_per_execution": "one step is one call; leave it out",
+    "strategy": "write `algorithm: {name: …}`",
+    "validation_batch_size": "write `validation: {batch_size: N}`",
+    "validation_data": "write `data: {validation: [FILES]}`",
+    "validation_freq": "write `validation: {every: N}`",
+    "validation_split": "write `data: {validation_fraction: X}`",
+    "validation_steps": "all validation samples are evaluated",
+    "verbose": "leave it out; one line is printed per epoch, and a live view on a terminal",
+    "weights": "write `data: {weights: NAME}`",
+    "workers": _RANKS,
+}
+"""Keys at the top level of a ``training.yaml``."""
+
+DATA = {
+    "batch_size": "write it at the top level, outside of data",
+    "sample_weight": "write `weights: NAME`",
+    "steps_per_epoch": _EVERY_STEP,
+    "targets": "write `labels: NAME`",
+    "test": "write `validation: [FILES]`",
+    "validation_data": "write `validation: [FILES]`",
+    "validation_split": "write `validation_fraction: X`",
+    "x": "write `features: NAME`",
+    "y": "write `labels: NAME`",
+}
+"""Keys in the section ``data:``."""
+
+OPTIMIZER = {
+    "betas": "write `beta_1: X, beta_2: Y`",
+    "lr": "write `learning_rate: X`",
+    "warmup_steps": "write `schedule: {warmup_epochs: N}`",
+}
+"""Keys in the section ``optimizer:``."""

@@ -16,7 +16,7 @@ from mpi_learn.models.gan.section import GanSection
 from mpi_learn.models.outputs import possible_names
 from mpi_learn.models.pipeline.section import PipelineSection
 from mpi_learn.optimizers.configuration import Adam, CustomOptimizer, NotFused, OptimizerConfiguration, Schedule
-from mpi_learn.settings import keys_of_other_libraries
+from mpi_learn.settings import suggestions
 from mpi_learn.settings.paths import expanded
 from mpi_learn.settings.suggestions import MISSPELT_LIKENESS, nearest, suggestion
 from mpi_learn.settings.user_code import Named, absolute_specification, with_absolute_paths
@@ -34,7 +34,7 @@ NAMED = ("loss", "metrics", "weighted_metrics", "callbacks", "optimizer")
 class TrainingConfiguration(ModelConfiguration):
     """A whole ``training.yaml``."""
 
-    equivalents: ClassVar[Mapping[str, str]] = keys_of_other_libraries.TRAINING
+    equivalents: ClassVar[Mapping[str, str]] = suggestions.TRAINING
 
     data: DataConfiguration | None = Field(None, description="The samples (required).")
     optimizer: OptimizerConfiguration = Field(Adam(), description="The optimizer.")

@@ -24,8 +24,8 @@ from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.training.callbacks import Callbacks
+from mpi_learn.training.checkpoints.checkpoint_file import KeptEpoch
 from mpi_learn.training.checkpoints.checkpointing import Checkpointing
-from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
 from mpi_learn.training.context import TrainingContext
 from mpi_learn.training.ranks.same_model import agreed_statistics
 from mpi_learn.training.ranks.shards import ShardedGradient, speeds

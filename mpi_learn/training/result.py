@@ -1,4 +1,4 @@
-"""The result of a training, and the folder in which it is saved."""
+"""The result of a training, and the folder in which it is saved and from which it is loaded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import errno
 import json
 import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,10 +17,12 @@ import numpy as np
 from mpi_learn.data.samples.batches import Dataset
 from mpi_learn.data.samples.streamed import Samples
 from mpi_learn.errors import ModelError, SavingError
-from mpi_learn.models.building.load_model import load_model_files
+from mpi_learn.models.building.frameworks import load_framework
 from mpi_learn.models.model import Model
+from mpi_learn.models.pipeline.staged import joined
 from mpi_learn.mpi.communicators import Communicator, result_of_rank
 from mpi_learn.settings.paths import write_whole
+from mpi_learn.settings.user_code import errors_of_user_code, load_function
 from mpi_learn.settings.yaml_file import dumped
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_learn.training.sections import AUTO
@@ -234,3 +236,45 @@ def load_saved_model(folder: Path | str) -> Any:
         raise ModelError("there is no model", where=str(folder), cure="name the folder of mpi-learn train --output")
     configuration = read_configuration(folder / "training.yaml")
     return load_model_files(files, str(configuration.model), dict(configuration.parameters))
+
+
+def load_model_files(files: Sequence[Path], function: str, arguments: dict[str, Any]) -> Any:
+    """The model of ``model.keras`` or ``model.pt``; of ``model_NAME.keras`` and others a mapping by NAME.
+
+    Args:
+        files: The files of one model.
+        function: The function that builds it, for files that have only the weights.
+        arguments: Its arguments.
+
+    Raises:
+        ModelError: A file cannot be loaded.
+    """
+    built: Any = None
+    if any(file.suffix != ".keras" for file in files):
+        with errors_of_user_code("building the model", function, ModelError):
+            built = load_function(function)(**arguments)
+            if isinstance(built, list | tuple):
+                built = joined(built)
+    loaded = {}
+    for file in files:
+        name = file.name.partition(".")[0].removeprefix("model").removeprefix("_")
+        loaded[name] = _load(file, built[name] if name and built is not None else built)
+    return loaded.get("", loaded)
+
+
+def _load(file: Path, built: Any) -> Any:
+    try:
+        if file.suffix == ".keras":
+            return load_framework("keras").saving.load_model(file)
+        if file.suffix == ".pt":
+            torch = load_framework("torch")
+            built.load_state_dict(torch.load(file))
+            return built.eval()
+        built.load_weights(file)
+    except (ValueError, TypeError, OSError, KeyError, RuntimeError, AttributeError) as error:
+        raise ModelError(
+            f"it cannot be loaded: {error}",
+            where=str(file),
+            cure="use the same version of the framework, and the same code of the model, as the training",
+        ) from error
+    return built

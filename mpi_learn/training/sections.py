@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from mpi_learn.settings.metric_direction import direction_of
 from mpi_learn.settings.paths import expanded
+from mpi_learn.settings.suggestions import direction_of
 from mpi_learn.settings.validation import InvalidValue, Section
 
 

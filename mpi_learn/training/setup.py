@@ -22,9 +22,8 @@ from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.mpi.communicators import Communicator, agreed_errors, broadcast_in_place, host_name
 from mpi_learn.optimizers.configuration import AnyOptimizer, FrameworkOptimizer, NotFused
 from mpi_learn.optimizers.learning_rate import LearningRate
-from mpi_learn.optimizers.loss_scaling import LossScaling
 from mpi_learn.optimizers.optimizer import Optimizer, RuleOptimizer, make_optimizer
-from mpi_learn.optimizers.separate_optimizers import SeparateOptimizers
+from mpi_learn.optimizers.wrapped_optimizers import LossScaling, SeparateOptimizers
 from mpi_learn.settings.paths import make_folder
 from mpi_learn.training.checkpoints.checkpoint_file import saved_layers_of_stages
 from mpi_learn.training.configuration import TrainingConfiguration

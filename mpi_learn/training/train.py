@@ -11,7 +11,7 @@ from mpi_learn.data.samples.batches import Dataset
 from mpi_learn.environment import choose_gpu
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.mpi.communicators import Communicator, agreed_errors, private, result_of_rank
-from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
+from mpi_learn.training.checkpoints.checkpoint_file import KeptEpoch
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_learn.training.context import open_context
 from mpi_learn.training.loop import OnBegin, OnEpoch, Progress, Training

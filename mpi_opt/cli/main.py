@@ -83,7 +83,7 @@ def _search_everywhere(arguments: list[str], request: StopRequest) -> int:
 def _serve(world: Communicator) -> int:
     """Runs trials on a rank other than rank 0, as soon as that has read the command line."""
     from mpi_learn.mpi import communicators, messaging
-    from mpi_opt.cli.rank_logs import log_to_file
+    from mpi_opt.cli.search_progress import log_to_file
     from mpi_opt.worker.watchdog import end_unfinished
     from mpi_opt.worker.worker import serve_search
 

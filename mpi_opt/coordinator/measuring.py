@@ -6,6 +6,7 @@ same host share its memory and caches.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -31,9 +32,31 @@ from mpi_opt.messages.messages import Abandoned, Alive, Assignment, Broken, Coor
 from mpi_opt.store import Store
 from mpi_opt.store.records import StudyRecord
 from mpi_opt.strategies.designs.sobol_search import SobolSearch
-from mpi_opt.study.measured_size import SIZE_MEASURED, recorded_size, size_text
 from mpi_opt.study.opening.announcement import n_to_run
 from mpi_opt.study.study import Study
+
+SIZE_MEASURED = "size_measured"
+"""Event: the size of the blocks that was measured, for how many ranks, and why it is the best."""
+
+
+def size_text(size: int, n_ranks: int, why: str) -> str:
+    """The event as text; `recorded_size` reads it."""
+    return f"{counted(size, 'rank')} per block, on {counted(n_ranks, 'rank')}: {why}"
+
+
+def recorded_size(store: Store, study_id: int, n_ranks: int, *, on_any_ranks: bool) -> tuple[int, str] | None:
+    """The latest measured size of a study, with its event; None if there is none.
+
+    Args:
+        n_ranks: All ranks of the search.
+        on_any_ranks: Whether a size that was measured on another number of ranks is also used.
+    """
+    for event in reversed(store.events(study_id)):
+        found = re.match(r"(\d+) ranks? per block, on (\d+) ranks?: ", event.detail)
+        if event.kind == SIZE_MEASURED and found and (on_any_ranks or int(found[2]) == n_ranks):
+            return int(found[1]), event.detail
+    return None
+
 
 N_POINTS = 3
 """Number of points of the space that are measured: its centre, and others that cover it evenly."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mpi_learn import Result
     from mpi_learn.data.loading import DatasetCache
     from mpi_learn.data.samples.batches import Dataset
-    from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
+    from mpi_learn.training.checkpoints.checkpoint_file import KeptEpoch
 
 T = TypeVar("T")
 
@@ -310,7 +310,7 @@ class TrainingObjective(Objective):
 
     def _kept_epoch(self, trial: Trial) -> KeptEpoch | None:
         """Where this rank keeps the last epoch of a fold; None if no other rank could continue from it."""
-        from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
+        from mpi_learn.training.checkpoints.checkpoint_file import KeptEpoch
 
         if not (self.continues_on_fewer_ranks and (self.is_elastic or is_protected())):
             return None

@@ -8,8 +8,8 @@ import pytest
 # Before the import: a failed assertion then shows its values, as in a test file.
 pytest.register_assert_rewrite("mpi_opt.testing.strategy_tests")
 
-from mpi_opt.testing.spaces import SPACES  # noqa: E402
 from mpi_opt.testing.strategy_tests import (  # noqa: E402
+    SPACES,
     StrategyTests,
     cost,
     run,

@@ -22,7 +22,7 @@ from mpi_learn.optimizers.configuration import Sgd
 from mpi_learn.optimizers.optimizer import make_optimizer
 from mpi_learn.testing.algorithm_tests import N, Rank, mean_gradient
 from mpi_learn.testing.thread_ranks import Turns, run_ranks
-from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
+from mpi_learn.training.checkpoints.checkpoint_file import KeptEpoch
 from tests.mpi_learn.configurations_for_tests import TORCH
 from tests.mpi_learn.models_for_tests import line
 from tests.optional_packages import needs

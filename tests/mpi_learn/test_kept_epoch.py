@@ -11,7 +11,7 @@ import mpi_learn.training.train
 from mpi_learn import train
 from mpi_learn.errors import TrainingError
 from mpi_learn.testing.thread_ranks import run_ranks
-from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
+from mpi_learn.training.checkpoints.checkpoint_file import KeptEpoch
 from tests.mpi_learn.test_shards import NoisyModel, configured, dataset
 
 EPOCHS = 4

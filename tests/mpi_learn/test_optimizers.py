@@ -12,7 +12,7 @@ from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.optimizers.configuration import OptimizerConfiguration, Schedule
 from mpi_learn.optimizers.learning_rate import ScheduledRate
 from mpi_learn.optimizers.optimizer import RULES, make_optimizer
-from mpi_learn.optimizers.separate_optimizers import SeparateOptimizers
+from mpi_learn.optimizers.wrapped_optimizers import SeparateOptimizers
 from tests.optional_packages import needs
 
 SHAPES = ((7, 5), (5,), (5, 3), (3,))

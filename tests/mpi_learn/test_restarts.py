@@ -17,14 +17,13 @@ from mpi_learn.cli import commands
 from mpi_learn.cli.commands import _latest_checkpoint
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.job import launch as launching
+from mpi_learn.job import restarts, time_limits
 from mpi_learn.job import restarts as module
-from mpi_learn.job import signs_of_life, time_limits
 from mpi_learn.job.exit_status import CONFIRMED, ELSEWHERE, LOST, STATUS_FILE
 from mpi_learn.job.hosts import Host, answering, hostfile_text, hosts_of_slurm, n_ranks, read_hostfile
 from mpi_learn.job.launch import Launch, check_launch_options, launch, without_launch_options
 from mpi_learn.job.launchers import REASON_VARIABLE
-from mpi_learn.job.restarts import JobEnd, Restarts, WorkDone, run_with_restarts
-from mpi_learn.job.signs_of_life import LifeWatch, kill_all_with
+from mpi_learn.job.restarts import JobEnd, LifeWatch, Restarts, WorkDone, kill_all_with, run_with_restarts
 from mpi_learn.job.stop_request import StopRequest
 from mpi_opt.cli.main import _guarded
 from mpi_opt.errors import RanksLost, SearchFailed
@@ -223,7 +222,7 @@ def test_only_processes_of_the_job_are_killed():
 def clock(monkeypatch):
     """The present time of the watch, in seconds; a test sets its first entry."""
     now = [100.0]
-    monkeypatch.setattr(signs_of_life.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(restarts.time, "monotonic", lambda: now[0])
     return now
 
 

@@ -20,12 +20,12 @@ from mpi_learn.errors import ConfigurationError, SavingError, TrainingError
 from mpi_learn.training.callbacks import Callbacks
 from mpi_learn.training.checkpoints.checkpoint_file import (
     DamagedCheckpoint,
+    KeptEpoch,
     SavedTraining,
     UnusableCheckpoint,
     load_checkpoint,
     save_checkpoint,
 )
-from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
 from tests.mpi_learn.configurations_for_tests import NUMBERS
 from tests.mpi_learn.linear_model import LinearModel
 from tests.mpi_learn.models_for_tests import line

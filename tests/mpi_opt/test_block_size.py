@@ -11,10 +11,9 @@ from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.block_pool import BlockPool
-from mpi_opt.coordinator.measuring import choose_size
+from mpi_opt.coordinator.measuring import SIZE_MEASURED, choose_size
 from mpi_opt.messages.messages import LeftBlock, Lost, Ready
 from mpi_opt.store import Store
-from mpi_opt.study.measured_size import SIZE_MEASURED
 from mpi_opt.study.opening.open_study import open_study
 from tests.mpi_opt.test_measuring import MeasuredLink
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 from mpi_opt.errors import SpaceError
-from mpi_opt.testing.spaces import SPACES
+from mpi_opt.testing.strategy_tests import SPACES
 
 DIMENSIONS = [
     Real(-5, 10),

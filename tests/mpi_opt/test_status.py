@@ -19,7 +19,7 @@ from mpi_opt.store import Store
 from mpi_opt.store.records import LeaseRecord, StudyRecord
 from mpi_opt.study.opening import lease as leasing
 from mpi_opt.study.status import SearchStatus
-from mpi_opt.views.text.status import status_text
+from mpi_opt.views.text.search_summary import status_text
 from tests.in_process import in_process
 from tests.mpi_opt.store.made_up import finish, make_study, start
 

@@ -19,6 +19,7 @@ from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.settings.paths import make_folder
 from mpi_learn.training.checkpoints.checkpoint_file import (
     DamagedCheckpoint,
+    KeptEpoch,
     NamedArrays,
     SavedTraining,
     UnusableCheckpoint,
@@ -33,7 +34,6 @@ from mpi_learn.training.checkpoints.checkpoint_file import (
     save_checkpoint,
     scatter_arrays,
 )
-from mpi_learn.training.checkpoints.kept_epoch import KeptEpoch
 from mpi_learn.training.context import TrainingContext
 from mpi_learn.training.sections import Checkpoint
 from mpi_learn.training.state import State

@@ -17,8 +17,7 @@ from mpi_learn.job.launchers import check_allocation, check_not_launched, is_lau
 from mpi_learn.job.restarts import Restarts
 from mpi_learn.job.stop_request import StopRequest
 from mpi_opt.cli.commands.plan_command import show_plan
-from mpi_opt.cli.rank_logs import make_log_folder
-from mpi_opt.cli.search_progress import SearchProgress
+from mpi_opt.cli.search_progress import SearchProgress, make_log_folder
 from mpi_opt.cli.store_options import Changes, SpaceFile, overriding
 from mpi_opt.core.counted import counted
 from mpi_opt.errors import ConfigurationError, MPILearnError, UserError, without_passwords

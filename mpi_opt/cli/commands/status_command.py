@@ -30,7 +30,7 @@ def status(
     from mpi_opt.store import Store
     from mpi_opt.store.errors import StoreNotReadyError
     from mpi_opt.study.status import SearchStatus
-    from mpi_opt.views.text.status import status_text
+    from mpi_opt.views.text.search_summary import status_text
 
     url, clear = store_url(store), "\x1b[H\x1b[2J" if sys.stdout.isatty() else ""
     while True:

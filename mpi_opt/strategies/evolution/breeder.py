@@ -25,10 +25,10 @@ from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.core.trial import Proposal
 from mpi_opt.strategies.points.encoding import Encoding
 from mpi_opt.strategies.strategy import Cost
+from mpi_opt.strategies.surrogates.extremes import warped
 from mpi_opt.strategies.surrogates.fitting import ObservationHistory, Observations
 from mpi_opt.strategies.surrogates.interpolation import CubicInterpolation, nearest_distances
 from mpi_opt.strategies.surrogates.proposing.scalarization import drawn_weights
-from mpi_opt.strategies.surrogates.warp import warped
 
 N_ATTEMPTS = 4
 """How often all children of a trial are drawn, until one of them is a new point that satisfies the constraints."""

@@ -24,7 +24,7 @@ from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.core.thinning import thinned
 from mpi_opt.strategies.points.encoding import Encoding, GrowingArray
 from mpi_opt.strategies.strategy import Cost
-from mpi_opt.strategies.surrogates.extremes import scaled, without_extremes
+from mpi_opt.strategies.surrogates.extremes import OFFSETS, scale_of, scaled, unwarped, warped, without_extremes
 from mpi_opt.strategies.surrogates.gaussian_process import (
     CORRELATIONS,
     LARGEST_NOISE,
@@ -33,7 +33,6 @@ from mpi_opt.strategies.surrogates.gaussian_process import (
     Likelihood,
 )
 from mpi_opt.strategies.surrogates.proposing.scalarization import scalarized
-from mpi_opt.strategies.surrogates.warp import OFFSETS, scale_of, unwarped, warped
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from mpi_opt.core.figures import Measured
 from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies import make_strategy
+from mpi_opt.strategies.surrogates.extremes import OFFSETS, warped
 from mpi_opt.strategies.surrogates.fitting import Observations, Surrogate
 from mpi_opt.strategies.surrogates.gaussian_process import (
     CORRELATIONS,
@@ -25,9 +26,7 @@ from mpi_opt.strategies.surrogates.gaussian_process import (
 from mpi_opt.strategies.surrogates.proposing.acquisition import log_improvement
 from mpi_opt.strategies.surrogates.proposing.prepared_proposals import PreparedProposals
 from mpi_opt.strategies.surrogates.success import SuccessModel
-from mpi_opt.strategies.surrogates.warp import OFFSETS, warped
-from mpi_opt.testing.spaces import SPACES
-from mpi_opt.testing.strategy_tests import run
+from mpi_opt.testing.strategy_tests import SPACES, run
 
 MIXED = Space(
     {

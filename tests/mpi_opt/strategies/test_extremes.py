@@ -14,8 +14,7 @@ from mpi_opt.core.figures_of_merit import order
 from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 from mpi_opt.strategies import STRATEGIES, make_strategy
 from mpi_opt.strategies.surrogates.extremes import scaled, without_extremes
-from mpi_opt.testing.spaces import SPACES
-from mpi_opt.testing.strategy_tests import cost, run
+from mpi_opt.testing.strategy_tests import SPACES, cost, run
 from tests.mpi_opt.strategies.test_conformance import QUICK
 
 LARGEST, SMALLEST = sys.float_info.max, 5e-324

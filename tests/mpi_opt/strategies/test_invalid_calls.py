@@ -13,7 +13,7 @@ from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError, SpaceError
 from mpi_opt.strategies import STRATEGIES, make_strategy
 from mpi_opt.strategies.points.checked_strategy import observed_cost
-from mpi_opt.testing.spaces import SPACES
+from mpi_opt.testing.strategy_tests import SPACES
 
 SPACE = SPACES["mixed"]
 REPRODUCIBLE = "random, reproducible"

@@ -2,8 +2,7 @@ import pytest
 
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import make_strategy
-from mpi_opt.testing.spaces import SPACES
-from mpi_opt.testing.strategy_tests import cost, run
+from mpi_opt.testing.strategy_tests import SPACES, cost, run
 
 OPTIONS = {"reproducible": True, "lag": 5}
 

@@ -10,8 +10,7 @@ from mpi_opt.core.search_space.space import Integer, Real, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import make_strategy
-from mpi_opt.testing.spaces import SPACES
-from mpi_opt.testing.strategy_tests import run
+from mpi_opt.testing.strategy_tests import SPACES, run
 
 SPACE = Space({"x": Real(-1, 2), "rate": Real(1e-4, 1, prior="log-uniform"), "n": Integer(0, 50)})
 DIMENSIONS = [(-1.0, 2.0), (1e-4, 1.0, "log-uniform"), (0, 50)]

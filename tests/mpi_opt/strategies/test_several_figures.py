@@ -13,8 +13,7 @@ from mpi_opt.core.trial import Failed
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import STRATEGIES, Strategy, make_strategy
 from mpi_opt.strategies.surrogates.proposing.scalarization import drawn_weights, scalarized
-from mpi_opt.testing.spaces import SPACES
-from mpi_opt.testing.strategy_tests import run
+from mpi_opt.testing.strategy_tests import SPACES, run
 
 ONE_FIGURE = ("scikit-optimize",)
 """Strategies that refuse several figures of merit."""

@@ -1,4 +1,4 @@
-"""The scale of the loss in float16, in which small gradients would be zero and large ones infinite."""
+"""Optimizers around others: one for each part of a model, and the scale of the loss in float16."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mpi_learn.devices.device_vector import DeviceVector, Vector
+from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers.optimizer import Optimizer
 
 FIRST, LARGEST, FACTOR, INTERVAL = 2.0**16, 2.0**24, 2.0, 2000
@@ -53,3 +54,37 @@ def _is_finite(gradient: Vector, n: int) -> bool:
     if isinstance(gradient, DeviceVector):
         return bool(gradient.front.isfinite().all())
     return bool(np.isfinite(gradient[:n]).all())
+
+
+class SeparateOptimizers(Optimizer):
+    """Updates each model by the mean gradient over the samples of its part of the vector.
+
+    A model whose part has no samples does not change, nor does its optimizer's state: with a zero gradient, momentum
+    would still move the weights and Adam would count a step.
+
+    Args:
+        layout: A layout of several models (see `FlatLayout.models`).
+    """
+
+    def __init__(self, layout: FlatLayout, optimizers: list[Optimizer]) -> None:
+        self.layout, self.optimizers = layout, optimizers
+        self._places = [place for place, _ in layout.by_model()]
+
+    def update(self, weights: np.ndarray, gradient: np.ndarray, scale: float = 1.0) -> None:
+        """Makes one step of each model. The numbers of samples in `gradient` determine the scale; `scale` is unused."""
+        for place, optimizer in zip(self._places, self.optimizers, strict=True):
+            n_samples = float(gradient[place.stop])
+            if n_samples > 0:
+                optimizer.update(weights[place], gradient[place], 1.0 / n_samples)
+
+    def finalize(self, weights: np.ndarray) -> None:
+        for place, optimizer in zip(self._places, self.optimizers, strict=True):
+            optimizer.finalize(weights[place])
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays of all models' optimizers, as ``0.mean``."""
+        return {
+            f"{index}.{name}": array
+            for index, optimizer in enumerate(self.optimizers)
+            for name, array in optimizer.arrays().items()
+        }
