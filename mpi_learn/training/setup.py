@@ -65,18 +65,7 @@ def build_model(context: TrainingContext) -> Model:
             _check_labels(model, dataset)
             if model.divides_by_weights and context.n_workers > 1:
                 check_signs(dataset)
-    if (total := context.configuration.total_batch) is not None:
-        # in a block of its own: the stages compute together, and only the last one has checked labels
-        with agreed_errors(comm, waits_long=True):
-            if context.worker == 0 and model is not None:
-                found = [dependence_on_ranks(model, example, has_shards=total.shards is not None)]
-                if context.chain is not None:  # another stage may draw random numbers
-                    found = context.chain.allgather(found[0])
-                if context.configuration.algorithm.compression != "none":
-                    found.append(COMPRESSED)
-                why = tuple(filter(None, sorted(set(found))))
-                is_compared = total.shards is None and COMPARES_SAMPLES in model.notes
-                model.notes, model.depends_on_ranks = (*model.notes, *why), is_compared or bool(why)
+    _note_dependence(context, model, example)
     if comm.size > 1:  # before the broadcast, which would mix up the arrays of models with other shapes
         with agreed_errors(comm):  # the ranks of another stage may have found the same arrays
             agree_on_arrays(context.peers, model, example)
@@ -99,6 +88,24 @@ def build_model(context: TrainingContext) -> Model:
     if context.chain is not None:  # the other stages, which this rank may have built too
         return_freed_memory()
     return model
+
+
+def _note_dependence(context: TrainingContext, model: Model | None, example: Example) -> None:
+    """Adds to the model why a training with ``batch_size: {total: …}`` depends on the number of ranks. Collective."""
+    if (total := context.configuration.total_batch) is None:
+        return
+    # in a block of its own: the stages compute together, and only the last one has checked labels
+    with agreed_errors(context.comm, waits_long=True):
+        if context.worker != 0 or model is None:
+            return
+        found = [dependence_on_ranks(model, example, has_shards=total.shards is not None)]
+        if context.chain is not None:  # another stage may draw random numbers
+            found = context.chain.allgather(found[0])
+        if context.configuration.algorithm.compression != "none":
+            found.append(COMPRESSED)
+        why = tuple(filter(None, sorted(set(found))))
+        is_compared = total.shards is None and COMPARES_SAMPLES in model.notes
+        model.notes, model.depends_on_ranks = (*model.notes, *why), is_compared or bool(why)
 
 
 def _broadcast(comm: Communicator, model: Model, first: int) -> None:

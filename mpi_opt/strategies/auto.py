@@ -84,7 +84,7 @@ class Auto(Strategy):
         if part >= MOST:
             self._choice = "bayesian: blocks need not wait long for a model of all results"
         elif part <= 1.0 - MOST:
-            self._choice = "evolutionary: the trials are too short for so many blocks to wait for a model"
+            self._choice = "evolutionary: with this number of blocks, the trials are too short to wait for a model"
         else:
             self._choice = "bayesian where blocks can wait for a model, else evolutionary: the trials are short"
         self._review_after, self._n_proposed, self._n_models = 2 * self._n_proposed, 0, 0.0

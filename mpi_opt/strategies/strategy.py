@@ -91,8 +91,8 @@ class Strategy(ABC):
         proposals need no model ignores it.
 
         Args:
-            n_models: The largest number of such proposals in a call, 0 or more. The others should take about a
-                millisecond each.
+            n_models: The largest number of proposals of a call that may use a model, 0 or more. The others should take
+                about a millisecond each.
         """
 
     def steer(self, points: Sequence[Parameters], limits: Limits) -> None:

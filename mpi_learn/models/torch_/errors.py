@@ -39,6 +39,7 @@ def not_taken(error: Exception, example: Example) -> ModelError:
         text = str(error).splitlines()[0] if str(error) else ""
         problem = f"calling the model with samples of shape {shapes} raised {type(error).__name__}: {text}"
         return ModelError(problem, where="model", cure=cure or cure_at_line("correct the model", error))
+    # embeddings need integers: a mistake of dtypes is likely only if some inputs have them and others do not
     has_integers = any(array.dtype.kind != "f" for array in example.x)
     is_mixed = has_integers and len(example.x) > 1 and "dtype" in str(error)
     return ModelError(

@@ -32,7 +32,7 @@ MAX_UNCERTAINTY = 1e100
 def without_extremes(values: Floats) -> Floats:
     """Replaces penalties and outliers by NaN, so that they count as failed trials, and limits the other values.
 
-    A model of such values and others would mostly describe the step between the two. With several figures of merit, at
+    A model of all values would mostly describe the step between these and the others. With several figures of merit, at
     least one of them must be a penalty or an outlier, and trials with a penalty must agree in every figure.
 
     Args:

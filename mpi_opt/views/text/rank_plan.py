@@ -169,7 +169,7 @@ ROLES = {
 MARKS = {"|": "between the folds that train side by side", ":": "between workers that compute together"}
 
 STAGES = "123456789abcdefghijklmnop"
-"""The letters of the stages of a model; the last one stands for all others."""
+"""The letters of the stages of a model; the last one is that of all others."""
 Training = Callable[[int], RankLayout]
 
 
