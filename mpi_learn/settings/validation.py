@@ -2,17 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.settings.suggestions import MISSPELT_LIKENESS, nearest, suggestion
 
 
-class Section(BaseModel):
+class Strict(BaseModel):
+    """Refuses truth values as numbers: pydantic takes ``trials: yes`` for one trial."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_truth_values(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or not any(isinstance(value, bool) for value in data.values()):
+            return data
+        fields = cls.model_fields
+        return {
+            name: _NoNumber(value)
+            if isinstance(value, bool) and name in fields and _is_of_number(fields[name].annotation)
+            else value
+            for name, value in data.items()
+        }
+
+
+class _NoNumber:
+    """A truth value where a number is expected. Pydantic refuses it, as any other object."""
+
+    def __init__(self, value: bool) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def _is_of_number(annotation: Any) -> bool:
+    """Whether a field accepts numbers, but no truth values."""
+    kinds = set(_alternatives(annotation))
+    return bool(kinds & {int, float}) and bool not in kinds
+
+
+def _alternatives(annotation: Any) -> Iterator[Any]:
+    """The types that a field accepts, one by one."""
+    if get_origin(annotation) in (Union, UnionType):
+        for one in get_args(annotation):
+            yield from _alternatives(one)
+    elif get_origin(annotation) is Annotated:
+        yield from _alternatives(get_args(annotation)[0])
+    elif get_origin(annotation) is Literal:
+        yield from map(type, get_args(annotation))
+    else:
+        yield annotation
+
+
+class Section(Strict):
     """A section of the file: immutable, and an unknown key is an error.
 
     Attributes:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, SupportsFloat
+
+import numpy as np
 
 
 class Measured(float):
@@ -56,11 +59,15 @@ def real_number(value: object) -> float:
     """
     if type(value) is float:  # the usual case; `isinstance` of a protocol takes several µs
         return value
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.reshape(())  # NumPy converts arrays of no dimension only; a masked number becomes NaN
     kind = str(getattr(value, "dtype", ""))  # of NumPy, PyTorch, TensorFlow and JAX
     is_other = isinstance(value, bool | str | bytes) or "bool" in kind or "complex" in kind
     if is_other or not isinstance(value, SupportsFloat):
         raise TypeError(f"a real number is needed, not {value!r}")
     try:
         return float(value)
+    except OverflowError:  # an integer beyond the floats
+        return math.inf
     except (TypeError, ValueError):  # an array of several numbers, or of texts
         raise TypeError(f"a real number is needed, not {value!r}") from None

@@ -105,8 +105,9 @@ class FiguresOfMerit:
             if set(value) != set(self.names):
                 raise ValueError(f"{expected}; found {', '.join(map(str, value)) or 'an empty mapping'}")
             value = [value[name] for name in self.names]
-        # a text is a sequence, too; a set has no order, but NumPy arrays and tensors are no `Sequence`
-        if isinstance(value, str | bytes) or not isinstance(value, Sized) or not isinstance(value, Iterable):
+        # a text is a sequence, too, and a set has no order; NumPy arrays and tensors are no `Sequence`
+        is_other = isinstance(value, str | bytes | set | frozenset)
+        if is_other or not isinstance(value, Sized) or not isinstance(value, Iterable):
             raise TypeError(f"{expected}, not {value!r}")
         if len(value) != len(self.names):
             raise ValueError(f"{expected}, not {len(value)}")

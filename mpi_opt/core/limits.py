@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit, Target
@@ -16,6 +17,10 @@ MIN_VALUES_WITH_NOISE = 10
 
 MAX_CRASHES = 3
 """A trial is assumed to be the cause if a search was killed this number of times while it was running."""
+
+NUMBER = r"0x[0-9a-fA-F]+|(?:(?<!\w)[+-])?(?:\d+(?:[.,]\d+)*\.?(?:[eE][+-]?\d+)?|\b(?i:nan|inf|infinity)\b)"
+"""A number in the text of an error, with its sign; a minus after a letter or digit is none. Or an
+address in memory."""
 
 
 @dataclass(frozen=True)
@@ -43,3 +48,12 @@ class SearchLimits:
     def is_too_long(self, duration_s: float) -> bool:
         """Whether a trial of this duration exceeds the timeout."""
         return self.timeout_s is not None and duration_s > self.timeout_s
+
+
+def reason_of(error: str | None) -> str:
+    """The first line of an error without its rank and host, and with # for numbers, which differ between trials."""
+    first_line = (error or "").partition("\n")[0]
+    without_place = re.sub(r"^rank \d+ on \S+: ", "", first_line)
+    without_numbers = re.sub(NUMBER, "#", without_place)
+    # NumPy fills numbers of an array with spaces to the same width
+    return re.sub(r"\s+(?=[,\])\s])|(?<=[\[(])\s+", "", without_numbers)[:120]

@@ -82,7 +82,9 @@ def test_several_numbers_may_come_in_order_or_by_name(value):
     assert list(TWO.read(value).items()) == [("accuracy", 0.9), ("seconds", 12.0)]
 
 
-@pytest.mark.parametrize("value", [0.9, "ab", None, (0.9,), (0.9, 1.0, 2.0), {"accuracy": 1.0}, (0.9, math.nan)])
+@pytest.mark.parametrize(
+    "value", [0.9, "ab", None, (0.9,), (0.9, 1.0, 2.0), {"accuracy": 1.0}, (0.9, math.nan), {0.9, 1.0}]
+)
 def test_wrong_number_of_figures_fails_the_trial(value):
     with pytest.raises((TypeError, ValueError)):
         TWO.read(value)

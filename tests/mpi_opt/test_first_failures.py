@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mpi_opt.coordinator.trials.first_failures import FirstFailures, reason_of
+from mpi_opt.coordinator.trials.first_failures import FirstFailures
+from mpi_opt.core.limits import reason_of
 from tests.mpi_opt.outcomes import an_outcome
 
 
@@ -40,6 +41,7 @@ def test_failures_are_counted_by_reason(errors, are_enough):
         ),
         ("rank 0 on a.b: MemoryError: 2.31 GiB of 1e9", "MemoryError: # GiB of #"),
         (None, ""),
+        ("TypeError: not <Net object at 0x7f12ab0c>", "TypeError: not <Net object at #>"),
         ("FloatingPointError: -0.5 and +3e-4", "FloatingPointError: # and #"),
         ("bad values [-1. nan -inf]", "bad values [# # #]"),
         ("ranks 1-3 of info nano", "ranks #-# of info nano"),

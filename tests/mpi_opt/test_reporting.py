@@ -10,6 +10,7 @@ import pytest
 from mpi4py import MPI
 
 import mpi_opt
+from mpi_opt.core.figures import real_number
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.trial import Proposal, Trial
 from tests.optional_packages import needs
@@ -41,11 +42,18 @@ def test_a_step_outside_of_its_range_is_refused(step):
         trial().report(step, 0.5)
 
 
-@pytest.mark.parametrize("value", [0.25, np.float32(0.25), np.array(0.25), math.nan, -math.inf, 3])
+@pytest.mark.parametrize("value", [0.25, np.float32(0.25), np.array(0.25), np.array([[0.25]]), math.nan, -math.inf, 3])
 def test_a_real_number_is_a_value(value):
     one = trial()
     one.report(0, value)
-    assert one.reported[0] == float(value) or math.isnan(one.reported[0])
+    assert one.reported[0] == np.asarray(value).item() or math.isnan(one.reported[0])
+
+
+def test_a_number_beyond_the_floats_and_a_masked_one_are_not_finite():
+    assert real_number(10**400) == math.inf
+    for masked in (np.ma.masked, np.ma.array([1.0], mask=[True])):
+        with pytest.warns(UserWarning, match="masked"):
+            assert math.isnan(real_number(masked))
 
 
 NOT_REAL = [np.complex128(1 + 2j), np.array(1 + 2j), 1j, True, np.True_, np.array(True), "0.5", b"1", None, [1.0, 2.0]]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -108,6 +109,18 @@ def test_numbers_may_come_from_numpy():
     assert type(Categorical(list(np.array([16, 32]))).decode(0.0)) is int
 
 
+@pytest.mark.parametrize(
+    ("wanted", "plain"),
+    [(np.int64(2), 2), (np.array([2, 3]), [2, 3]), (range(2, 4), [2, 3]), ((np.int8(2), 3), [2, 3])],
+)
+def test_values_of_a_condition_may_come_from_numpy(wanted, plain):
+    dimension = Real(0, 1, when={"k": wanted})
+    assert dimension == Real(0, 1, when={"k": plain})
+    json.dumps(dimension.entry())
+    space = Space({"k": Integer(1, 6), "x": dimension})
+    assert space.is_active("x", {"k": 2}) and not space.is_active("x", {"k": 5})
+
+
 def test_integers_are_equally_likely():
     rng = np.random.default_rng(1)
     counts = np.bincount([Integer(0, 4).sample(rng) for _ in range(20_000)])
@@ -196,6 +209,7 @@ def test_a_condition_on_a_number_holds_for_a_whole_number_and_an_equal_real_one(
         ),
         (lambda: Space({"a": Integer(0, 1, when={"b": 7}), "b": Integer(0, 3)}), "b never takes the value 7"),
         (lambda: Space({"a": 3}), "expected Real, Integer or Categorical"),
+        (lambda: Space("x"), "expected a mapping from name to hyperparameter, not 'x'"),
     ],
 )
 def test_impossible_spaces_are_refused_with_a_cure(make, message):

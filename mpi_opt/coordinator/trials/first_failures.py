@@ -8,16 +8,12 @@ have run longer than failed trials do, so that a search whose trials all fail do
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable
 
-from mpi_opt.core.limits import MAX_FIRST_FAILURES
+from mpi_opt.core.limits import MAX_FIRST_FAILURES, reason_of
 from mpi_opt.core.trial import Outcome
-
-NUMBER = r"(?:(?<!\w)[+-])?(?:\d+(?:[.,]\d+)*\.?(?:[eE][+-]?\d+)?|\b(?i:nan|inf|infinity)\b)"
-"""A number in the text of an error, with its sign; a minus after a letter or digit is none."""
 
 MANY_REASONS = 3
 """Failures for different reasons end a search once there are `MANY_REASONS` × `MAX_FIRST_FAILURES` of them."""
@@ -71,12 +67,3 @@ class FirstFailures:
         if n_others := self.n - sum(count for _, count in most):
             counts.append(f"{n_others} × other reasons")
         return f"the first {self.n} trials all failed" + (f" ({', '.join(counts)})" if len(counts) > 1 else "")
-
-
-def reason_of(error: str | None) -> str:
-    """The first line of an error without its rank and host, and with # for numbers, which differ between trials."""
-    first_line = (error or "").partition("\n")[0]
-    without_place = re.sub(r"^rank \d+ on \S+: ", "", first_line)
-    without_numbers = re.sub(NUMBER, "#", without_place)
-    # NumPy fills numbers of an array with spaces to the same width
-    return re.sub(r"\s+(?=[,\])\s])|(?<=[\[(])\s+", "", without_numbers)[:120]

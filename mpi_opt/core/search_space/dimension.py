@@ -80,6 +80,13 @@ class Dimension(ABC):
         """Converts a value of the dimension to the form that `decode` returns: 1 to 1.0 for a real hyperparameter."""
         return value
 
+    def _check_common(self) -> None:
+        """Verifies what all dimensions have, and converts it to the form of the store."""
+        if isinstance(self.when, Mapping):
+            object.__setattr__(self, "when", {name: python_values(wanted) for name, wanted in self.when.items()})
+        self._check_default()
+        self._check_belief()
+
     def _check_default(self) -> None:
         """Verifies that the default is a value of the dimension, and converts it to the form that `decode` returns."""
         if self.default is None:
@@ -146,8 +153,7 @@ class Real(Dimension):
         _check_interval(self.low, self.high, self.prior, self.step)
         object.__setattr__(self, "low", float(self.low))
         object.__setattr__(self, "high", float(self.high))
-        self._check_default()
-        self._check_belief()
+        self._check_common()
 
     @property
     def size(self) -> float:
@@ -231,8 +237,7 @@ class Integer(Dimension):
                 )
             object.__setattr__(self, name, int(value))
         _check_interval(self.low, self.high, self.prior, self.step)
-        self._check_default()
-        self._check_belief()
+        self._check_common()
 
     @property
     def size(self) -> float:
@@ -307,8 +312,7 @@ class Categorical(Dimension):
             raise SpaceError(
                 f"duplicate category in {list(self.categories)}", where="categories", cure="name each once"
             )
-        self._check_default()
-        self._check_belief()
+        self._check_common()
 
     @property
     def size(self) -> float:
@@ -381,6 +385,13 @@ def python_value(value: Any) -> Any:
     if isinstance(value, np.floating):
         return float(str(value))
     return value.item() if isinstance(value, np.generic) else value
+
+
+def python_values(values: Any) -> Any:
+    """A value of NumPy, or several, as Python values: an array, a range, a list or a tuple becomes a list."""
+    if isinstance(values, np.ndarray):
+        values = values.tolist()
+    return list(map(python_value, values)) if isinstance(values, list | tuple | range) else python_value(values)
 
 
 def _check_interval(low: float, high: float, prior: str, step: float | None) -> None:

@@ -44,6 +44,12 @@ class Space(Mapping[str, Dimension]):
     def __post_init__(self) -> None:
         if not self.dimensions:
             raise SpaceError("the search space is empty", where="space", cure="name at least one hyperparameter")
+        if not isinstance(self.dimensions, Mapping):
+            raise SpaceError(
+                f"expected a mapping from name to hyperparameter, not {self.dimensions!r}",
+                where="space",
+                cure='write, for example, {"x": Real(0.0, 1.0)}',
+            )
         object.__setattr__(self, "dimensions", dict(self.dimensions))
         for name, dimension in self.dimensions.items():
             if not isinstance(dimension, Dimension):

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast, final
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from mpi_learn.settings.suggestions import suggestion
-from mpi_learn.settings.validation import validated
+from mpi_learn.settings.validation import Strict, validated
 from mpi_opt.core.figures import Measured
 from mpi_opt.core.search_space.space import Limits, Parameters, Real, Space
 from mpi_opt.core.trial import Failed, Proposal, is_usable
@@ -82,7 +82,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-class Options(BaseModel):
+class Options(Strict):
     """The options of every strategy. Strategies derive from this class to add their own.
 
     Attributes:

@@ -23,6 +23,7 @@ from mpi_learn.settings.yaml_file import dumped
 from mpi_opt.configuration.configuration import EXTERNAL, publishable
 from mpi_opt.core.counted import counted, plural
 from mpi_opt.core.folds.fold_splits import number_of_folds
+from mpi_opt.core.limits import reason_of
 from mpi_opt.core.search_space.space import Categorical
 from mpi_opt.core.trial import State, TrialRecord
 from mpi_opt.errors import ConfigurationError, shortened
@@ -239,7 +240,7 @@ def _by_reason(trials: Sequence[TrialRecord]) -> list[list[TrialRecord]]:
     reasons: dict[str, list[TrialRecord]] = {}
     for trial in trials:
         if trial.state == "failed":
-            reasons.setdefault(re.sub(r"\d+", "#", error_line(trial.error) or ""), []).append(trial)
+            reasons.setdefault(reason_of(error_line(trial.error)), []).append(trial)
     return sorted(reasons.values(), key=lambda group: -len(group))
 
 
