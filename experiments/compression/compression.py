@@ -21,10 +21,10 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from mpi_learn.algorithms.algorithm import AlgorithmSetup
-from mpi_learn.algorithms.compression.encodings import ENCODINGS
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration
 from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.algorithms.rank_layout import rank_layout_of
+from mpi_learn.compression.encodings import ENCODINGS
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers.configuration import Adam
 from mpi_learn.optimizers.optimizer import make_optimizer

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup
-from mpi_learn.algorithms.compression.encoded_sum import EncodedSum
-from mpi_learn.algorithms.compression.encodings import ENCODINGS
 from mpi_learn.algorithms.configuration import AllReduce
+from mpi_learn.algorithms.encoded_sum import EncodedSum
 from mpi_learn.algorithms.reduction import ExactFirstSteps, ExactSum, LowRank, Reduction, TopFraction
+from mpi_learn.compression.encodings import ENCODINGS
 from mpi_learn.devices.device_vector import DeviceVector, Vector
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FAILED, N_SAMPLES, WEIGHT, FlatLayout, failed_step

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from mpi_learn.algorithms.compression.encodings import Encoding
-from mpi_learn.algorithms.compression.error_feedback import KnownWeights
+from mpi_learn.compression.encodings import Encoding
+from mpi_learn.compression.error_feedback import KnownWeights
 from mpi_learn.mpi.communicators import Communicator, Request, gathered, receive_into, wait
 from mpi_learn.mpi.messaging import FAILURES
 

@@ -30,8 +30,8 @@ import numpy as np
 
 from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup
 from mpi_learn.algorithms.cluster_exchange import Acquaintance, Alarm, Exchange, partners_of
-from mpi_learn.algorithms.compression.encodings import ENCODINGS
 from mpi_learn.algorithms.configuration import Clusters, Nesterov
+from mpi_learn.compression.encodings import ENCODINGS
 from mpi_learn.flat_layout import FAILED, FLAG, WEIGHT, FlatLayout, failed_step
 from mpi_learn.mpi.communicators import Communicator, agreed_errors, broadcast_in_place, subset, sum_in_place
 from mpi_learn.optimizers.configuration import Sgd

@@ -184,6 +184,12 @@ class TrainingConfiguration(ModelConfiguration):
         return 1 if self.pipeline is None or self.n_stages == 1 else self.pipeline.micro_batches
 
     @property
+    def is_compressed(self) -> bool:
+        """Whether messages of a step have errors, which depend on how its samples are divided over ranks."""
+        of_stages = self.pipeline is not None and self.n_stages > 1 and self.pipeline.compression != "none"
+        return of_stages or self.algorithm.compression != "none"
+
+    @property
     def total_batch(self) -> TotalBatch | None:
         """The section ``batch_size:``; None if it is the number of samples per worker, or `AUTO`."""
         return self.batch_size if isinstance(self.batch_size, TotalBatch) else None

@@ -101,7 +101,7 @@ def _note_dependence(context: TrainingContext, model: Model | None, example: Exa
         found = [dependence_on_ranks(model, example, has_shards=total.shards is not None)]
         if context.chain is not None:  # another stage may draw random numbers
             found = context.chain.allgather(found[0])
-        if context.configuration.algorithm.compression != "none":
+        if context.configuration.is_compressed:
             found.append(COMPRESSED)
         why = tuple(filter(None, sorted(set(found))))
         is_compared = total.shards is None and COMPARES_SAMPLES in model.notes

@@ -28,6 +28,9 @@ WITH_MPI = {
     "slow_link/number_of_ranks.py": r"\| clusters \| 2 \| 1 \| 1 \| [\d.]+ \| [\d.]+ \| [\d.]+ \|",
     "mpi_learn/measure.py": r"\| thread \| 1 \| \d+\.\d (.|\n)*\| MPI Learn \| 1 \|(.|\n)*\| allreduce \| 2 \|",
     "pipeline/measure.py": r"\| 4 \| a function per stage (.|\n)*\| 2 \| 2 \| 1f1b \|(.|\n)*\| convolutional \|",
+    "pipeline/small_messages.py": r"\| images \| 2 \| int8 \| 1 \| \d\.\d{4} \| \d\.\d{4} \| [+-]0\.\d{4} \|",
+    "pipeline/split_by_time.py": r"\| perceptron \| balanced \| 1 \| \d+, \d+ \| [\d.]+ \([\d.]+ to [\d.]+\) \|",
+    "pipeline/tensor_parallel.py": r"\| 64 \| .* \| \d\.\de[-+]\d+ \|(.|\n)*for a rank that has left: .*Timed out",
     "width/invariance.py": r"\| torch \| `\{total: 96, shards: 12\}`, .* \| \d\.\de[-+]\d+, \d\.\de[-+]\d+ \|",
     "width/elastic.py": r"all values equal in 1 of 1 pairs",
     "width/balance.py": r"\| balanced, 12 shards \| \d+ \| \d+ \| \d+% \| \d\.\de[-+]\d+ \|",
@@ -42,6 +45,9 @@ OPTIONAL = {
     "jets/compare.py": ["torch", "matplotlib", "pythia8mc"],
     "mpi_learn/measure.py": ["pythia8mc"],
     "pipeline/measure.py": ["torch"],
+    "pipeline/small_messages.py": ["torch"],
+    "pipeline/split_by_time.py": ["torch"],
+    "pipeline/tensor_parallel.py": ["torch"],
     "calorimeter_gan/compare.py": ["matplotlib"],
 }
 """Script -> the optional packages that it needs."""

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 
 from mpi_learn import train
 from mpi_learn.algorithms.allreduce import make_reduction
-from mpi_learn.algorithms.compression.encodings import ENCODINGS
-from mpi_learn.algorithms.compression.error_feedback import ErrorFeedback, KnownWeights
 from mpi_learn.algorithms.configuration import AllReduce, Clusters, Downpour, Easgd, Gem
+from mpi_learn.compression.encodings import ENCODINGS
+from mpi_learn.compression.error_feedback import ErrorFeedback, KnownWeights
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers.configuration import Sgd
 from mpi_learn.optimizers.optimizer import make_optimizer

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from mpi_learn.algorithms import cluster_exchange
-from mpi_learn.algorithms.compression.encodings import ENCODINGS
-from mpi_learn.algorithms.compression.error_feedback import KnownWeights
+from mpi_learn.compression.encodings import ENCODINGS
+from mpi_learn.compression.error_feedback import KnownWeights
 from mpi_learn.data.samples.batches import Dealer
 from mpi_learn.errors import TrainingError
 from mpi_learn.mpi import messaging

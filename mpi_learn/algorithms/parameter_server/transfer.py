@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpi_learn.algorithms.compression.encodings import ENCODINGS, Encoding
-from mpi_learn.algorithms.compression.error_feedback import ErrorFeedback, KnownWeights
+from mpi_learn.compression.encodings import ENCODINGS, Encoding
+from mpi_learn.compression.error_feedback import ErrorFeedback, KnownWeights
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.mpi.communicators import Communicator, receive_into
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
+from mpi_learn.compression.encodings import ENCODINGS, EXACT, Encoding
 from mpi_learn.errors import ModelError, MPILearnError
 from mpi_learn.flat_layout import FAILED, UpdateRule
 from mpi_learn.models.model import Model
@@ -88,6 +90,7 @@ class PipelineModel(Model):
         self.least_samples, self.synchronizes_statistics = facts.least_samples, facts.synchronizes_statistics
         self.has_unsaved_random = facts.has_unsaved_random
         self._is_whole = False
+        self._encoding = ENCODINGS.get(section.compression, EXACT)
         rank, last = chain.rank, chain.size - 1
         self._shape_before = facts.shapes[rank - 1] if rank > 0 else None
         self._shape_after = facts.shapes[rank] if rank < last else None
@@ -113,7 +116,8 @@ class PipelineModel(Model):
             return found
 
         schedule = SCHEDULES[self._section.schedule](self._chain.rank, self._chain.size, len(parts))
-        totals = self._run(schedule, parts, compute, sums, begin=lambda: stage.begin(self.n_sums))
+        begin = partial(stage.begin, self.n_sums)
+        totals = self._run(schedule, parts, compute, sums, begin=begin, encoding=self._encoding)
         step[self.layout.size :] = totals
         return step
 
@@ -208,6 +212,7 @@ class PipelineModel(Model):
         compute: Compute,
         sums: Callable[[], np.ndarray],
         begin: Callable[[], None] = lambda: None,
+        encoding: Encoding = EXACT,
     ) -> np.ndarray:
         """The operations of a step with the messages between them; returns the sums of the last stage.
 
@@ -228,7 +233,7 @@ class PipelineModel(Model):
                 error, is_failed = caught, True
             return None
 
-        self._expect(schedule, parts)
+        self._begin_links(schedule, parts, encoding)
         attempted(begin)
         for operation in schedule:
             source, target = (self._before, self._after) if operation.is_forward else (self._after, self._before)
@@ -251,7 +256,7 @@ class PipelineModel(Model):
                     raise error if isinstance(error, MPILearnError) else as_training_error(error, self._rank)
         return totals
 
-    def _expect(self, schedule: Sequence[Operation], parts: Sequence[slice]) -> None:
+    def _begin_links(self, schedule: Sequence[Operation], parts: Sequence[slice], encoding: Encoding) -> None:
         """Announces the arrays of the neighbours: activations from the stage before, gradients from the one after."""
         for link, shape, is_forward in (
             (self._before, self._shape_before, True),
@@ -259,7 +264,7 @@ class PipelineModel(Model):
         ):
             if link is not None and shape is not None:
                 mine = [parts[one.micro_batch] for one in schedule if one.is_forward == is_forward]
-                link.expect([(part.stop - part.start, *shape) for part in mine])
+                link.begin([(part.stop - part.start, *shape) for part in mine], encoding)
 
 
 def _part(batch: Example, place: slice, received: np.ndarray | None) -> Example:

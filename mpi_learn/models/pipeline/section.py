@@ -31,3 +31,9 @@ class PipelineSection(Section):
         "the first rank measures before the training. A list: the number of layers of each stage. Without effect if "
         "the function returns a list of stages.",
     )
+    # not 2-bit: without error feedback, which activations of other samples cannot have, too much is lost
+    compression: Literal["none", "bfloat16", "float16", "int8"] = Field(
+        "none",
+        description="How activations and their gradients are sent between stages in training: unchanged, or in 16 or "
+        "8 bits per element. Validation and predictions use unchanged ones.",
+    )

@@ -17,6 +17,7 @@ from mpi4py import MPI
 from mpi_learn import train
 from mpi_learn.data.samples import streamed_batches
 from mpi_learn.errors import MPILearnError
+from mpi_learn.models.pipeline.link import Link
 from mpi_learn.training import evaluation
 from mpi_learn.training.checkpoints.checkpoint_file import saved_layers_of_stages
 from mpi_learn.training.sections import Checkpoint
@@ -149,6 +150,46 @@ def timed():
         n_epochs = len(train(wanted, world, on_note=notes.append).history["loss"])
         notes = [note for note in notes if "the stages have" in note]
         found[name] = n_epochs, saved_layers_of_stages(Checkpoint(**section)), notes
+    return found
+
+
+class Counting:
+    """A communicator that counts the bytes it sends."""
+
+    n_bytes = 0
+
+    def __init__(self, comm):
+        self._comm = comm
+
+    def __getattr__(self, name):
+        return getattr(self._comm, name)
+
+    def Isend(self, message, dest, tag):  # noqa: N802 - the name in mpi4py
+        Counting.n_bytes += message.nbytes
+        return self._comm.Isend(message, dest=dest, tag=tag)
+
+
+def compressed():
+    """Losses for each form of the messages, and the bytes that each stage sends in an epoch and its validation."""
+    found = {}
+    begin = Link.__init__
+    for name in ("none", "bfloat16", "float16", "int8"):
+        section = {"stages": 2, "micro_batches": 3, "compression": name}
+        sent = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Link, "__init__", lambda self, chain, other: begin(self, Counting(chain), other))
+            trained = configuration("build_stages", 2, optimizer=SGD, pipeline=section)
+            result = train(trained, half, on_epoch=lambda epoch, metrics: sent.append(Counting.n_bytes))  # noqa: B023
+        still = configuration("build_stages", 2, optimizer=SGD | {"learning_rate": 1e-30}, pipeline=section, epochs=1)
+        found[name] = {
+            "history": result.history,
+            "still": train(still, half).history,
+            "bytes": half.allgather(sent[2] - sent[1]),
+        }
+    if FRAMEWORK == "torch":
+        data = np.load(FOLDER / "data.npz")
+        rounded = import_module("tests.mpi_learn.pipeline.torch_models").rounded_losses
+        found["rounded"] = rounded(data["x"], data["y"], BATCH, EPOCHS, SGD["learning_rate"], SEED)
     return found
 
 

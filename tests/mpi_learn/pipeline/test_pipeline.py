@@ -130,6 +130,46 @@ def test_stages_by_time_are_measured_once_and_kept_by_a_checkpoint(framework, n)
 
 
 @pytest.mark.parametrize("framework", SLOW)
+def test_stages_send_the_bytes_of_their_encoding_in_training_alone(framework):
+    """In an epoch, 16 activations of 106 samples in 21 micro-batches, and their gradients; float32 in validation."""
+    found = ran(2, framework, "compressed")["compressed"]
+    scales = 4 * 21
+    lengths = {
+        "none": 4 * 16 * N_SAMPLES,
+        "bfloat16": 2 * 16 * N_SAMPLES,
+        "float16": 2 * 16 * N_SAMPLES + scales,
+        "int8": 16 * N_SAMPLES + scales,
+    }
+    for name, length in lengths.items():
+        assert found[name]["bytes"] == [length + lengths["none"], length], name
+
+
+@pytest.mark.parametrize("framework", SLOW)
+def test_stages_with_small_messages_train_nearly_as_in_float32(framework):
+    found = ran(2, framework, "compressed")["compressed"]
+    exact = found["none"]["history"]["val_loss"]
+    for name, distance in {"bfloat16": 0.002, "float16": 0.0005, "int8": 0.005}.items():
+        validated = found[name]["history"]["val_loss"]
+        assert validated == pytest.approx(exact, abs=distance), name
+        assert validated != exact, name
+        assert validated[-1] < validated[0], name
+
+
+@pytest.mark.parametrize("framework", SLOW)
+def test_validation_of_stages_sees_the_model_that_is_saved_without_rounding(framework):
+    found = ran(2, framework, "compressed")["compressed"]
+    assert found["int8"]["still"]["val_loss"] == found["none"]["still"]["val_loss"]
+    assert found["int8"]["still"]["loss"] != pytest.approx(found["none"]["still"]["loss"], abs=1e-5)
+
+
+@needs("torch")
+def test_stages_round_activations_and_their_gradients_as_pytorch_does():
+    found = ran(2, "torch", "compressed")["compressed"]
+    assert found["bfloat16"]["history"]["loss"] == pytest.approx(found["rounded"], abs=1e-6)
+    assert found["none"]["history"]["loss"] != pytest.approx(found["rounded"], abs=1e-5)
+
+
+@pytest.mark.parametrize("framework", SLOW)
 @pytest.mark.parametrize("n", RANKS)
 def test_an_error_in_one_stage_ends_the_training_on_all_ranks(framework, n):
     for case, errors in ran(n, framework, "failing")["failing"].items():

@@ -130,6 +130,42 @@ def build_failing(stage, training):
     return [nn.Sequential(*modules) for modules in stages]
 
 
+class Rounded(torch.autograd.Function):
+    """Rounds to bfloat16 in both passes."""
+
+    @staticmethod
+    def forward(context, x):
+        return x.bfloat16().float()
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient.bfloat16().float()
+
+
+def rounded_losses(x, y, batch, epochs, rate, seed):
+    """As `plain_losses`, for three micro-batches that are rounded between two stages."""
+    torch.manual_seed(seed)
+    stages = build_stages()
+    steps = torch.optim.SGD([value for stage in stages for value in stage.parameters()], lr=rate)
+    losses = []
+    for _ in range(epochs):
+        total = 0.0
+        for first in range(0, len(x), batch):
+            inputs, labels = torch.from_numpy(x[first : first + batch]), torch.from_numpy(y[first : first + batch])
+            bounds = [len(inputs) * index // 3 for index in range(4)]
+            steps.zero_grad()
+            for part in map(slice, bounds, bounds[1:]):
+                outputs = stages[1](Rounded.apply(stages[0](inputs[part])))
+                loss = nn.functional.cross_entropy(outputs, labels[part], reduction="sum")
+                loss.backward()
+                total += float(loss.detach())
+            for value in steps.param_groups[0]["params"]:
+                value.grad /= len(inputs)
+            steps.step()
+        losses.append(total / len(x))
+    return losses
+
+
 def plain_losses(x, y, batch, epochs, rate, seed):
     """The mean loss of each epoch in a plain loop of PyTorch with SGD, with the samples in their order."""
     torch.manual_seed(seed)

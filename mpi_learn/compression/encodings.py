@@ -36,7 +36,20 @@ class Encoding(ABC):
 
     @abstractmethod
     def decode(self, message: np.ndarray, n: int) -> np.ndarray:
-        """The vector of a message, (n,) float32, in new memory. Its bits are the same on every rank."""
+        """The vector of a message, (n,) float32. Its bits are the same on every rank."""
+
+
+class Float32(Encoding):
+    """The vector itself, in the same memory."""
+
+    def n_bytes(self, n: int) -> int:
+        return 4 * n
+
+    def encode(self, vector: np.ndarray) -> np.ndarray:
+        return vector.view(np.uint8)
+
+    def decode(self, message: np.ndarray, n: int) -> np.ndarray:
+        return message.view(np.float32)
 
 
 class BFloat16(Encoding):
@@ -112,10 +125,13 @@ class TwoBit(Encoding):
         return decoded
 
 
+EXACT: Final = Float32()
+"""Of ``compression: none``."""
+
 ENCODINGS: Final[Mapping[str, Encoding]] = {
     "bfloat16": BFloat16(), "float16": Float16(), "int8": Int8(), "2-bit": TwoBit(),
 }  # fmt: skip
-"""The values of ``compression:`` that every algorithm has, except for ``none``."""
+"""The values of ``compression:``, except for ``none``."""
 
 
 def _n_chunks(n: int) -> int:

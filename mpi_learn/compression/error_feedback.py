@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_learn.algorithms.compression.encodings import Encoding
+from mpi_learn.compression.encodings import Encoding
 
 NONE = np.zeros(0, np.int64)
 

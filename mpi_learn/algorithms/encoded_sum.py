@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from mpi_learn.algorithms.compression.encodings import Encoding
-from mpi_learn.algorithms.compression.error_feedback import ErrorFeedback, decoded
 from mpi_learn.algorithms.reduction import Reduction
+from mpi_learn.compression.encodings import Encoding
+from mpi_learn.compression.error_feedback import ErrorFeedback, decoded
 from mpi_learn.flat_layout import WEIGHT, FlatLayout
 from mpi_learn.mpi.communicators import Communicator, all_to_all, gathered
 

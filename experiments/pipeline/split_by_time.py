@@ -1,0 +1,118 @@
+"""Whether `split: time` makes the stages of a model more equal than estimates do.
+
+python experiments/pipeline/split_by_time.py [--smoke]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "common"))
+
+from markdown_tables import markdown_table, with_quartiles  # noqa: E402
+from run_ranks import run_ranks  # noqa: E402
+
+MODELS = {"recurrent": [50, 8], "attention": [200, 8], "perceptron": [784]}
+"""Function in `networks` -> shape of a sample. The times of the last one are those of its multiplications."""
+SPLITS = ("balanced", "parameters", "time")
+BATCH, N_STEPS = 128, 4
+
+
+def train_all(wanted: dict[str, Any]) -> None:
+    """On each rank: a training for each way to divide; rank 0 writes the CPU times of the stages and the step times."""
+    import torch
+    from mpi4py import MPI
+
+    from mpi_learn import train
+    from mpi_learn.data.samples.batches import Dataset
+    from mpi_learn.data.samples.streamed import Samples
+    from mpi_learn.models.torch_.stages import TorchStage
+    from mpi_learn.training.state import EpochReport
+
+    world, used = MPI.COMM_WORLD, [0.0]
+    torch.set_num_threads(1)
+
+    def timed(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            started = time.thread_time()
+            found = method(*arguments)
+            used[0] += time.thread_time() - started
+            return found
+
+        return call
+
+    TorchStage.forward, TorchStage.backward = timed(TorchStage.forward), timed(TorchStage.backward)  # type: ignore[method-assign]
+    n = BATCH * N_STEPS
+    x = np.random.default_rng(0).normal(size=(n, *wanted["shape"])).astype(np.float32)
+    samples = Samples((x,), (np.arange(n) % 4,))
+    dataset = Dataset(samples, samples, np.arange(n), np.arange(0))
+    found = {}
+    for split in SPLITS:
+        of_epochs: list[float] = []
+        speeds: list[float] = []
+        notes: list[str] = []
+
+        def after_epoch(epoch: int, metrics: dict[str, float], into: list[float] = of_epochs) -> bool:
+            into.append(used[0])
+            return False
+
+        def progress(report: EpochReport, into: list[float] = speeds) -> None:
+            into.append(report.samples_per_second)
+
+        configuration = {
+            "model": f"{HERE / 'networks.py'}:{wanted['model']}",
+            "loss": "cross_entropy",
+            "batch_size": BATCH,
+            "epochs": 3,
+            "pipeline": {"stages": 2, "micro_batches": 4, "split": split},
+        }
+        train(configuration, world, data=dataset, on_epoch=after_epoch, progress=progress, on_note=notes.append)
+        of_stages = world.gather((of_epochs[2] - of_epochs[0]) / 2 / N_STEPS)
+        if world.rank == 0:
+            found[split] = {"stages_s": of_stages, "step_s": BATCH / statistics.mean(speeds[1:]), "notes": notes}
+    if world.rank == 0:
+        Path("result.json").write_text(json.dumps(found))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--smoke", action="store_true", help="a short form")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--ranks", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.ranks:
+        train_all(json.loads(options.ranks))
+        return
+    rows = []
+    for model, shape in list(MODELS.items())[-1 if options.smoke else 0 :]:
+        turns: list[dict[str, Any]] = []
+        for _ in range(1 if options.smoke else options.turns):
+            with tempfile.TemporaryDirectory() as folder:
+                wanted = json.dumps({"model": model, "shape": shape})
+                run_ranks(2, HERE / "split_by_time.py", "--ranks", wanted, folder=Path(folder))
+                turns.append(json.loads(Path(folder, "result.json").read_text()))
+        for split in SPLITS:
+            of_stages = np.median([turn[split]["stages_s"] for turn in turns], axis=0) * 1e3
+            cells = [model, split, len(turns), ", ".join(f"{milliseconds:.0f}" for milliseconds in of_stages)]
+            for value in (lambda of_split: max(of_split["stages_s"]), lambda of_split: of_split["step_s"]):
+                ratios = [value(turn["time"]) / value(turn[split]) for turn in turns]
+                cells.append("" if split == "time" else with_quartiles(ratios))
+            rows.append(cells)
+    titles = ("model", "split", "turns", "CPU time of the stages in a step, ms",
+              "longest stage, time / this", "time of a step, time / this")  # fmt: skip
+    print(markdown_table(titles, rows))
+
+
+if __name__ == "__main__":
+    main()
