@@ -497,7 +497,7 @@ def explore(machine, n_studies, n_steps, **options):
 
 @pytest.mark.parametrize("machine", [AnyOrder, FewTrials])
 def test_a_study_survives_any_order_of_events(machine):
-    explore(machine, 6, 25, derandomize=True)
+    explore(machine, 4, 25, derandomize=True)
 
 
 @pytest.mark.thorough

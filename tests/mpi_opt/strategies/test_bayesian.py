@@ -222,7 +222,7 @@ def test_a_search_learns_from_a_penalty_as_from_a_failure(name, n_figures):
         if n_figures > 1:
             values = [value if isinstance(value, Failed) else (value, min(value + 0.3, 1e6)) for value in values]
         strategy.resume([(Proposal(number, points[number]), value) for number, value in enumerate(values)])
-        return [MIXED.encode(proposal.parameters) for proposal in strategy.ask(6)]
+        return [MIXED.encode(proposal.parameters) for proposal in strategy.ask(3)]
 
     np.testing.assert_array_equal(asked(1e6), asked(Failed("out of memory")))
 
@@ -456,7 +456,7 @@ def test_only_categories_that_could_be_others_are_left():
     assert [proposals[index].parameters["kind"] for index in (2, 6, 10)] == ["c", "c", "c"]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 2))])
 def test_leaves_a_category_that_is_better_at_first_sight(seed):
     """The other category is worse almost everywhere; its narrow valley, where the first one's is not, is deeper."""
     space = Space({"x": Real(0, 1), "y": Real(0, 1), "kind": Categorical(("wide", "narrow"))})

@@ -13,7 +13,8 @@ from mpi_opt.testing import SPACES, StrategyTests, run
 
 class TestBayesian(StrategyTests):
     strategy = "bayesian"
-    options = {"initial_points": 6}
+    options = {"initial_points": 10}
+    n_trials_to_improve = 24
 
 
 class TestScikitOptimize(StrategyTests):
@@ -22,6 +23,7 @@ class TestScikitOptimize(StrategyTests):
     n_trials_to_improve = 24
 
 
+@pytest.mark.thorough  # its proposals are those of `bayesian`; see test_auto.py
 class TestAuto(StrategyTests):
     strategy = "auto"
 

@@ -47,7 +47,15 @@ def hypervolume(points, reference=(1.1, 1.1)):
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [*((name, "mixed") for name in SEVERAL), *(("bayesian", kind) for kind in SPACES)]
+    ("name", "kind"),
+    [
+        *((name, "mixed") for name in SEVERAL),
+        *(("bayesian", kind) for kind in ("tiny", "conditional")),
+        *(
+            pytest.param("bayesian", kind, marks=pytest.mark.thorough)
+            for kind in sorted(set(SPACES) - {"mixed", "tiny", "conditional"})
+        ),
+    ],
 )
 def test_tuples_are_survived_failures_and_nan_included(name, kind):
     space = SPACES[kind]
@@ -57,7 +65,7 @@ def test_tuples_are_survived_failures_and_nan_included(name, kind):
             return Failed("no") if proposal.number % 2 else (math.nan, 1.0)
         return tuple(Measured(value, 0.01) for value in two_hills(space, proposal.parameters))
 
-    asked, told = run(make_strategy(name, space, seed=3, n_figures=2), space, 22, outcome=outcome)
+    asked, told = run(make_strategy(name, space, seed=3, n_figures=2), space, 16, outcome=outcome)
     assert len(asked) == len(told)
     for proposal in asked:
         space.check(proposal.parameters)
