@@ -67,19 +67,14 @@ class _Receiving:
 
 
 class _Message:
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: Any) -> None:
         self.content = content
 
     def Recv(self, buffer: np.ndarray) -> None:
         buffer[:] = np.frombuffer(self.content, buffer.dtype)
 
-
-class _ObjectMessage:
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
     def recv(self) -> Any:
-        return self.value
+        return self.content
 
 
 class ThreadComm:
@@ -186,21 +181,15 @@ class ThreadComm:
         return _Receiving(self, buffer, source, tag)
 
     def Improbe(self, source: int | None = None, tag: int | None = None, status: Any = None) -> _Message | None:
-        found = self._taken(source, tag)
-        if found is None:
+        if (found := self._taken(source, tag)) is None:
             return None
         status.Set_source(found[0])
         status.Set_tag(found[1])
-        status.Set_elements(MPI.BYTE, len(found[2]))
+        if isinstance(found[2], bytes):
+            status.Set_elements(MPI.BYTE, len(found[2]))
         return _Message(found[2])
 
-    def improbe(self, source: int | None = None, tag: int | None = None, status: Any = None) -> _ObjectMessage | None:
-        found = self._taken(source, tag)
-        if found is None:
-            return None
-        status.Set_source(found[0])
-        status.Set_tag(found[1])
-        return _ObjectMessage(found[2])
+    improbe = Improbe
 
     def Iprobe(self, source: int | None = None, tag: int | None = None) -> bool:
         return any(self._matches(one, source, tag) for one in list(self._shared.mail[self.rank]))

@@ -37,9 +37,11 @@ PAGE = '<pre style="font-family: monospace; line-height: 1.2; white-space: pre">
 class PlainProgress(Progress):
     """Prints notes and at most one trial per interval, without colours, for the logs of batch systems.
 
+    Attributes:
+        tracker: Also records the trials, if it is set.
+
     Args:
         counts: The progress.
-        tracker: Also records the trials.
         stream: Where to print; default: standard output.
         interval_s: The shortest interval between the lines of two trials, in seconds. If it is longer than
             `LINE_INTERVAL_S`, a search that is shorter prints none.
@@ -48,11 +50,11 @@ class PlainProgress(Progress):
     def __init__(
         self,
         counts: ProgressCounts,
-        tracker: Tracker | None = None,
         stream: TextIO | None = None,
         interval_s: float = LINE_INTERVAL_S,
     ) -> None:
-        self.counts, self.tracker, self.stream = counts, tracker, stream or sys.stdout
+        self.counts, self.stream = counts, stream or sys.stdout
+        self.tracker: Tracker | None = None
         self._interval_s, self._line = interval_s, ""
         self._written = float("-inf") if interval_s <= LINE_INTERVAL_S else time.monotonic()
 
@@ -117,12 +119,11 @@ class LivePanel(PlainProgress):
     def __init__(
         self,
         counts: ProgressCounts,
-        tracker: Tracker | None = None,
         stream: TextIO | None = None,
         *,
         in_notebook: bool = False,
     ) -> None:
-        super().__init__(counts, tracker, stream)
+        super().__init__(counts, stream)
         self._place = _Cell() if in_notebook else _Terminal(self.stream)
 
     def finished(self, block: int, outcome: Outcome, proposal: Proposal) -> None:
