@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 from mpi_learn.job import exit_status  # noqa: F401 - registers its exit handler before those of user code
 
 if TYPE_CHECKING:
-    from mpi_learn.training.check import rehearse
     from mpi_learn.training.configuration import read_configuration
     from mpi_learn.training.result import Result, load_saved_model
-    from mpi_learn.training.train import train
+    from mpi_learn.training.train import rehearse, train
 
 __version__ = "0.1.0"
 
@@ -20,7 +19,7 @@ _HOMES = {
     "Result": "training.result",
     "load_saved_model": "training.result",
     "read_configuration": "training.configuration",
-    "rehearse": "training.check",
+    "rehearse": "training.train",
     "train": "training.train",
 }
 

@@ -181,7 +181,7 @@ def check(
 
         use_one_process()
         from mpi_learn.mpi.library import MPI
-        from mpi_learn.training.check import check as checked
+        from mpi_learn.training.train import check as checked
 
         configuration = _configuration(training, MPI.COMM_SELF, {}, None)
         with _errors_in(training):

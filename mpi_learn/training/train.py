@@ -1,25 +1,35 @@
-"""`train`: the whole training, from the configuration to the result."""
+"""Trains a model on all ranks, or checks a training in one process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.data.samples.batches import Dataset
-from mpi_learn.environment import choose_gpu
-from mpi_learn.errors import ConfigurationError
+from mpi_learn.data.samples.make_batches import AnyBatches, Shards
+from mpi_learn.data.samples.streamed import Samples
+from mpi_learn.environment import MIB, choose_gpu
+from mpi_learn.errors import ConfigurationError, ModelError, SavingError
+from mpi_learn.flat_layout import WEIGHT
+from mpi_learn.models.building.frameworks import NAMES
+from mpi_learn.models.model import COMPARES_SAMPLES, UNSAVED_RANDOM, Model, compares_samples
+from mpi_learn.models.settings import Example
 from mpi_learn.mpi.communicators import Communicator, agreed_errors, private, result_of_rank
 from mpi_learn.training.checkpoints.checkpoint_file import KeptEpoch
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
-from mpi_learn.training.context import open_context
+from mpi_learn.training.context import TrainingContext, open_context
 from mpi_learn.training.loop import OnBegin, OnEpoch, Progress, Training
 from mpi_learn.training.ranks.same_model import same_code
-from mpi_learn.training.result import OnUnsavable, Result, check_saving
-from mpi_learn.training.setup import build_model
+from mpi_learn.training.result import OnUnsavable, Result, check_saving, why_unsavable
+from mpi_learn.training.setup import build_model, make_training_batches
 from mpi_learn.training.timing.timed_choices import choose_compiler, with_batch_size
-from mpi_learn.training.timing.tracing import Timeline
+from mpi_learn.training.timing.tracing import Timeline, resident_bytes
 
 
 def train(
@@ -92,3 +102,165 @@ def train(
                         check_saving(own, model, context.first_worker, on_unsavable, output)
                     training.run(on_epoch, progress, on_begin)
                 return training.result()
+
+
+OF_PROBABILITIES = (
+    "binary_crossentropy",
+    "categorical_crossentropy",
+    "sparse_categorical_crossentropy",
+    "binary_focal_crossentropy",
+    "categorical_focal_crossentropy",
+)
+"""Losses of Keras whose gradient vanishes for outputs outside of [0, 1]."""
+
+NO_PROBABILITIES = (
+    "outputs of the first batch are outside of [0, 1]: end the model with a sigmoid or softmax activation, or write "
+    "a loss of your own for logits"
+)
+
+
+def check(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset | None = None) -> str:
+    """Prepares data, model and optimizer as `train` does, and runs one batch forward and backward.
+
+    Reads no checkpoint, writes no timeline, and trains nothing.
+
+    Args:
+        configuration: The training; its algorithm is ignored, because there is one rank.
+        comm: A communicator of one rank.
+        data: Used instead of ``configuration.data``.
+
+    Returns:
+        Lines that describe inputs, labels, outputs, parameters, losses and memory.
+
+    Raises:
+        UserError: Invalid configuration, data or model, or a loss or gradient that is not finite.
+    """
+    alone = {"algorithm": AllReduce(), "checkpoint": None, "trace": None}  # one rank holds all stages of a pipeline
+    configuration = configuration.model_copy(update=alone)
+    with open_context(configuration, comm, data) as opened:
+        context, choice = with_batch_size(opened)
+        with closing(build_model(context)) as model:
+            with Training(context, model):
+                pass
+            if configuration.precision == "mixed_float16":
+                model.scale_loss(lambda: 1.0)  # no step halves the first scale, with which many gradients are infinite
+            lines = [*_lines(context, model), *([("note", choice)] if choice else [])]
+    return "\n".join(f"{name:<12} {text}" for name, text in lines)
+
+
+def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset) -> tuple[str, ...]:
+    """Prepares data, model and algorithm as `train` does, and so raises the errors that it would raise there.
+
+    It reads no checkpoint, writes no timeline and makes no step. Collective over `comm`.
+
+    Returns:
+        The sentences of `Model.notes`.
+
+    Raises:
+        UserError: Invalid configuration, data or model; the same on every rank.
+    """
+    configuration = configuration.model_copy(update={"trace": None})
+    with (
+        private(comm) as own,
+        open_context(configuration, own, data) as context,
+        closing(build_model(context)) as model,
+        Training(context, model),
+    ):
+        return result_of_rank(own, lambda: tuple(model.notes), context.first_worker)
+
+
+def _lines(context: TrainingContext, model: Model) -> list[tuple[str, str]]:
+    configuration, dataset, added = context.configuration, context.dataset, context.dataset.added_input
+    batches = make_training_batches(context)
+    with closing(batches):
+        batch = _first_batch(batches)
+    names, parts = dataset.training.take(slice(0, 1)).format, [part for _, part in model.layout.by_model()]
+    x_names = (*names.x_names, added.name) if names.x_names and added is not None else names.x_names
+    n_parameters, n_arrays = sum(part.size for part in parts), sum(len(part.shapes) for part in parts)
+    lines = [
+        ("model", f"{configuration.model}, {NAMES[model.framework]}"),
+        ("parameters", f"{n_parameters:,} in {n_arrays} trainable arrays"),
+        ("inputs", _described(batch.x, x_names)),
+        ("labels", _described(batch.y, names.y_names) or "none"),
+    ]
+    if batch.weights:
+        lines.append(("weights", f"per sample, {_ranges(batch.weights, names.weight_names or ('',))} in this batch"))
+    example = Example(batch.x, batch.y, batch.weights)
+    notes = [COMPARES_SAMPLES] if compares_samples(model, example, configuration.precision) else []
+    if model.has_unsaved_random:
+        notes.append(UNSAVED_RANDOM)
+    if model.takes_samples:
+        with suppress(NotImplementedError, ModelError):  # a Keras model without `call`
+            outputs = model.predict(batch.x)
+            lines.append(("outputs", _described(outputs)))
+            if (
+                model.framework == "keras"
+                and configuration.loss in OF_PROBABILITIES
+                and not _are_probabilities(outputs)
+            ):
+                notes.append(f"{configuration.loss} expects probabilities, but {NO_PROBABILITIES}")
+    metrics, norm, seconds = _one_step(model, batch)
+    total = configuration.total_batch
+    n_samples = configuration.samples_at_once(1) if total is None else total.total
+    training = f"{dataset.n_training:,} samples, {batches.n_steps:,} steps of {n_samples} per epoch on one rank"
+    validation = f"{dataset.n_validation:,} samples" if dataset.n_validation else "none"
+    place = " on a GPU" if model.uses_gpu else ""
+    try:
+        problem = why_unsavable(model)
+        saving = "as a whole" if problem is None else f"the weights alone ({problem[0]})"
+    except SavingError as error:  # the training may have another folder
+        saving = f"not tested: {str(error).splitlines()[0]}"
+    return [
+        *lines,
+        ("training", training),
+        ("validation", validation),
+        ("one batch", "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())),
+        ("gradient", f"norm {norm:.4g}, {1e3 * seconds:.1f} ms forward and backward{place}"),
+        ("saving", saving),
+        ("memory", f"{resident_bytes() / MIB:,.0f} MiB of this process"),
+        *(("note", note) for note in dict.fromkeys([*notes, *model.notes])),
+    ]
+
+
+def _ranges(arrays: Sequence[np.ndarray], names: Sequence[str]) -> str:
+    ranges = [f"{array.min():.4g} to {array.max():.4g}" for array in arrays]
+    return ", ".join(f"{name} {text}".strip() for name, text in zip(names, ranges, strict=True))
+
+
+def _are_probabilities(outputs: Sequence[np.ndarray]) -> bool:
+    return all(bool(np.all((array >= 0) & (array <= 1))) for array in outputs)
+
+
+def _first_batch(batches: AnyBatches) -> Samples:
+    """The first batch of the first epoch; with shards, that of the first one."""
+    first: Iterator[Samples | Shards] = batches.epoch(0)
+    batch = next(first)
+    return batch if isinstance(batch, Samples) else batch.batches[0]
+
+
+def _one_step(model: Model, batch: Samples) -> tuple[dict[str, float], float, float]:
+    """Metrics, norm of the gradient, and seconds of a second step with the same batch.
+
+    Raises:
+        ModelError: The loss or the gradient is not finite.
+    """
+    model.gradient(batch.x, batch.y, batch.weights)
+    begun = time.perf_counter()
+    step = model.gradient(batch.x, batch.y, batch.weights)
+    seconds = time.perf_counter() - begun
+    metrics = model.metrics(step[model.layout.size :].astype(np.float64))
+    weight = float(step[model.layout.size + WEIGHT])
+    gradient = np.concatenate([step[place] for place, _ in model.layout.by_model()]) / (weight or 1.0)
+    n_bad = int(np.count_nonzero(~np.isfinite(gradient)))
+    if n_bad or not np.isfinite(metrics["loss"]):
+        raise ModelError(
+            f"the loss of the first batch is {metrics['loss']:.4g}, {n_bad:,} elements of its gradient are not finite",
+            where="model",
+            cure="look for NaN in the data, log or division in the loss, and inputs that are not scaled",
+        )
+    return metrics, float(np.linalg.norm(gradient.astype(np.float64))), seconds
+
+
+def _described(arrays: Sequence[np.ndarray], names: Sequence[str] = ()) -> str:
+    shown = [f"{array.shape[1:]} {array.dtype}" for array in arrays]
+    return ", ".join(f"{name} {text}" for name, text in zip(names, shown, strict=True)) if names else ", ".join(shown)

@@ -179,12 +179,10 @@ def _app() -> typer.Typer:
     import typer
 
     from mpi_learn.cli.program_options import program_options
-    from mpi_opt.cli.commands.ask_tell_commands import ask, hint, tell
-    from mpi_opt.cli.commands.new_command import new
     from mpi_opt.cli.commands.plan_command import plan
     from mpi_opt.cli.commands.results_commands import best, dashboard, plot, report, results
     from mpi_opt.cli.commands.search_commands import check, search
-    from mpi_opt.cli.commands.status_command import status
+    from mpi_opt.cli.commands.study_commands import ask, hint, new, status, tell
 
     app = typer.Typer(
         name="mpi-opt",

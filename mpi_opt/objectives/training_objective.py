@@ -111,7 +111,7 @@ class TrainingObjective(Objective):
         Raises:
             UserError: The training is invalid, or such a function returns no number.
         """
-        from mpi_learn.training.check import check
+        from mpi_learn.training.train import check
 
         trial = Trial(Proposal(0, parameters), comm=comm, study_seed=0, folds=self.n_folds)  # any seed: same sizes
 

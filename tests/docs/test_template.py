@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpi_opt.cli.commands.new_command import write_template
+from mpi_opt.cli.commands.study_commands import write_template
 from mpi_opt.cli.main import main, run
 from mpi_opt.configuration.configuration import read_study
 from tests.in_process import in_process

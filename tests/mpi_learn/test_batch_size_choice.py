@@ -16,10 +16,10 @@ from mpi_learn import read_configuration, train
 from mpi_learn.errors import ConfigurationError, OutOfMemory, TrainingError
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_learn.testing.thread_ranks import run_ranks
-from mpi_learn.training.check import check
 from mpi_learn.training.checkpoints.checkpoint_file import load_checkpoint
 from mpi_learn.training.result import save_result
 from mpi_learn.training.timing import timed_choices
+from mpi_learn.training.train import check
 from tests.mpi_learn.configurations_for_tests import KERAS, NUMBERS
 from tests.mpi_learn.linear_model import LinearModel
 from tests.mpi_learn.models_for_tests import line
@@ -286,8 +286,8 @@ def test_the_saved_training_has_the_number(timed, tmp_path):
 
 
 def test_check_says_which_number_a_training_on_one_rank_would_have(timed, monkeypatch):
-    monkeypatch.setattr("mpi_learn.training.check.why_unsavable", lambda model: None)
-    monkeypatch.setattr("mpi_learn.training.check.NAMES", {"numpy": "NumPy"})
+    monkeypatch.setattr("mpi_learn.training.train.why_unsavable", lambda model: None)
+    monkeypatch.setattr("mpi_learn.training.train.NAMES", {"numpy": "NumPy"})
     text = check(read_configuration(AUTO), MPI.COMM_SELF, data=line(N))
     assert "98 steps of 1024 per epoch" in text
     assert "batch_size: auto: 1024 samples per worker and step" in text

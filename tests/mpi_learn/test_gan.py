@@ -16,9 +16,8 @@ from mpi4py import MPI
 
 from mpi_learn import train
 from mpi_learn.data.samples.batches import Batches, BatchOptions, Dataset
-from mpi_learn.data.samples.class_weights import ClassWeights
 from mpi_learn.data.samples.make_batches import validation_batches
-from mpi_learn.data.samples.streamed import SampleFormat, Samples
+from mpi_learn.data.samples.streamed import ClassWeights, SampleFormat, Samples
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.known_data import prepare
@@ -30,10 +29,10 @@ from mpi_learn.optimizers.configuration import Adam, Sgd
 from mpi_learn.optimizers.optimizer import make_optimizer
 from mpi_learn.optimizers.wrapped_optimizers import SeparateOptimizers
 from mpi_learn.settings.user_code import Component
-from mpi_learn.training.check import check
 from mpi_learn.training.configuration import read_configuration
 from mpi_learn.training.context import open_context
 from mpi_learn.training.setup import build_model
+from mpi_learn.training.train import check
 from tests.mpi_learn.configurations_for_tests import (
     GAN_LOSS,
     KERAS,

@@ -12,7 +12,7 @@ from mpi_learn.data.samples.streamed import Samples
 from mpi_learn.models.building.make_model import make_model
 from mpi_learn.models.model import COMPARES_SAMPLES, compares_samples
 from mpi_learn.models.settings import Example
-from mpi_learn.training.check import check
+from mpi_learn.training.train import check
 from tests.mpi_learn.configurations_for_tests import model_settings
 from tests.optional_packages import needs
 

@@ -17,7 +17,7 @@ from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers.configuration import Sgd
 from mpi_learn.optimizers.optimizer import make_optimizer
 from mpi_learn.optimizers.wrapped_optimizers import LossScaling
-from mpi_learn.training.check import check
+from mpi_learn.training.train import check
 from tests.optional_packages import needs
 from tests.world import in_world
 

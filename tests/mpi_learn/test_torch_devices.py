@@ -18,8 +18,8 @@ from mpi_learn import train
 from mpi_learn.errors import ModelError
 from mpi_learn.models.building.make_model import make_model
 from mpi_learn.models.settings import Example
-from mpi_learn.training.check import check
 from mpi_learn.training.configuration import read_configuration
+from mpi_learn.training.train import check
 from tests.mpi_learn import callbacks_for_tests
 from tests.mpi_learn.configurations_for_tests import TORCH, gan_configuration, model_settings, unlabelled
 from tests.mpi_learn.conformance.rows import configuration, written

@@ -106,7 +106,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "space.yaml").write_text(SPACE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("mpi_learn.training.setup.make_model", lambda *arguments: SavableModel())
-    monkeypatch.setattr("mpi_learn.training.check.NAMES", {"numpy": "NumPy"})
+    monkeypatch.setattr("mpi_learn.training.train.NAMES", {"numpy": "NumPy"})
     return tmp_path
 
 
@@ -190,7 +190,7 @@ def test_a_study_with_a_chosen_number_is_shown_and_continued_as_any_other(folder
 
 
 def test_check_names_the_number_that_it_would_measure(folder, measured):
-    with patch("mpi_learn.training.check.why_unsavable", lambda model: None):
+    with patch("mpi_learn.training.train.why_unsavable", lambda model: None):
         checked = in_process("check", "space.yaml", cwd=folder)
     assert checked.returncode == 0, checked.stderr
     assert "batch_size: auto: 48 samples per worker and step" in checked.stdout

@@ -22,8 +22,7 @@ from mpi_opt.messages.messages import (
     SearchResult,
     Stop,
 )
-from mpi_opt.messages.mpi_link import MPICoordinatorLink, MPIWorkerLink
-from mpi_opt.messages.serial_link import SerialCoordinatorLink
+from mpi_opt.messages.mpi_link import MPICoordinatorLink, MPIWorkerLink, SerialCoordinatorLink
 from tests.mpirun import patient_s
 
 

@@ -184,7 +184,7 @@ def test_watching_ends_when_the_study_is_finished(store, study, path, monkeypatc
     states = iter(["running", "not running", "finished"])
     known = SearchStatus.read(store, None)
     monkeypatch.setattr(SearchStatus, "read", lambda *_: replace(known, activity=next(states)))
-    monkeypatch.setattr("mpi_opt.cli.commands.status_command.WATCH_S", 0.0)
+    monkeypatch.setattr("mpi_opt.cli.commands.study_commands.WATCH_S", 0.0)
     done = in_process("status", "--store", str(path), "--watch", "--json", cwd=path.parent)
     lines = [json.loads(line)["activity"] for line in done.stdout.splitlines()]
     assert lines == ["running", "not running", "finished"]

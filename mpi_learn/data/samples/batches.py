@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mpi_learn.data.samples.added_input import VALIDATION, AddedInput
-from mpi_learn.data.samples.class_weights import ClassWeights
-from mpi_learn.data.samples.streamed import Samples, Selection, StreamedSamples
+from mpi_learn.data.samples.streamed import VALIDATION, AddedInput, ClassWeights, Samples, Selection, StreamedSamples
 
 EVEN_SHARE_PARTS = 32
 

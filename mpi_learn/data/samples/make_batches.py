@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from mpi_learn.data.samples.added_input import VALIDATION
 from mpi_learn.data.samples.batches import Batches, BatchOptions, Dataset, completed, shares
-from mpi_learn.data.samples.streamed import Samples, StreamedSamples
+from mpi_learn.data.samples.streamed import VALIDATION, Samples, StreamedSamples
 from mpi_learn.data.samples.streamed_batches import StreamedBatches, streamed_validation
 
 

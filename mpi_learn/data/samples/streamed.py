@@ -1,14 +1,14 @@
-"""Samples in memory, and samples that stay in their files and are read in blocks of consecutive samples."""
+"""Samples in memory, and in files that are read in blocks; weights by class, and inputs that no file contains."""
 
 from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,7 +16,31 @@ from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.files.copying import CHUNK_BYTES, copy_samples
 from mpi_learn.data.files.data_plan import N_OPEN, DataPlan, opening, readers
 from mpi_learn.data.files.reader import Role, dtype_for_model
-from mpi_learn.errors import MPILearnError
+from mpi_learn.errors import DataError, MPILearnError
+
+VALIDATION = -1
+"""The epoch number of validation samples, which get the same values each time."""
+
+
+class AddedInput(Protocol):
+    """An input that is added to each batch as the last one, such as the noise of a generator.
+
+    Its values depend on the position in the order of an epoch, so that they are the same for any number of workers.
+
+    Attributes:
+        name: Its name in descriptions.
+        turns: The number of steps that are made with each batch, each time with other values.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def turns(self) -> int: ...
+
+    def draw(self, epoch: int, first: int, n: int) -> np.ndarray:
+        """Values of `n` samples from position `first` on in the order of an epoch, shape (turns, n, …)."""
+
 
 Selection = np.ndarray | slice
 CopyRows = Callable[[np.ndarray, Selection, np.dtype], np.ndarray]
@@ -288,3 +312,67 @@ def _bytes_in_window(plan: DataPlan) -> int:
     much memory.
     """
     return max(plan.sample_bytes, *(part.read_bytes for part in plan.parts))
+
+
+@dataclass(frozen=True)
+class ClassWeights:
+    """Weights by class; other classes have weight 1.
+
+    Attributes:
+        factors: Class number -> weight.
+    """
+
+    factors: Mapping[int, float]
+
+    def applied(
+        self, labels: tuple[np.ndarray, ...], weights: tuple[np.ndarray, ...], is_training: bool
+    ) -> tuple[np.ndarray, ...]:
+        """The sample weights of a batch, multiplied by the class weights during training.
+
+        Args:
+            labels: One array of n labels, as for `make_class_weights`.
+            weights: Arrays with n weights, or of shape (n, …), or none.
+
+        Returns:
+            Float arrays like `weights`, or one of shape (n,).
+        """
+        factors = np.ones(len(labels[0]), np.float32)
+        if is_training:
+            classes = _classes(labels[0])
+            for number, factor in self.factors.items():
+                factors[classes == number] = factor
+        if not weights:
+            return (factors,)
+        return tuple(array * factors.reshape(-1, *(1,) * (array.ndim - 1)) for array in weights)
+
+
+def make_class_weights(wanted: Mapping[int, float] | str, labels: tuple[np.ndarray, ...]) -> ClassWeights:
+    """The class weights of a configuration; ``balanced``: samples / (classes × samples of the class).
+
+    Raises:
+        DataError: There is more than one label or class per sample, or none.
+    """
+    if len(labels) != 1:
+        raise DataError(
+            f"expected one label, found {len(labels)}", where="data.class_weight", cure="write data.weights instead"
+        )
+    classes = _classes(labels[0])
+    if classes.ndim > 1:
+        raise DataError(
+            f"expected one class per sample, found labels of shape {labels[0].shape[1:]}",
+            where="data.class_weight",
+            cure="write data.weights instead, or class weights as an argument of the loss",
+        )
+    if not isinstance(wanted, str):
+        return ClassWeights(wanted)
+    numbers, counts = np.unique(classes, return_counts=True)
+    factors = len(classes) / (len(numbers) * counts)
+    return ClassWeights(dict(zip(numbers.tolist(), factors.tolist(), strict=True)))
+
+
+def _classes(labels: np.ndarray) -> np.ndarray:
+    """Class numbers, shape (n,) for one class per sample, from class numbers or from one-hot labels."""
+    if labels.ndim > 1 and labels.shape[-1] > 1:
+        return np.asarray(labels.argmax(-1))
+    classes = np.round(labels).astype(np.int64)
+    return np.asarray(classes.squeeze(-1) if classes.ndim > 1 else classes)

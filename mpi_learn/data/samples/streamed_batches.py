@@ -11,9 +11,8 @@ from typing import Generic, TypeVar, cast
 
 import numpy as np
 
-from mpi_learn.data.samples.added_input import VALIDATION
 from mpi_learn.data.samples.batches import BatchOptions, Dataset, completed, shares
-from mpi_learn.data.samples.streamed import Samples, StreamedSamples, window_samples
+from mpi_learn.data.samples.streamed import VALIDATION, Samples, StreamedSamples, window_samples
 
 
 @dataclass(frozen=True)

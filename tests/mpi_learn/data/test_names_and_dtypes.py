@@ -12,9 +12,8 @@ from mpi4py import MPI
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.loading import load
 from mpi_learn.data.samples.batches import Batches, BatchOptions, Dataset
-from mpi_learn.data.samples.class_weights import ClassWeights, make_class_weights
 from mpi_learn.data.samples.make_batches import make_batches, validation_batches
-from mpi_learn.data.samples.streamed import Samples
+from mpi_learn.data.samples.streamed import ClassWeights, Samples, make_class_weights
 from mpi_learn.errors import DataError
 from tests.optional_packages import needs
 

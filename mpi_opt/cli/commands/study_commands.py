@@ -1,12 +1,16 @@
-"""The commands for a workload system that runs the trials, ``ask`` and ``tell``; and ``hint``."""
+"""Commands around a study: ``new``, ``status``, ``hint``, and ``ask`` and ``tell`` for workload systems."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
+import time
 from collections import Counter
+from dataclasses import asdict
+from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -216,3 +220,92 @@ def hint(
             return record_hint(opened, read_record(opened, study), point or [], narrow or [], widen=widen)
 
     show("\n".join(retried(recorded)))
+
+
+WATCH_S = 2.0
+"""The interval between two updates with ``--watch``, in seconds."""
+
+
+def status(
+    study: StudyName = None,
+    store: StoreUrl = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it again every two seconds, until the study is finished.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON object, with --watch one in each line.")
+    ] = False,
+) -> None:
+    """Print what a search does at present: trials, blocks, hosts, speed, expected end and the latest events."""
+    from mpi_opt.store import Store
+    from mpi_opt.store.errors import StoreNotReadyError
+    from mpi_opt.study.status import SearchStatus
+    from mpi_opt.views.text.search_summary import status_text
+
+    url, clear = store_url(store), "\x1b[H\x1b[2J" if sys.stdout.isatty() else ""
+    while True:
+        try:
+            with Store.open(url, read_only=True) as opened:
+                found = SearchStatus.read(opened, study)
+        except StoreNotReadyError as error:  # locked for a moment, or its server restarts
+            if not watch:
+                raise
+            print(f"mpi-opt: {error}", file=sys.stderr, flush=True)
+            time.sleep(WATCH_S)
+            continue
+        if as_json:
+            show(json.dumps(asdict(found), indent=None if watch else 1))
+        else:
+            show(f"{clear if watch else ''}{status_text(found)}")
+        if not watch or found.activity == "finished":  # a search that does not run may be started again
+            return
+        time.sleep(WATCH_S)
+
+
+Kind = Literal["training", "function"]
+
+
+def new(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the new files in the current directory, without suffix.")
+    ],
+    kind: Annotated[
+        Kind, typer.Option("--kind", help="training: a Keras model and its data; function: any Python function.")
+    ] = "training",
+) -> None:
+    """Write the commented files of a new study, which run without changes: NAME.yaml, NAME.py, and its data NAME.h5.
+
+    NAME.h5 is written for `--kind training` only. Existing files are not overwritten.
+    """
+    for path in write_template(name, kind, Path()):
+        print(f"wrote {path}")
+    print(f"now run\n  mpi-opt search {name}.yaml")
+
+
+def write_template(name: str, kind: Kind, folder: Path) -> list[Path]:
+    """Writes the files of a new study into `folder`; returns their paths. Writes nothing if one of the files exists.
+
+    Raises:
+        ConfigurationError: `name` has other characters than letters, digits, _ and -, or begins with a digit or -, or
+            one of the files exists.
+    """
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
+        cure = "mpi-opt new jets writes jets.yaml and jets.py"
+        raise ConfigurationError(
+            f"expected a name that starts with a letter or _ and has only letters, digits, _ and -, found {name!r}",
+            where="NAME",
+            cure=cure,
+        )
+    templates = {folder / f"{name}.yaml": f"{kind}.yaml", folder / f"{name}.py": f"{kind}.py.txt"}
+    data = [folder / f"{name}.h5"] if kind == "training" else []
+    for path in (*templates, *data):
+        if path.exists():
+            raise ConfigurationError("the file exists already", where=str(path), cure="choose another name")
+    for path, template in templates.items():
+        text = resources.files("mpi_opt.cli").joinpath("templates", template).read_text(encoding="utf-8")
+        path.write_text(text.replace("NAME", name), encoding="utf-8")
+    for path in data:
+        from mpi_learn.known_data import prepare
+
+        prepare("digits", path)
+    return [*templates, *data]
