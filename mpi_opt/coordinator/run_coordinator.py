@@ -96,7 +96,8 @@ def run_coordinator(
             number = _use_code(plan, study, progress, code)
             if number is not None:  # trials will run
                 study.store.add_command(study.record, plan.command)
-                study.store.set_n_trials(study.record, plan.configuration.search.trials)
+                if changed := study.use_settings(plan):
+                    progress.note(f"the study continues with other settings: {changed}")
                 if plan.is_measured:
                     choose_size(plan, study.store, study.record, pool, code, request, progress.note)
             if study.record.chosen:

@@ -206,11 +206,12 @@ class Store:
             with self._database.writing() as connection:
                 writing.add_command(connection, study.id, command)
 
-    def set_n_trials(self, study: StudyRecord, n_trials: int) -> None:
-        """Records how many trials a study is to have, which each search may change."""
-        if study.configuration.get("search", {}).get("trials") != n_trials:
+    def set_search(self, study: StudyRecord, values: dict[str, Any]) -> None:
+        """Records values of the section ``search:``, one of them the strategy, which each search may change."""
+        before = study.configuration.get("search", {})
+        if any(before.get(key, ...) != value for key, value in values.items()):
             with self._database.writing() as connection:
-                writing.set_n_trials(connection, study.id, n_trials)
+                writing.set_search(connection, study.id, values)
 
     def choose(self, study_id: int, values: dict[str, Any]) -> None:
         """Records values of the section ``training:`` that a search has chosen for all trials of a study."""

@@ -263,9 +263,10 @@ def add_command(connection: Connection, study_id: int, command: str) -> None:
     connection.execute(update(studies).where(this_study).values(commands=json.dumps(commands)))
 
 
-def set_n_trials(connection: Connection, study_id: int, n_trials: int) -> None:
-    """Sets the number of trials in the configuration of a study."""
-    _add_to_configuration(connection, study_id, "search", {"trials": n_trials})
+def set_search(connection: Connection, study_id: int, values: dict[str, Any]) -> None:
+    """Sets values of the section ``search:`` in the configuration of a study, and its strategy."""
+    _add_to_configuration(connection, study_id, "search", values)
+    connection.execute(update(studies).where(studies.c.id == study_id).values(strategy=values["strategy"]))
 
 
 def choose(connection: Connection, study_id: int, values: dict[str, Any]) -> None:

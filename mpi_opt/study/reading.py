@@ -32,6 +32,9 @@ SEARCH_RESTARTED = "search_restarted"
 SPACE_EXTENDED = "space_extended"
 """Event: a study continues with a larger space (``search.extend``)."""
 
+SEARCH_CHANGED = "search_changed"
+"""Event: a study continues with another strategy or other settings of it."""
+
 CODE_CHANGED = "code_changed"
 """Event: a study continues with other code than before, or a file was edited during a search."""
 

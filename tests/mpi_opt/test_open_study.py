@@ -22,6 +22,7 @@ from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreUnreachableError
 from mpi_opt.strategies import make_strategy
 from mpi_opt.study.reading import EXTERNAL_RANKS, PastTrials
+from mpi_opt.study.study import Study
 
 RECORDER = '''
 import json
@@ -147,6 +148,40 @@ def test_the_seed_of_a_study_with_folds_does_not_change(folder, capsys, folds, s
         main(["ask", "one.yaml"])
     assert ended.value.code == status
     assert ("was created with another seed: 5, now 6" in capsys.readouterr().err) is (status == 2)
+
+
+def test_another_strategy_is_said_and_recorded_and_decides_which_trial_is_the_best(tmp_path, capsys):
+    """Trials of `population` are stages of longer trainings; of those of `halving`, only the longest can be best."""
+
+    def run_with(strategy, trials, **options):
+        store = f"sqlite:///{tmp_path}/s.db"
+        return search(
+            lambda trial: trial.budget or 0.0, space={"x": Real(0, 1)}, trials=trials, strategy=strategy, study="s",
+            options=options, store=store, resume=True,
+        )  # fmt: skip
+
+    first = run_with("population", 2, population=2)
+    assert "search_changed" not in {event.kind for event in first.events()}
+    found = run_with("halving", 12, max_budget=9)
+    changes = (
+        "strategy: 'population', now 'halving'; options.population: 2, now nothing; options.max_budget: nothing, now 9"
+    )
+    assert [event.detail for event in found.events() if event.kind == "search_changed"] == [changes]
+    assert changes in capsys.readouterr().err
+    assert found.record.strategy == "halving"
+    assert found.record.configuration["search"]["options"] == {"max_budget": 9}
+    budgets = [trial.budget for trial in found.trials if trial.number >= 2]
+    assert found.best.budget == max(budgets) > min(budgets)
+
+
+def test_ask_with_another_strategy_records_it(folder):
+    for strategy in ("random", "random", "sobol"):
+        changed = STUDY | {"folds": 1, "search": {"strategy": strategy, "trials": 5}}
+        (folder / "one.yaml").write_text(yaml.safe_dump(changed))
+        assert run(["ask", "one.yaml"]) == 0
+    study = Study.open("sqlite:///one.db", "one")
+    changes = [event.detail for event in study.events() if event.kind == "search_changed"]
+    assert (study.record.strategy, changes) == ("sobol", ["strategy: 'random', now 'sobol'"])
 
 
 def test_trial_that_ends_between_two_queries_is_not_read_as_running_too():

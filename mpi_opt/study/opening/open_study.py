@@ -26,7 +26,7 @@ from mpi_opt.store.records import EarlierTrial, StudyRecord
 from mpi_opt.strategies import REFITTING, Transfer, make_strategy
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.opening.earlier_study import read_earlier
-from mpi_opt.study.reading import SPACE_EXTENDED
+from mpi_opt.study.reading import SEARCH_CHANGED, SPACE_EXTENDED
 from mpi_opt.study.user_code import check_same_objective, remember_objective
 
 AWAIT_EVERY_REFIT = {"await_refit_up_to": 10**9}
@@ -58,6 +58,22 @@ class OpenStudy:
         if self.extension is not None:
             self.store.extend(self.record, self.extension.space, self.extension.configuration, self.extension.changed)
             self.store.event(self.record.id, SPACE_EXTENDED, self.extension.detail)
+
+    def use_settings(self, plan: Plan) -> str:
+        """Records the section ``search:`` of a search that will run trials.
+
+        Returns:
+            How strategy, options and seed differ from those before; empty if they do not.
+        """
+        before, now = self.record.configuration["search"], publishable(plan.record)["search"]
+        # the seeds of all trials follow from the seed with which the study was created
+        self.store.set_search(self.record, {key: now[key] for key in now if key not in ("seed", "transfer")})
+        known = [key for key in STRATEGY_KEYS if key in before]
+        was, is_now = ({key: content[key] for key in known} for content in (before, now))
+        detail = "; ".join(_differences(was, is_now))
+        if detail:
+            self.store.event(self.record.id, SEARCH_CHANGED, detail)
+        return detail
 
     def __enter__(self) -> OpenStudy:
         return self
@@ -229,6 +245,9 @@ def _create(store: Store, plan: Plan, earlier: Sequence[EarlierTrial]) -> StudyR
         earlier=earlier,
     )
 
+
+STRATEGY_KEYS = ("strategy", "options", "seed", "pruning")
+"""Keys of the section ``search:`` on which the trials depend."""
 
 FIXED_KEYS = ("direction", "objective", "figure_of_merit", "selection", "folds", "seed")
 """Keys that cannot change during a study, besides space and training. Without folds, the seed can."""
