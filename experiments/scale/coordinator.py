@@ -4,9 +4,9 @@
     python coordinator.py --readme
 
 Coordinator, strategy, store and the pickling of messages are those of a real search. Blocks are simulated: their trials
-have lognormal durations, and one in a hundred fails. A clock replaces ``time.monotonic``: the processor time of this
-process passes on it, and waiting for the next message takes no real time. Each search is a process of its own and a
-line of ``coordinator.jsonl``; those that the file has are not run again.
+have lognormal durations, and one in a hundred fails. A clock replaces ``time.monotonic``: the processor time of rank 0
+passes on it, without that of the simulated blocks, and waiting for the next message takes no real time. Each search is
+a process of its own and a line of ``coordinator.jsonl``; those that the file has are not run again.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from unittest.mock import patch
@@ -53,6 +54,7 @@ from mpi_opt.messages.messages import (  # noqa: E402
     ToCoordinator,
 )
 from mpi_opt.objectives.make_objective import FunctionObjective  # noqa: E402
+from mpi_opt.messages.mpi_link import MAX_MESSAGES_AT_ONCE  # noqa: E402
 
 FAILING = 0.01
 """The part of the trials that fail."""
@@ -81,7 +83,7 @@ class Setting:
 
 @dataclass
 class VirtualClock:
-    """Seconds since the start: the processor time of this process, and the time that was skipped."""
+    """Seconds since the start: the processor time of rank 0, and the time that was skipped."""
 
     skipped_s: float = 0.0
     _began_s: float = field(default_factory=time.process_time)
@@ -89,6 +91,13 @@ class VirtualClock:
     @property
     def cpu_s(self) -> float:
         return time.process_time() - self._began_s
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """The processor time of the block is not that of rank 0."""
+        before_s = time.process_time()
+        yield
+        self._began_s += time.process_time() - before_s
 
     def now_s(self) -> float:
         return self.cpu_s + self.skipped_s
@@ -119,16 +128,21 @@ class SimulatedBlocks(CoordinatorLink):
     is_protected = True
 
     def send(self, rank: int, message: FromCoordinator) -> None:
-        message = pickle.loads(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
-        if isinstance(message, Join):
-            self._put(self._clock.now_s(), rank, Ready(message.block, "host"))
-        elif isinstance(message, Assignment):
-            self._run(rank, message)
+        text = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        now_s, cpu_s = self._clock.now_s(), self._clock.cpu_s
+        with self._clock.stopped():
+            message = pickle.loads(text)
+            if isinstance(message, Join):
+                self._put(now_s, rank, Ready(message.block, "host"))
+            elif isinstance(message, Assignment):
+                if math.isnan(self.first_assignment_s):
+                    self.first_assignment_s = cpu_s
+                self._run(rank, message, now_s)
 
     def receive(self, timeout_s: float, is_interrupted: Callable[[], bool]) -> list[tuple[int, ToCoordinator]]:
         self._clock.skip_to(self._events[0][0] if self._events else self._clock.now_s() + timeout_s)
         now_s, found = self._clock.now_s(), []
-        while self._events and self._events[0][0] <= now_s:
+        while self._events and self._events[0][0] <= now_s and len(found) < MAX_MESSAGES_AT_ONCE:
             _, _, rank, message = heapq.heappop(self._events)
             found.append((rank, pickle.loads(message)))
         return found
@@ -139,11 +153,8 @@ class SimulatedBlocks(CoordinatorLink):
         last_s = self.spans_s[-1][0]
         return sum(min(end_s, last_s) - start_s for start_s, end_s in self.spans_s) / (self._setting.blocks * last_s)
 
-    def _run(self, rank: int, assignment: Assignment) -> None:
-        """A trial of the block that `rank` leads."""
-        now_s = self._clock.now_s()
-        if math.isnan(self.first_assignment_s):
-            self.first_assignment_s = self._clock.cpu_s
+    def _run(self, rank: int, assignment: Assignment, now_s: float) -> None:
+        """A trial of the block that `rank` leads, which starts at `now_s`."""
         if rank in self._idle_since_s:
             self.latencies_s.append(now_s - self._idle_since_s.pop(rank))
         duration_s = self._setting.duration_s * self._rng.lognormal(-0.125, 0.5)

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence, Set
 from contextlib import suppress
+from itertools import chain
 
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
@@ -304,9 +305,10 @@ class StudyState:
         """Whether another trial may start at `now_s` by the clock of the pool. If not, running trials are awaited."""
         if self.n_usable:
             return True
-        ages_s = [one.seconds(now_s) for one in self._queue.running.values()]
-        ages_s += [one.before_s for one in self._queue.continuing]
-        return not ages_s or self.failures.allow_another(ages_s)
+        running, continuing = self._queue.running, self._queue.continuing
+        # ages are computed only if many trials have failed: thousands may run, and each round asks
+        ages_s = chain((one.seconds(now_s) for one in running.values()), (one.before_s for one in continuing))
+        return not (running or continuing) or self.failures.allow_another(ages_s)
 
     @property
     def external(self) -> Set[int]:

@@ -108,7 +108,8 @@ class Widths:
 
     def divide_idle(self) -> None:
         """Divides the idle blocks to which ranks were added, if there are trials that could use their ranks."""
-        if self.queue.running or self.queue.waiting or self.queue.n_left:
+        # without elastic blocks no ranks are added, and thousands of blocks may be idle at the end of a search
+        if self.is_elastic and (self.queue.running or self.queue.waiting or self.queue.n_left):
             for block in [one for one in self.pool.idle if self.pool.n_parts(one) > 1]:
                 self._regroup([block], divide=True)
 

@@ -131,7 +131,7 @@ class Bayesian(Strategy):
             elif (n_modelled := min(self._n_modelled(len(proposals)), count - len(proposals))) > 0:
                 points = self._modelled_points(n_modelled)
             else:
-                points = [self._child()]
+                points = [self._child(count - len(proposals))]
             for point in points:
                 proposals.append(self._bookkeeping.propose(point))
                 self._breeder.start(proposals[-1])
@@ -179,10 +179,13 @@ class Bayesian(Strategy):
         rows = self._rows(self._pending_rows(), count)
         return [self._encoding.point(row) for row in rows] or [self._sampler.new_point(self._bookkeeping)]
 
-    def _child(self) -> Parameters:
-        """The most promising child of the best trials; a random point if none is accepted."""
+    def _child(self, n_wanted: int) -> Parameters:
+        """The most promising child of the best trials; a random point if none is accepted.
+
+        `n_wanted` is the number of points that are wanted now, this one included.
+        """
         # near the optimum, after thousands of trials, nearly every child is near an earlier trial
-        child = self._breeder.child(self._bookkeeping.n_asked, self._bookkeeping.permits)
+        child = self._breeder.child(self._bookkeeping.n_asked, self._bookkeeping.permits, n_wanted)
         return self._sampler.new_point(self._bookkeeping) if child is None else child
 
     def _new_proposer(self) -> Proposer:

@@ -32,7 +32,7 @@ from pydantic import Field
 from mpi_opt.core.search_space.space import Limits, Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies.evolution.breeder import Breeder
-from mpi_opt.strategies.points.bookkeeping import Bookkeeping, Options, proposals_up_to, read_options
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping, Options, read_options, whole_number
 from mpi_opt.strategies.points.sampling import Beliefs, Sampler, SobolDesign
 from mpi_opt.strategies.strategy import Cost, Strategy
 
@@ -77,7 +77,10 @@ class Evolutionary(Strategy):
 
     def ask(self, count: int) -> list[Proposal]:
         """`count` children, or space-filling points until there are enough parents."""
-        return proposals_up_to(count, self._proposal)
+        wanted, proposals = whole_number(count, "ask"), list[Proposal]()
+        while len(proposals) < wanted and (proposal := self._proposal(wanted - len(proposals))) is not None:
+            proposals.append(proposal)
+        return proposals
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         """Makes the trial a parent if its cost is among the best. A failed trial never becomes a parent."""
@@ -113,17 +116,18 @@ class Evolutionary(Strategy):
             n_figures=n_figures,
         )
 
-    def _proposal(self) -> Proposal | None:
+    def _proposal(self, n_wanted: int) -> Proposal | None:
+        """The next of `n_wanted` proposals; None before the next generation."""
         is_generation_complete = self._bookkeeping.n_asked % self._options.population == 0
         if self._options.generational and is_generation_complete and self._bookkeeping.pending:
             return None
-        proposal = self._bookkeeping.propose(self._bookkeeping.next_known_point() or self._point())
+        proposal = self._bookkeeping.propose(self._bookkeeping.next_known_point() or self._point(n_wanted))
         self._breeder.start(proposal)
         return proposal
 
-    def _point(self) -> Parameters:
+    def _point(self, n_wanted: int) -> Parameters:
         number = self._bookkeeping.n_asked
         if number < self._n_initial or self._breeder.n_parents < 2:
             return self._design.new_point(self._bookkeeping)
-        child = self._breeder.child(number, self._bookkeeping.accepts)
+        child = self._breeder.child(number, self._bookkeeping.accepts, n_wanted)
         return self._sampler.new_point(self._bookkeeping) if child is None else child

@@ -50,8 +50,9 @@ class Encoding:
         return np.array([self.row(point) for point in points]).reshape(-1, self.n_dimensions)
 
     def rows_of_units(self, units: Floats) -> Floats:
-        """Rows from points of the unit cube (m, n_dimensions), with the middle for inactive hyperparameters."""
-        return self.from_units(np.where(self._space.active_units(units), units, 0.5))
+        """Rows from points of the unit cube (…, n_dimensions), with the middle for inactive hyperparameters."""
+        is_active = self._space.active_units(units.reshape(-1, self.n_dimensions)).reshape(units.shape)
+        return self.from_units(np.where(is_active, units, 0.5))
 
     def point(self, row: Floats) -> Parameters:
         """The nearest point of the space."""

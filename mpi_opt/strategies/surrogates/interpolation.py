@@ -30,21 +30,20 @@ class CubicInterpolation:
         n, tail = len(rows), self._tail(rows)
         n_tail = tail.shape[1]
         system = np.zeros((n + n_tail, n + n_tail))
-        system[:n, :n] = self._cubes(rows) + SMOOTHING * np.eye(n)
+        system[:n, :n] = distances(rows, rows, is_category) ** 3 + SMOOTHING * np.eye(n)
         system[:n, n:], system[n:, :n] = tail, tail.T
         self._coefficients = _solved(system, np.append(values, np.zeros(n_tail)))
 
     def __call__(self, rows: Floats) -> Floats:
-        """Predicted values at `rows` (m, n_dimensions): shape (m,)."""
-        predicted: Floats = np.hstack([self._cubes(rows), self._tail(rows)]) @ self._coefficients
-        return predicted
-
-    def _cubes(self, rows: Floats) -> Floats:
-        cubes: Floats = distances(rows, self._rows, self._is_category) ** 3
-        return cubes
+        """Predicted values at `rows` (…, m, n_dimensions): shape (…, m)."""
+        squares = _squares_at_once(rows, self._rows, self._is_category)
+        n = len(self._rows)
+        # a power takes ten times as long as a square root and a product
+        predicted: Floats = (squares * np.sqrt(squares)) @ self._coefficients[:n]
+        return predicted + self._tail(rows) @ self._coefficients[n:]
 
     def _tail(self, rows: Floats) -> Floats:
-        return np.hstack([np.ones((len(rows), 1)), rows[:, ~self._is_category]])
+        return np.concatenate([np.ones((*rows.shape[:-1], 1)), rows[..., ~self._is_category]], axis=-1)
 
 
 def distances(rows: Floats, others: Floats, is_category: Bools) -> Floats:
@@ -52,27 +51,41 @@ def distances(rows: Floats, others: Floats, is_category: Bools) -> Floats:
 
     Two categories that differ are `CATEGORY_DISTANCE` apart.
     """
-    found: Floats = np.sqrt(_squared_distances(rows, others, is_category))
+    # the difference of squares would need no loop, but loses the digits of near points
+    squares = np.zeros((len(rows), len(others)))
+    for ours, theirs, is_unordered in zip(rows.T, others.T, is_category, strict=True):
+        if is_unordered:
+            squares += CATEGORY_DISTANCE**2 * (ours[:, None] != theirs)
+        else:
+            difference = ours[:, None] - theirs
+            squares += difference * difference
+    found: Floats = np.sqrt(squares)
     return found
 
 
 def nearest_distances(rows: Floats, others: Floats, is_category: Bools) -> Floats:
-    """The distance of each of `rows` (m, n_dimensions) from the nearest of `others` (n, n_dimensions): shape (m,)."""
-    found: Floats = np.sqrt(_squared_distances(rows, others, is_category).min(axis=1))
+    """The distance of each of `rows` (…, m, n_dimensions) from the nearest of `others` (n, n_dimensions): (…, m)."""
+    found: Floats = np.sqrt(_squares_at_once(rows, others, is_category).min(axis=-1))
     return found
 
 
-def _squared_distances(rows: Floats, others: Floats, is_category: Bools) -> Floats:
-    # the difference of squares would need no array of shape (m, n, n_dimensions), but loses the digits of near points
-    found = np.zeros((len(rows), len(others)))
-    for ours, theirs, is_unordered in zip(rows.T, others.T, is_category, strict=True):
-        if is_unordered:
-            found += CATEGORY_DISTANCE**2 * (ours[:, None] != theirs)
-        else:
-            difference = ours[:, None] - theirs
-            difference *= difference
-            found += difference
-    return found
+def _squares_at_once(rows: Floats, others: Floats, is_category: Bools) -> Floats:
+    """Squared distances of `rows` (…, m, n_dimensions) from `others` (n, n_dimensions): shape (…, m, n).
+
+    One product of matrices in place of a loop over the dimensions, in a third of the time. A distance has an error of
+    about 1e-8. Each matrix of `rows` has a product of its own: the digits do not depend on how many there are.
+    """
+    ours, theirs = rows[..., ~is_category], others[:, ~is_category]
+    left = [ours, (ours * ours).sum(axis=-1, keepdims=True), np.ones((*rows.shape[:-1], 1))]
+    n_categories = np.count_nonzero(is_category)
+    squares = (theirs * theirs).sum(axis=1, keepdims=True) + CATEGORY_DISTANCE**2 * n_categories
+    right = [-2.0 * theirs, np.ones((len(others), 1)), squares]
+    for index in np.flatnonzero(is_category):  # a column for each category, 1 where a row has it
+        known = np.unique(others[:, index])
+        left.append(rows[..., index, None] == known)
+        right.append(-(CATEGORY_DISTANCE**2) * (others[:, index, None] == known))
+    found: Floats = np.concatenate(left, axis=-1) @ np.concatenate(right, axis=-1).T
+    return np.maximum(found, 0.0, out=found)
 
 
 def _solved(system: Floats, values: Floats) -> Floats:

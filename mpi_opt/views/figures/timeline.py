@@ -162,12 +162,17 @@ def _most_blocks(searches: Sequence[Sequence[Bar]]) -> int:
     """The most blocks that existed at once: a block exists until another one has one of its ranks."""
     most = 0
     for bars in searches:
-        present: dict[int, frozenset[str]] = {}
+        ranks_of: dict[int, frozenset[str]] = {}
+        block_of: dict[str, int] = {}
         for bar in bars:
-            if present.get(bar.block) != bar.ranks:
-                others = {block: ranks for block, ranks in present.items() if ranks.isdisjoint(bar.ranks)}
-                present = others | {bar.block: bar.ranks}
-                most = max(most, len(present))
+            if ranks_of.get(bar.block) == bar.ranks:
+                continue
+            for block in {bar.block, *(block_of[rank] for rank in bar.ranks if rank in block_of)}:
+                for rank in ranks_of.pop(block, ()):
+                    del block_of[rank]
+            ranks_of[bar.block] = bar.ranks
+            block_of |= dict.fromkeys(bar.ranks, bar.block)
+            most = max(most, len(ranks_of))
     return most
 
 

@@ -1,9 +1,11 @@
 """The evolutionary search: what its operators can and cannot change."""
 
+import cProfile
 import math
 import random
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -197,6 +199,56 @@ def test_children_do_not_depend_on_the_order_in_which_trials_are_entered():
     assert [forwards.child(n, accepts) for n in range(600, 640)] == [
         backwards.child(n, accepts) for n in range(600, 640)
     ]
+
+
+@pytest.mark.parametrize("n_figures", [1, 2])
+@pytest.mark.parametrize("name", ["auto", "evolutionary"])
+def test_children_of_one_call_are_those_of_many_calls(name, n_figures):
+    """Their candidates are made together, and each keeps a distance from the others."""
+    together, alone = (made_with_results(name, n_figures, 300) for _ in range(2))
+    for n_asked in (3, 70, 1, 40):
+        asked = together.ask(n_asked)
+        assert asked == [alone.ask(1)[0] for _ in range(n_asked)]
+        for strategy in (together, alone):
+            strategy.tell(asked[0], (0.01, 0.02) if n_figures > 1 else 0.01)
+
+
+def made_with_results(name, n_figures, n_results):
+    strategy = make_strategy(name, SPACE, seed=1, n_figures=n_figures)
+    strategy.afford(0)
+    ended = [Proposal(number, point) for number, point in enumerate(points_for_results(n_results))]
+    costs = [(one.parameters["x"], 1.0 - one.parameters["x"] * one.parameters["y"])[:n_figures] for one in ended]
+    strategy.resume(zip(ended, (cost if n_figures > 1 else cost[0] for cost in costs), strict=True))
+    return strategy
+
+
+def points_for_results(n):
+    rng = np.random.default_rng(0)
+    return [SPACE.sample(rng) for _ in range(n)]
+
+
+def n_calls(function):
+    """The number of Python functions that are called, which does not depend on the load of the machine."""
+    profile = cProfile.Profile()
+    profile.runcall(function)
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+def test_children_that_are_wanted_at_once_take_less_time_each():
+    strategy = made_with_results("evolutionary", 1, 300)
+    strategy.ask(20)
+    one, many = n_calls(lambda: strategy.ask(1)), n_calls(lambda: strategy.ask(64))
+    assert many < 0.7 * 64 * one
+
+
+def test_the_outcomes_that_are_sorted_for_interpolations_grow_as_their_number():
+    """Each interpolation sorts all outcomes, and must therefore become rarer."""
+    breeder, sorted_ = Breeder(SPACE, seed=1), []
+    few = Observations(np.random.default_rng(0).random((10, 3)), np.arange(10.0) / 10, np.zeros(10))
+    breeder.history = SimpleNamespace(n=0, observations=lambda n: sorted_.append(n) or few)
+    for breeder.history.n in range(100, 80_000, 20):
+        breeder._fitted(0)
+    assert sum(sorted_) < 2.5 * sum(n for n in sorted_ if n <= 40_000)
 
 
 @pytest.mark.parametrize("failure", [Failed("out of memory"), 1e6])
