@@ -59,6 +59,10 @@ class Study:
     _recommended: tuple[list[TrialRecord], Recommendation | None] | None = field(
         default=None, init=False, repr=False, compare=False
     )
+    # of this list of trials, by their states: the figures of a report need them a dozen times
+    _ranked: tuple[list[TrialRecord], dict[tuple[str, ...], list[TrialRecord]]] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     @classmethod
     def open(cls, url: str, name: str) -> Study:
@@ -235,7 +239,12 @@ class Study:
         Several figures of merit are compared by nondominated sorting: first the trials of the Pareto front, then those
         that only these dominate, and so on; within such a front by the first figure.
         """
-        return ranked(self.trials, self.figures_of_merit, states)
+        if self._ranked is None or self._ranked[0] is not self.trials:
+            self._ranked = self.trials, {}
+        found = self._ranked[1]
+        if states not in found:
+            found[states] = ranked(self.trials, self.figures_of_merit, states)
+        return list(found[states])
 
     def ask(self, count: int = 1) -> list[AskedTrial]:
         """Gives out at most `count` trials, which are recorded as running; the caller runs them and calls `tell`.

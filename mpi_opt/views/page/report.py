@@ -43,6 +43,7 @@ from mpi_opt.study.study import Study
 from mpi_opt.views.figures.importance import MIN_TRIALS, Forest
 from mpi_opt.views.figures.timeline import Timeline, make_timeline
 from mpi_opt.views.output_file import written_aside
+from mpi_opt.views.page.drawn_trials import Drawn
 from mpi_opt.views.page.report_data import as_script, report_data
 from mpi_opt.views.series import figures as series
 from mpi_opt.views.text.best_trial import codes_text, trial_yaml, versions_text
@@ -61,7 +62,8 @@ def report(study: Study) -> str:
     attempts, events = _of_known_trials(study, study.attempts()), study.events()
     folds, curves = _of_known_trials(study, study.folds()), _of_known_trials(study, series.curves_to_draw(study))
     timeline = make_timeline(attempts, events)
-    data = report_data(study, Forest.of(study), timeline, folds, curves)
+    drawn = Drawn.of(study, timeline)
+    data = report_data(study, drawn, Forest.of(study), folds, curves)
     nonce = secrets.token_urlsafe(16)
     parts = {
         "nonce": nonce,
@@ -70,12 +72,12 @@ def report(study: Study) -> str:
         "script": '(() => {\n"use strict";\n' + "\n".join(map(_page, SCRIPTS)) + "\n})();",
         "data": as_script(data),
         "name": escaped(study.name),
-        "summary": escaped(_summary(study)),
+        "summary": escaped("; ".join(filter(None, [_summary(study), drawn.note]))),
         "tiles": _tiles(study, timeline),
         "utilisation": escaped(_utilisation(timeline)),
         "external_row": escaped(_external_row(timeline)),
         "best_ranges": _best_ranges(study),
-        "trials": _best_table(study),
+        "trials": _best_table(study, drawn.trials),
         "failures": _failures(study, attempts, events),
         "best_trial_hint": _best_trial_hint(study),
         "best_trial": escaped(_best_trial(study)),
@@ -171,13 +173,14 @@ def _best_trial(study: Study) -> str:
     return trial_yaml(study.record, lineage(study, study.best), notes=notes)
 
 
-def _best_table(study: Study) -> str:
+def _best_table(study: Study, drawn: Sequence[TrialRecord]) -> str:
+    """The table of the best trials, each with its index among those that the figures show."""
     trials = study.ranked(("complete",))[:N_BEST]
     if not trials:
         return '<p class="empty">no trial is complete yet</p>'
     if (best := study.best) is not None and best not in trials:  # shorter trainings have better figures of merit
         trials = [*trials[:-1], best]
-    index = {trial.number: i for i, trial in enumerate(study.trials)}
+    index = {trial.number: i for i, trial in enumerate(drawn)}
     rows = trial_rows(trials, study.record)
     attributes = [f' data-trial="{index[trial.number]}"' for trial in trials]
     attributes[trials.index(best or trials[0])] += " class=is-best"

@@ -12,6 +12,7 @@ from itertools import chain, combinations
 from typing import Any
 
 from mpi_opt.core.search_space.space import Categorical, Dimension, Integer
+from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.records import CurveRecord, FoldRecord
 from mpi_opt.study.budgets import budget_text
 from mpi_opt.study.presentation import main_figure_name, with_null
@@ -19,6 +20,7 @@ from mpi_opt.study.study import Study
 from mpi_opt.views.block_label import block_label
 from mpi_opt.views.figures.importance import MIN_TRIALS, Forest
 from mpi_opt.views.figures.timeline import Timeline
+from mpi_opt.views.page.drawn_trials import Drawn
 from mpi_opt.views.series import figures as series
 from mpi_opt.views.series.axes import Axis, hyperparameter_axis, unit_positions, whole_axis
 from mpi_opt.views.series.figures import (
@@ -49,18 +51,19 @@ N_PAIRS = 4
 
 def report_data(
     study: Study,
+    drawn: Drawn,
     forest: Forest | None,
-    timeline: Timeline | None,
     folds: Sequence[FoldRecord],
     curves: Sequence[CurveRecord],
 ) -> dict[str, Any]:
-    """The data of all figures of the page. Trials are identified by their index in the order of their numbers."""
-    index = {trial.number: i for i, trial in enumerate(study.trials)}
+    """The data of all figures of the page. Trials are identified by their index among those that are drawn."""
+    trials = drawn.trials
+    index = {trial.number: i for i, trial in enumerate(trials)}
     return {
         "study": {"figure_of_merit": main_figure_name(study.record), "sign": -1 if study.record.maximize else 1},
-        "space": [_dimension(study, name, dimension) for name, dimension in study.space.items()],
-        "trials": _trials(study),
-        "values": [_places(study, name) for name in study.space],
+        "space": [_dimension(trials, name, dimension) for name, dimension in study.space.items()],
+        "trials": _trials(study, trials),
+        "values": [_places(study, trials, name) for name in study.space],
         "history": _history(study, index),
         "y": _axis(axis_of_figures(study)),
         "note": parallel_of(study).note,
@@ -68,8 +71,8 @@ def report_data(
         "curves": _curves(study, curves, index),
         "forest": _forest(study, forest) if forest else None,
         "min_trials": MIN_TRIALS,
-        "front": _front(study) if study.figures_of_merit.are_several else None,
-        "blocks": _blocks(timeline, index) if timeline else None,
+        "front": _front(study, trials) if study.figures_of_merit.are_several else None,
+        "blocks": _blocks(drawn.timeline, index, drawn.blocks_note) if drawn.timeline else None,
     }
 
 
@@ -101,8 +104,7 @@ def _shortened(values: Iterable[float | None]) -> list[float | int | None]:
     return [short(value) for value in values]
 
 
-def _trials(study: Study) -> dict[str, Any]:
-    trials = study.trials
+def _trials(study: Study, trials: Sequence[TrialRecord]) -> dict[str, Any]:
     return {
         "number": [trial.number for trial in trials],
         "state": [trial.state for trial in trials],
@@ -117,12 +119,12 @@ def _trials(study: Study) -> dict[str, Any]:
     }
 
 
-def _front(study: Study) -> dict[str, Any]:
-    """The figures of merit of every trial, None if it has none, and whether it is on the Pareto front."""
+def _front(study: Study, trials: Sequence[TrialRecord]) -> dict[str, Any]:
+    """The figures of merit of each of `trials`, None if it has none, and whether it is on the Pareto front."""
     names, axes = study.figures_of_merit.names, front_axes(study)
-    known = [trial.figures_of_merit for trial in study.trials]
+    known = [trial.figures_of_merit for trial in trials]
     figures = [_finite(by_name[name] for name in names) if by_name else None for by_name in known]
-    pareto = [int(bool(trial.pareto)) for trial in study.trials]
+    pareto = [int(bool(trial.pareto)) for trial in trials]
     pairs = [
         {"x": i, "y": j, "note": front_note(study, axes, names[i], names[j])}
         for i, j in combinations(range(len(names)), 2)
@@ -136,7 +138,7 @@ def _axis(axis: Axis) -> dict[str, Any]:
     return {"title": axis.title, "kind": axis.kind, **ends, "ticks": [list(tick) for tick in axis.ticks]}
 
 
-def _dimension(study: Study, name: str, dimension: Dimension) -> dict[str, Any]:
+def _dimension(trials: Sequence[TrialRecord], name: str, dimension: Dimension) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": name, "axis": _axis(hyperparameter_axis(name, dimension))}
     if isinstance(dimension, Categorical):
         entry["categories"] = [str(category) for category in dimension.categories]
@@ -144,22 +146,25 @@ def _dimension(study: Study, name: str, dimension: Dimension) -> dict[str, Any]:
         entry["whole"] = True
     if isinstance(dimension, Integer) and max(abs(dimension.low), abs(dimension.high)) >= 10**DIGITS:
         # numbers of the page are rounded, and those of JavaScript are not exact beyond 2**53
-        entry["texts"] = [str(with_null(t.parameters[name])) if name in t.parameters else None for t in study.trials]
+        entry["texts"] = [str(with_null(t.parameters[name])) if name in t.parameters else None for t in trials]
     return entry
 
 
-def _places(study: Study, name: str) -> list[float | int | None]:
-    """The positions of all trials on the axis of a hyperparameter, with as many digits as the axis needs."""
+def _places(study: Study, trials: Sequence[TrialRecord], name: str) -> list[float | int | None]:
+    """The positions of `trials` on the axis of a hyperparameter, with as many digits as the axis needs."""
     axis = hyperparameter_axis(name, study.space[name])
     size, width = max(abs(axis.low), abs(axis.high)), axis.high - axis.low
     digits = DIGITS if axis.kind == "log" else min(17, DIGITS + max(0, math.ceil(math.log10(size / width))))
-    return [short(value, digits) for value in points_of_trials(study, study.trials, name)]
+    return [short(value, digits) for value in points_of_trials(study, trials, name)]
 
 
 def _history(study: Study, index: dict[int, int]) -> dict[str, Any]:
     shown = history_of(study)
+    places = [place for place, trial in enumerate(shown.trials) if trial.number in index]
     return {
-        "ended": [index[trial.number] for trial in shown.trials],
+        "ended": [index[shown.trials[place].number] for place in places],
+        # all of them are the numbers 0, 1, 2, …
+        "places": None if len(places) == len(shown.trials) else places,
         "best": [[i, index[trial.number]] for i, trial in shown.best],
         "x": _axis(shown.x),
         "y": _axis(shown.y),
@@ -176,7 +181,9 @@ def _folds(study: Study, folds: Iterable[FoldRecord], index: dict[int, int]) -> 
         if fold.figure_of_merit is not None and math.isfinite(fold.figure_of_merit):
             by_trial.setdefault(fold.number, []).append(fold.figure_of_merit)
     found = [t for t in series.complete(study) if len(by_trial.get(t.number, ())) > 1]
-    chosen = found[: 12 if len(study.trials) > 1000 else 20]  # long numbers need more space
+    chosen = [trial for trial in found if trial.number in index][
+        : 12 if len(study.trials) > 1000 else 20
+    ]  # long numbers need more space
     values = [by_trial[trial.number] for trial in chosen]
     ticks = tuple((float(i), str(trial.number)) for i, trial in enumerate(chosen))
     return {
@@ -199,9 +206,12 @@ def _curves(study: Study, curves: Iterable[CurveRecord], index: dict[int, int]) 
     main = series.main_metric(study.record, means)
     found: dict[str, Any] = {}
     for name in sorted(means, key=lambda name: (name != main, name))[:6]:
-        most_values = max(1, *map(len, means[name].values()))
+        of_drawn = {number: curve for number, curve in means[name].items() if number in index}
+        if not of_drawn:
+            continue
+        most_values = max(1, *map(len, of_drawn.values()))
         most = max(200, MAX_CURVE_VALUES // (min(len(means), 6) * min(most_values, MAX_EPOCHS)))
-        shown = curves_of(study, name, means[name], most=most, max_points=MAX_EPOCHS)
+        shown = curves_of(study, name, of_drawn, most=most, max_points=MAX_EPOCHS)
         lines = [{"trial": index[n], "values": _dense(curve)} for n, curve in shown.values.items()]
         axes = {"x": _axis(shown.x), "y": _axis(shown.y), "note": shown.note}
         found[name] = {"stride": shown.stride, "lines": lines} | axes
@@ -237,10 +247,11 @@ def _contour(study: Study, forest: Forest, x: str, y: str) -> dict[str, Any]:
     return places | {"z": means, "tones": _axis(shown.z), "n_rings": len(shown.trials), "note": shown.note}
 
 
-def _blocks(timeline: Timeline, index: dict[int, int]) -> dict[str, Any]:
+def _blocks(timeline: Timeline, index: dict[int, int], note: str) -> dict[str, Any]:
     rows = {block: row for row, block in enumerate(timeline.rows)}
     return {
         "names": list(map(block_label, timeline.rows)),
+        "note": note,
         "unit": timeline.unit_s,
         "x": _axis(timeline.axis),
         "bars": [

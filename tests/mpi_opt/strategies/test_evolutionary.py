@@ -213,6 +213,17 @@ def test_children_of_one_call_are_those_of_many_calls(name, n_figures):
             strategy.tell(asked[0], (0.01, 0.02) if n_figures > 1 else 0.01)
 
 
+def test_candidates_of_the_next_generation_are_not_made_before_it_begins():
+    options = {"generational": True, "population": 6}
+    together, alone = (make_strategy("evolutionary", SPACE, seed=1, options=options) for _ in range(2))
+    for _ in range(4):
+        asked = together.ask(10)
+        assert asked == [alone.ask(1)[0] for _ in range(6)]
+        for proposal in asked:
+            for strategy in (together, alone):
+                strategy.tell(proposal, proposal.parameters["x"])
+
+
 def made_with_results(name, n_figures, n_results):
     strategy = make_strategy(name, SPACE, seed=1, n_figures=n_figures)
     strategy.afford(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import math
 import sys
 from datetime import UTC, datetime
@@ -172,6 +173,16 @@ def test_ranks_that_change_their_block_are_as_busy_as_before() -> None:
     assert (spans.utilisation, spans.n_blocks, spans.rows) == (pytest.approx(1.0), 2, [0, 1, 2])
     again = make_timeline([*moved, attempt(3, 12, 20, ranks="1")])  # rank 1 for 18 of 20 s, rank 2 for 10
     assert (again.utilisation, again.n_blocks) == (pytest.approx((18 + 10) / 40), 2)
+
+
+def test_the_time_of_a_timeline_grows_with_the_attempts_and_not_with_the_blocks() -> None:
+    def n_calls(n_blocks: int) -> int:
+        attempts = [attempt(block, block, block + 9 * n_blocks) for block in range(n_blocks)]
+        profile = cProfile.Profile()
+        assert profile.runcall(make_timeline, attempts).n_blocks == n_blocks
+        return sum(entry.callcount for entry in profile.getstats())
+
+    assert n_calls(400) < 2.2 * n_calls(200)
 
 
 @needs("matplotlib")

@@ -252,6 +252,37 @@ def test_report_of_10000_trials_is_quick_small_and_drawn(tmp_path: Path, browser
     assert f'data-drawn="{N_PICTURES}"' in shown and "CONSOLE" not in shown
 
 
+def test_figures_of_very_many_trials_show_a_part_of_them_and_say_so(
+    digits: Study, tmp_path: Path, browser, monkeypatch
+) -> None:
+    monkeypatch.setattr("mpi_opt.views.page.drawn_trials.MAX_TRIALS", 10)
+    monkeypatch.setattr("mpi_opt.views.page.drawn_trials.MAX_ROWS", 2)
+    monkeypatch.setattr("mpi_opt.views.page.report.N_BEST", 5)
+    path = tmp_path / "report.html"
+    save_report(digits, path)
+    page = path.read_text(encoding="utf-8")
+    data = data_of(page)
+    numbers, trials = data["trials"]["number"], {trial.number: trial for trial in digits.trials}
+    assert f"; figures show {len(numbers)} of 60 trials: the best ones" in page
+    ranked = [trial.number for trial in digits.ranked(("complete",))]
+    assert set(ranked[:5]) <= set(numbers), "half of them are the best ones"
+    of_blocks = {number for number in trials if number % 4 in (0, 2)}
+    assert data["blocks"]["names"] == [0, 2]
+    assert data["blocks"]["note"] == "2 of 4 blocks, evenly selected"
+    assert of_blocks - {8} <= {numbers[bar[1]] for bar in data["blocks"]["bars"]} <= of_blocks
+    in_order = sorted(trials.values(), key=lambda trial: trial.ended)
+    history = data["history"]
+    assert [in_order[place].number for place in history["places"]] == [numbers[index] for index in history["ended"]]
+    best, so_far = [], np.inf
+    for place, trial in enumerate(in_order):
+        if trial.state == "complete" and trial.figure_of_merit < so_far:
+            so_far = trial.figure_of_merit
+            best.append([place, trial.number])
+    assert [[place, numbers[index]] for place, index in history["best"]] == best
+    assert re.search(r'<tr data-trial="(\d+)" class=is-best>', page)[1] == str(numbers.index(digits.best.number))
+    assert "CONSOLE" not in (shown := browser(f"file://{path}")), shown[-2000:]
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [(0.12345678912, 0.123456789), (3.0, 3), (float("nan"), None), (float("inf"), None), (None, None)],

@@ -3,12 +3,13 @@
 // The figures of merit in the order in which trials ended, and the best one so far with its uncertainty.
 function history() {
   const holder = element("history-plot"), H = DATA.history, order = H.ended;
+  const place = (i) => (H.places ? H.places[i] : i); // of very many trials, some are not drawn
   if (!order.length) return empty(holder, "no trial has ended yet");
   const figure = new Figure(holder, {
     height: 340, x: H.x, y: H.y,
     draw(f) {
       const c = f.context, radius = order.length > 2000 ? 1.6 : order.length > 400 ? 2.4 : 3.6;
-      const end = f.sx.at(order.length - 1), floor = f.height - f.bottom;
+      const end = f.sx.at(place(order.length - 1)), floor = f.height - f.bottom;
       H.best.forEach(([i, trial], k) => {
         const until = k + 1 < H.best.length ? f.sx.at(H.best[k + 1][0]) : end, uncertainty = T.uncertainty[trial] || 0;
         const [top, bottom] = [f.sy.at(T.figure_of_merit[trial] + uncertainty), f.sy.at(T.figure_of_merit[trial] - uncertainty)];
@@ -16,7 +17,7 @@ function history() {
         c.fillRect(f.sx.at(i), top, until - f.sx.at(i), bottom - top);
       });
       order.forEach((trial, i) => {
-        const x = f.sx.at(i), colour = COLOURS[T.state[trial]];
+        const x = f.sx.at(place(i)), colour = COLOURS[T.state[trial]];
         if (T.figure_of_merit[trial] !== null) return point(f, `${colour}c0`, x, T.figure_of_merit[trial], radius, trial);
         stroke(c, colour, [[x, floor - 1], [x, floor - 8]], 1.4);
         f.mark(x, floor - 4, trial);
@@ -168,5 +169,6 @@ function blocks() {
   });
   const outcomes = ["complete", "moved", "pruned", "failed", "lost", "killed", "running"];
   const present = outcomes.filter((o) => B.bars.some((bar) => bar[4] === o));
+  addNote(holder, B.note);
   key(holder, present.map((outcome) => [outcome, COLOURS[outcome]]));
 }

@@ -1,4 +1,4 @@
-// The data of the page, and the functions that all figures use. A trial is identified by its index in DATA.trials, sorted by number.
+// The data of the page, and the functions that all figures use. A trial is identified by its index in DATA.trials, sorted by number; of very many trials, some are left out.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const T = DATA.trials; // columns: T.state[trial], T.figure_of_merit[trial], …
