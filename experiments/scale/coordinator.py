@@ -53,8 +53,8 @@ from mpi_opt.messages.messages import (  # noqa: E402
     Ready,
     ToCoordinator,
 )
-from mpi_opt.objectives.make_objective import FunctionObjective  # noqa: E402
 from mpi_opt.messages.mpi_link import MAX_MESSAGES_AT_ONCE  # noqa: E402
+from mpi_opt.objectives.make_objective import FunctionObjective  # noqa: E402
 
 FAILING = 0.01
 """The part of the trials that fail."""
