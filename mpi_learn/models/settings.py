@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mpi_learn.models.configuration import ModelConfiguration
-from mpi_learn.mpi.communicators import Communicator
+
+if TYPE_CHECKING:  # a command that only reads a configuration loads no MPI
+    from mpi_learn.mpi.communicators import Communicator
 
 Arrays = Sequence[np.ndarray]
 Tensors = Sequence[Any]
