@@ -112,7 +112,7 @@ def recurrent() -> nn.Module:
 
 
 def attention() -> nn.Module:
-    """Sets of 200 particles with 8 features: attention, whose cost is not in its parameters, then dense layers."""
+    """Sets of 100 particles with 8 features: attention, whose cost is not in its parameters, then dense layers."""
     blocks = [nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True) for _ in range(4)]
     dense = [layer for _ in range(4) for layer in (nn.Linear(200, 200), nn.ReLU())]
     return nn.Sequential(nn.Linear(8, 32), *blocks, Mean(), nn.Linear(32, 200), nn.ReLU(), *dense, nn.Linear(200, 4))

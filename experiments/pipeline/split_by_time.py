@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import tempfile
 import time
@@ -23,7 +22,7 @@ sys.path.append(str(HERE.parent / "common"))
 from markdown_tables import markdown_table, with_quartiles  # noqa: E402
 from run_ranks import run_ranks  # noqa: E402
 
-MODELS = {"recurrent": [50, 8], "attention": [200, 8], "perceptron": [784]}
+MODELS = {"recurrent": [50, 8], "attention": [100, 8], "perceptron": [784]}
 """Function in `networks` -> shape of a sample. The times of the last one are those of its multiplications."""
 SPLITS = ("balanced", "parameters", "time")
 BATCH, N_STEPS = 128, 4
@@ -57,32 +56,33 @@ def train_all(wanted: dict[str, Any]) -> None:
     x = np.random.default_rng(0).normal(size=(n, *wanted["shape"])).astype(np.float32)
     samples = Samples((x,), (np.arange(n) % 4,))
     dataset = Dataset(samples, samples, np.arange(n), np.arange(0))
-    found = {}
-    for split in SPLITS:
-        of_epochs: list[float] = []
-        speeds: list[float] = []
-        notes: list[str] = []
+    for _ in range(wanted["turns"]):
+        turn = {}
+        for split in SPLITS:
+            of_epochs: list[float] = []
+            speeds: list[float] = []
 
-        def after_epoch(epoch: int, metrics: dict[str, float], into: list[float] = of_epochs) -> bool:
-            into.append(used[0])
-            return False
+            def after_epoch(epoch: int, metrics: dict[str, float], into: list[float] = of_epochs) -> bool:
+                into.append(used[0])
+                return False
 
-        def progress(report: EpochReport, into: list[float] = speeds) -> None:
-            into.append(report.samples_per_second)
+            def progress(report: EpochReport, into: list[float] = speeds) -> None:
+                into.append(report.samples_per_second)
 
-        configuration = {
-            "model": f"{HERE / 'networks.py'}:{wanted['model']}",
-            "loss": "cross_entropy",
-            "batch_size": BATCH,
-            "epochs": 3,
-            "pipeline": {"stages": 2, "micro_batches": 4, "split": split},
-        }
-        train(configuration, world, data=dataset, on_epoch=after_epoch, progress=progress, on_note=notes.append)
-        of_stages = world.gather((of_epochs[2] - of_epochs[0]) / 2 / N_STEPS)
+            configuration = {
+                "model": f"{HERE / 'networks.py'}:{wanted['model']}",
+                "loss": "cross_entropy",
+                "batch_size": BATCH,
+                "epochs": 2,
+                "pipeline": {"stages": 2, "micro_batches": 4, "split": split},
+            }
+            train(configuration, world, data=dataset, on_epoch=after_epoch, progress=progress)
+            of_stages = world.gather((of_epochs[1] - of_epochs[0]) / N_STEPS)
+            if world.rank == 0:
+                turn[split] = {"stages_s": of_stages, "step_s": BATCH / speeds[-1]}
         if world.rank == 0:
-            found[split] = {"stages_s": of_stages, "step_s": BATCH / statistics.mean(speeds[1:]), "notes": notes}
-    if world.rank == 0:
-        Path("result.json").write_text(json.dumps(found))
+            with Path("turns.jsonl").open("a") as file:
+                file.write(json.dumps(turn) + "\n")
 
 
 def main() -> None:
@@ -96,12 +96,10 @@ def main() -> None:
         return
     rows = []
     for model, shape in list(MODELS.items())[-1 if options.smoke else 0 :]:
-        turns: list[dict[str, Any]] = []
-        for _ in range(1 if options.smoke else options.turns):
-            with tempfile.TemporaryDirectory() as folder:
-                wanted = json.dumps({"model": model, "shape": shape})
-                run_ranks(2, HERE / "split_by_time.py", "--ranks", wanted, folder=Path(folder))
-                turns.append(json.loads(Path(folder, "result.json").read_text()))
+        wanted = {"model": model, "shape": shape, "turns": 1 if options.smoke else options.turns}
+        with tempfile.TemporaryDirectory() as folder:
+            run_ranks(2, HERE / "split_by_time.py", "--ranks", json.dumps(wanted), folder=Path(folder))
+            turns = [json.loads(line) for line in Path(folder, "turns.jsonl").read_text().splitlines()]
         for split in SPLITS:
             of_stages = np.median([turn[split]["stages_s"] for turn in turns], axis=0) * 1e3
             cells = [model, split, len(turns), ", ".join(f"{milliseconds:.0f}" for milliseconds in of_stages)]
