@@ -15,7 +15,7 @@ from itertools import count
 
 from mpi_learn.job.stop_request import StopRequest
 from mpi_learn.settings.user_files import SourceCode, fixed
-from mpi_learn.training.timing.measure_times import TrainingTimes
+from mpi_learn.training.timing.times import TrainingTimes
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.plan import Plan, training_layout
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership

@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from statistics import fmean
 
-from mpi_learn.training.timing.measure_times import TrainingTimes
+from mpi_learn.training.timing.times import TrainingTimes
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.counted import counted
 

@@ -11,7 +11,7 @@ they have the same categories and all numbers differ by less than 1e-4 of their 
 almost repeat the other trial.
 
 Beliefs of the user (``expect``) weigh the acquisition function, the less the more results there are, and decide on half
-of the initial points (see `points.sampling`).
+of the initial points (see `points.beliefs`).
 
 The Gaussian process is implemented in this project (see `gaussian_process`), because that of scikit-optimize takes
 seconds per proposal with 200 trials or more.
@@ -32,10 +32,11 @@ from mpi_opt.core.thinning import thinned
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.evolution.breeder import Breeder
+from mpi_opt.strategies.points.beliefs import Beliefs, SobolDesign
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping, Options, n_initial_points, read_options
 from mpi_opt.strategies.points.checked_strategy import whole_number
 from mpi_opt.strategies.points.encoding import Encoding
-from mpi_opt.strategies.points.sampling import Beliefs, Sampler, SobolDesign
+from mpi_opt.strategies.points.sampling import Sampler
 from mpi_opt.strategies.strategy import Cost, Strategy
 from mpi_opt.strategies.surrogates.fitting import ObservationHistory, Observations
 from mpi_opt.strategies.surrogates.proposing.acquisition import (

@@ -32,8 +32,9 @@ from pydantic import Field
 from mpi_opt.core.search_space.space import Limits, Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies.evolution.breeder import Breeder
+from mpi_opt.strategies.points.beliefs import Beliefs, SobolDesign
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping, Options, read_options, whole_number
-from mpi_opt.strategies.points.sampling import Beliefs, Sampler, SobolDesign
+from mpi_opt.strategies.points.sampling import Sampler
 from mpi_opt.strategies.strategy import Cost, Strategy
 
 

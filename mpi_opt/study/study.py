@@ -14,7 +14,7 @@ from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.records import AttemptRecord, CodeRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
-from mpi_opt.study.asking.by_hand import AskedTrial
+from mpi_opt.study.asking.asked_trial import AskedTrial
 from mpi_opt.study.budgets import training_length_notes
 from mpi_opt.study.confirmation import Confirmation, read_confirmation
 from mpi_opt.study.presentation import as_html, as_text

@@ -86,7 +86,7 @@ def test_each_kind_of_message_waits_for_its_reader(ends):
 def test_a_rank_must_end_its_process_unless_it_answers_late(ends, monkeypatch, is_protected):
     """Without protection it does not end before the job, which its end would end."""
     coordinator, worker = ends
-    monkeypatch.setattr("mpi_opt.messages.mpi_link.lost_ranks.is_protected", lambda: is_protected)
+    monkeypatch.setattr("mpi_opt.messages.mpi_link.messaging.is_protected", lambda: is_protected)
     coordinator.send(0, EndProcess())
     assert (worker.poll(TO_WATCHDOG) is not None) is is_protected
     assert coordinator.ranks_to_end == {0}
@@ -97,7 +97,7 @@ def test_a_rank_must_end_its_process_unless_it_answers_late(ends, monkeypatch, i
 
 def test_ranks_that_were_lost_before_are_said_once_and_receive_nothing(ends, monkeypatch):
     coordinator, worker = ends
-    monkeypatch.setattr("mpi_opt.messages.mpi_link.lost_ranks.acknowledge", lambda world: {0, 7})
+    monkeypatch.setattr("mpi_opt.messages.mpi_link.messaging.acknowledge", lambda world: {0, 7})
     assert coordinator.receive(1.0, lambda: False) == [(0, Lost(frozenset({0, 7})))]
     assert coordinator.receive(0.01, lambda: False) == []
     coordinator.send(0, Dismissal())

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import pytest
 
-from mpi_learn.training.timing.measure_times import TrainingTimes
+from mpi_learn.training.timing.times import TrainingTimes
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.block_pool import BlockPool
 from mpi_opt.coordinator.blocks.faults import SilentRanks

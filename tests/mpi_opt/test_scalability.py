@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mpi_learn.training.timing.measure_times import TrainingTimes
+from mpi_learn.training.timing.times import TrainingTimes
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.scalability import Scalability, ScalingCurve, candidate_sizes, distinct_layouts, mean_times
 from mpi_opt.views.series.scalability import scalability_page, scalability_text

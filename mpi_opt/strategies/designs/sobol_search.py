@@ -11,8 +11,8 @@ from typing import Any, final
 
 from mpi_opt.core.search_space.space import Limits, Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
+from mpi_opt.strategies.points.beliefs import SobolDesign
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping, Options, read_options
-from mpi_opt.strategies.points.sampling import SobolDesign
 from mpi_opt.strategies.strategy import Cost, Strategy
 
 

@@ -228,22 +228,3 @@ class ResultReader:
 
     def _refuse(self, problem: str, cure: str) -> NoReturn:
         raise ConfigurationError(problem, where=self.call, cure=cure)
-
-
-class AskedTrial(dict[str, Any]):
-    """A trial that `Study.ask` has given out: the JSON object of ``mpi-opt ask``, whose main entries are attributes."""
-
-    @property
-    def number(self) -> int:
-        """The number of the trial, for `Study.tell`."""
-        return int(self["number"])
-
-    @property
-    def parameters(self) -> dict[str, Value]:
-        """The active hyperparameters."""
-        return dict(self["parameters"])
-
-    @property
-    def seed(self) -> int:
-        """The seed of the trial."""
-        return int(self["seed"])

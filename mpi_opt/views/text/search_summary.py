@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from mpi_learn.cli.terminal import duration
 from mpi_opt.core.counted import counted
@@ -15,9 +16,11 @@ from mpi_opt.store.study_view import StudyColumns, quoted
 from mpi_opt.study.presentation import printable
 from mpi_opt.study.recommendation import STATES
 from mpi_opt.study.status import SearchStatus
-from mpi_opt.study.study import Study
 from mpi_opt.views.block_label import block_label
 from mpi_opt.views.text.tables import aligned, confirmation_text, lineage, schedule_text, trials_table
+
+if TYPE_CHECKING:  # `status` reads the store without the modules of a search
+    from mpi_opt.study.study import Study
 
 
 def search_summary(study: Study, store: str, n_expected: int) -> str:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpi_learn.cli.terminal import duration, sparkline
 from mpi_opt.core.counted import counted
@@ -17,7 +17,6 @@ from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.records import AttemptRecord, CurveRecord, FoldRecord, StudyRecord, readable
 from mpi_opt.study.budgets import budget_text
-from mpi_opt.study.confirmation import Confirmation, ConfirmedPoint
 from mpi_opt.study.presentation import (
     NOTE,
     cell,
@@ -30,8 +29,11 @@ from mpi_opt.study.presentation import (
     with_null,
 )
 from mpi_opt.study.recommendation import STATES
-from mpi_opt.study.study import Study
 from mpi_opt.views.block_label import block_label
+
+if TYPE_CHECKING:  # `results` prints tables without the modules of a search
+    from mpi_opt.study.confirmation import Confirmation, ConfirmedPoint
+    from mpi_opt.study.study import Study
 
 COLOURS = {
     "complete": "32",

@@ -9,7 +9,7 @@ from mpi_opt.core.search_space.space_changes import means_the_same
 from mpi_opt.errors import ConfigurationError, SpaceError
 from mpi_opt.store.schema import space_from_json, space_to_json
 from mpi_opt.strategies import make_strategy
-from mpi_opt.strategies.points.sampling import Beliefs
+from mpi_opt.strategies.points.beliefs import Beliefs
 
 RATE = Real(1e-5, 1, prior="log-uniform", expect={"value": 3e-3, "factor": 3})
 SHARE = Real(0, 1, expect={"value": 0.25, "spread": 0.1})

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import erfcx, log_ndtr, ndtr
 
 from mpi_opt.core.arrays import Floats
-from mpi_opt.strategies.points.sampling import Beliefs
+from mpi_opt.strategies.points.beliefs import Beliefs
 from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)

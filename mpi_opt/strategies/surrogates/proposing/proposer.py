@@ -12,8 +12,8 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from mpi_opt.core.arrays import Floats
+from mpi_opt.strategies.points.beliefs import Beliefs
 from mpi_opt.strategies.points.encoding import Encoding, is_near
-from mpi_opt.strategies.points.sampling import Beliefs
 from mpi_opt.strategies.surrogates.fitting import FIRST_FIT, FIT_GROWTH, Observations, Surrogate, anchor_size
 from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
 from mpi_opt.strategies.surrogates.proposing.acquisition import Acquisition, Criterion
