@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,7 +61,7 @@ def search(
     elastic: bool = False,
     folds: int | Mapping[str, Any] = 1,
     study: str | None = None,
-    store: str | None = None,
+    store: str | os.PathLike[str] | None = None,
     options: Mapping[str, Any] | None = None,
     target: float | Sequence[float | None] | None = None,
     retries: int = 1,
@@ -98,8 +99,8 @@ def search(
         folds: K of the K-fold cross-validation (see `Trial.split`), or ``{"number": K, "stop_early": True}``.
         study: The study's name in the store. Default: the name of the calling script; in a notebook that of the
             function.
-        store: A SQLAlchemy URL; ``sqlite://`` is in memory. Default: the SQLite file ``mpi_opt.db`` beside the calling
-            script; in a notebook in the current directory.
+        store: A SQLAlchemy URL, or the path of a file that ends in ``.db``; ``sqlite://`` is in memory. Default: the
+            SQLite file ``mpi_opt.db`` beside the calling script; in a notebook in the current directory.
         options: The options of the strategy.
         target: The search stops when a trial is this good; a list for several figures of merit, None for any value.
         retries: How often a trial is run again after its ranks were lost.

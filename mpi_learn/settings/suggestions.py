@@ -136,6 +136,11 @@ DATA = {
 
 OPTIMIZER = {
     "betas": "write `beta_1: X, beta_2: Y`",
+    "clipnorm": "write `clip_norm: X` for the norm over all weights; for that of each array, as in Keras, write "
+    "`name: keras.optimizers:SGD, clipnorm: X`",
+    "clipvalue": "write `clip_value: X`",
+    "global_clipnorm": "write `clip_norm: X`",
+    "max_grad_norm": "write `clip_norm: X`",
     "lr": "write `learning_rate: X`",
     "warmup_steps": "write `schedule: {warmup_epochs: N}`",
 }

@@ -18,7 +18,7 @@ from mpi_learn.settings.suggestions import nearest, suggestion
 from mpi_learn.settings.validation import InvalidValue, Section, validated
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.placeholders import references
-from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSection, TrialSection, as_folds
+from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSection, TrialSection, Url, as_folds
 from mpi_opt.core.block_layout import MEASURED, BlockLayout
 from mpi_opt.core.figures_of_merit import (
     RESULT_FIGURES,
@@ -56,7 +56,7 @@ class StudyConfiguration(Section):
     study: Annotated[str, AfterValidator(_check_length)] = Field(
         "study", min_length=1, description="The study's name in the store, at most 255 characters."
     )
-    store: str = Field(
+    store: Url = Field(
         "sqlite:///mpi_opt.db",
         description="Any SQLAlchemy URL. A relative path, as in `sqlite:///digits.db`, is relative to the directory in "
         "which the command runs, not to this file; an absolute path begins with a fourth slash.",

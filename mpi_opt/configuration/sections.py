@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -15,9 +16,9 @@ MAX_DURATION_S = 1e9
 DURATION_CURE = "write a duration such as 90s, 30m or 2h, or remove the key"
 
 
-def _refuse_boolean(value: object) -> object:
-    """Refuses yes and no, which would be converted to 1 and 0 seconds."""
-    if isinstance(value, bool):
+def _refuse_others(value: object) -> object:
+    """Refuses what is neither text nor number."""
+    if not isinstance(value, str | int | float | None):
         raise InvalidValue(f"expected a duration, found {str(value).lower()}", DURATION_CURE)
     return value
 
@@ -28,7 +29,15 @@ def _check_duration(value: str | float | None) -> str | float | None:
     return value
 
 
-Duration = Annotated[str | float | None, BeforeValidator(_refuse_boolean), AfterValidator(_check_duration)]
+Duration = Annotated[str | float | None, BeforeValidator(_refuse_others), AfterValidator(_check_duration)]
+
+
+def _as_text(value: object) -> object:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+Url = Annotated[str, BeforeValidator(_as_text)]
+"""The URL of a store; in Python also the path of an SQLite file."""
 
 
 class TransferSection(Section):
@@ -36,7 +45,7 @@ class TransferSection(Section):
 
     equivalents: ClassVar[Mapping[str, str]] = {"learn": "remove it: only the best points are used"}
 
-    store: str | None = Field(
+    store: Url | None = Field(
         None,
         description="The earlier study's store; a relative path is relative to the current directory. "
         "By default that of this study.",

@@ -46,13 +46,16 @@ NETWORK_FILE_SYSTEMS = frozenset(
 """The types in /proc/mounts of network file systems, without the prefix ``fuse.`` of those in user space."""
 
 
-def parsed(url: str) -> URL:
+def parsed(url: str | os.PathLike[str]) -> URL:
     """Parses a URL. A path with one of `FILE_SUFFIXES` becomes an SQLite URL; relative paths become absolute.
 
     Raises:
         StoreError: `url` is neither a URL of SQLAlchemy nor a path with one of `FILE_SUFFIXES`.
         ConfigurationError: The path begins with ``~`` and the name of an unknown user.
     """
+    if not isinstance(url, str | os.PathLike):
+        raise StoreError(f"expected the URL of a database, found {url!r}", cure="write sqlite:///results.db")
+    url = os.fspath(url)
     is_path = url.endswith(FILE_SUFFIXES) and not re.match(r"[\w+]+://|(sqlite|postgresql|mysql|mariadb)\b.*:", url)
     if is_path and "?" in url:  # SQLAlchemy 2.0 cannot write it into a URL
         raise StoreError("the name of the file contains a question mark", where=url, cure="rename the file")

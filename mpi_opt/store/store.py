@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +59,7 @@ class Store:
         self._figures: dict[int, FiguresOfMerit] = {}
 
     @classmethod
-    def open(cls, url: str, *, read_only: bool = False) -> Store:
+    def open(cls, url: str | os.PathLike[str], *, read_only: bool = False) -> Store:
         """Opens a database; unless `read_only`, creates its tables if necessary.
 
         Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,8 +66,8 @@ class Study:
     )
 
     @classmethod
-    def open(cls, url: str, name: str) -> Study:
-        """Reads the study `name` from the store at `url`.
+    def open(cls, url: str | os.PathLike[str], name: str) -> Study:
+        """Reads the study `name` from the store at `url`, a URL or the path of an SQLite file.
 
         Raises:
             StoreError: There is no such store, or no such study in it.
@@ -89,7 +90,7 @@ class Study:
     @classmethod
     def create(
         cls,
-        url: str,
+        url: str | os.PathLike[str],
         name: str,
         space: Mapping[str, Dimension],
         *,
@@ -104,7 +105,7 @@ class Study:
         """Creates a study whose trials the caller runs, with `ask` and `tell`; reads it if the store has it.
 
         Args:
-            url: A SQLAlchemy URL, or a file that ends in ``.db``.
+            url: A SQLAlchemy URL, or the path of a file that ends in ``.db``.
             name: The name of the study in the store.
             space: As for `mpi_opt.search`; so are the other arguments.
 

@@ -37,6 +37,9 @@ WRONG = {
         {"optimizer": {"name": "sgd", "momentum": False}}, "optimizer.momentum: expected a number", "`momentum: 0.5`",
     ),
     "a truth value of several types": ({"batch_size": True}, "batch_size: expected an integer", "`batch_size: 5`"),
+    "norm of each array of Keras": (
+        {"optimizer": {"name": "sgd", "clipnorm": 1.0}}, "optimizer.clipnorm: unknown key", "that of each array",
+    ),
     "wrong type": ({"batch_size": "many"}, "batch_size: expected an integer", "'many'"),
     "float16 with a master": (
         {"precision": "mixed_float16", "algorithm": "downpour"}, "mixed_float16 does not support algorithm: downpour",

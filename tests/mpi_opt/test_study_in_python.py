@@ -14,7 +14,7 @@ import pytest
 import mpi_learn
 import mpi_opt
 from mpi_opt import Categorical, Integer, Real, Study, search
-from mpi_opt.errors import UserError
+from mpi_opt.errors import StoreError, UserError
 from mpi_opt.store import Store
 from mpi_opt.strategies import make_strategy
 from mpi_opt.study.asking.by_hand import plan_of
@@ -368,3 +368,13 @@ def test_reading_a_study_never_opens_its_store_for_writing(study: Study, url: st
         store.note(study.record.id, 0, "no")
     study.note(0, "yes")
     assert Study.open(url, "hand").trials[0].note == "yes"
+
+
+def test_a_store_may_be_a_path(tmp_path):
+    file = tmp_path / "s.db"
+    Study.create(file, "created", {"x": Real(0, 1)}).add_trial({"x": 0.5}, 2.0)
+    search(lambda trial: 1.0, space={"x": Real(0, 1)}, trials=1, study="searched", store=file, progress=False)
+    assert [Study.open(file, name).best.figure_of_merit for name in ("created", "searched")] == [2.0, 1.0]
+    with pytest.raises(StoreError, match="expected the URL of a database, found 5") as refused:
+        Study.open(5, "created")
+    assert refused.value.cure == "write sqlite:///results.db"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -12,7 +13,7 @@ from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mpi_opt.views.series.axes import Axis, every_other
+from mpi_opt.views.series.axes import LARGEST, Axis, every_other
 
 STYLE: dict[Any, Any] = {  # the keys of matplotlib.rcParams
     "font.size": 9,
@@ -97,8 +98,9 @@ def set_axis(axes: Axes, which: Literal["x", "y"], shown: Axis, *, pad: float = 
     axis.set_minor_locator(ticker.NullLocator())
     low, high = shown.low, shown.high
     if shown.kind == "log":
-        ratio = (high / low) ** pad
-        low, high = low / ratio, high * ratio
+        ratio = math.exp(pad * (math.log(high) - math.log(low)))
+        # a range that leaves no space within the floats ends where it ends
+        low, high = max(low / ratio, min(low, 1 / LARGEST)), min(high * ratio, max(high, LARGEST))
     elif shown.kind == "linear":
         low, high = low - pad * (high - low), high + pad * (high - low)
     getattr(axes, f"set_{which}lim")(low, high)

@@ -24,7 +24,7 @@ from mpi_opt.views.figures.importance import Forest, _without_outliers
 from mpi_opt.views.figures.timeline import make_timeline
 from mpi_opt.views.series import figures
 from mpi_opt.views.series import figures as series
-from mpi_opt.views.series.axes import curve_range, sensible_range
+from mpi_opt.views.series.axes import curve_range, hyperparameter_axis, sensible_range
 from tests.mpi_opt.outcomes import a_fold, an_end, an_outcome, one_figure
 from tests.mpi_opt.store.made_up import finish, make_study, start
 from tests.optional_packages import needs
@@ -436,3 +436,18 @@ def test_better_curves_are_drawn_later_and_wider_and_named_from_the_best(digits:
     assert background.get_zorder() <= axes.lines[0].get_zorder()
     widths = [line.get_linewidth() for line in axes.lines]
     assert widths == [widths[0]] * (len(best) - 1) + [widths[-1]] and widths[-1] > widths[0]
+
+
+@needs("matplotlib")
+@pytest.mark.parametrize(("low", "high"), [(1e-300, 1e300), (1e-3, 1e308), (1e-4, 1e-1)])
+def test_a_logarithmic_axis_has_finite_limits_that_contain_its_range(low: float, high: float) -> None:
+    from matplotlib.figure import Figure
+
+    from mpi_opt.views.figures.drawing import set_axis
+
+    figure = Figure()
+    axes = figure.subplots()
+    set_axis(axes, "x", hyperparameter_axis("x", Real(low, high, "log-uniform")), pad=0.05)
+    left, right = axes.get_xlim()
+    assert 0 < left <= low and high <= right < math.inf
+    figure.canvas.draw()
