@@ -43,6 +43,8 @@ MAX_SELECTED = 1000
 OTHER_COLUMNS = tuple(trials.c[field.name] for field in fields(TrialRecord)[3:] if field.name in trials.c)
 """The columns of `trials` that are fields of `TrialRecord` after the first ones; ``pareto`` is the last."""
 
+RESUME_FROM = [column.name for column in OTHER_COLUMNS].index("resume_from")
+
 SELECT_TRIALS = select(
     *(trials.c[name] for name in ("number", "state", "parameters", "figure_of_merit", "uncertainty")),
     *OTHER_COLUMNS,
@@ -255,7 +257,7 @@ def _study(connection: Connection, row: Row[Any]) -> StudyRecord:
 
 def _trials(connection: Connection, study_id: int, query: Select[Any]) -> list[TrialRecord]:
     names = read_study_figures(connection, study_id).names
-    records = [_trial(row, names[0]) for row in connection.execute(query)]
+    records = [_trial(row, names[0]) for row in connection.execute(query).all()]
     if len(names) == 1:
         return records
     figures = _figures(connection, study_id, names, [record.number for record in records])
@@ -268,9 +270,10 @@ def _trial(row: Row[Any], name: str) -> TrialRecord:
     Raises:
         ValueError: `resume_from` is not the number of an earlier trial. Chains of resumed trials would not end.
     """
-    number, state, parameters, figure, uncertainty, *middle, pareto, code = tuple(row)
-    if row.resume_from is not None and row.resume_from not in range(number):
-        raise ValueError(f"trial {number} cannot resume from trial {row.resume_from}")
+    number, state, parameters, figure, uncertainty, *middle, pareto, code = row
+    resume_from = middle[RESUME_FROM]  # an attribute of the row takes ten times as long, and there may be many rows
+    if resume_from is not None and resume_from not in range(number):
+        raise ValueError(f"trial {number} cannot resume from trial {resume_from}")
     figures = Figures() if figure is None else Figures({name: Measured(figure, uncertainty)})
     others = [*middle, None if pareto is None else bool(pareto), code]
     return TrialRecord(number, state, json.loads(parameters), figures, *others)

@@ -112,11 +112,14 @@ class Bayesian(Strategy):
         self._sampler, self._design = Sampler(space, seed), SobolDesign(space, seed, self._beliefs)
         self._seed = seed
         self._proposer = self._new_proposer()
-        self._breeder = Breeder(space, seed)
+        self._breeder = Breeder(space, seed, encoding=self._encoding)
         self._n_affordable = math.inf
 
     def expect(self, n_figures: int) -> None:
-        self._bookkeeping.n_figures, self._breeder = n_figures, Breeder(self._space, self._seed, n_figures=n_figures)
+        self._bookkeeping.n_figures, self._breeder = (
+            n_figures,
+            Breeder(self._space, self._seed, n_figures=n_figures, encoding=self._encoding),
+        )
 
     def afford(self, n_models: float) -> None:
         self._n_affordable = n_models

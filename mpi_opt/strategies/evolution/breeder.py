@@ -83,6 +83,7 @@ class Breeder:
         n_children: Number of candidates, of which one is tried.
         generation: Number of outcomes after which the parents are selected again.
         n_figures: Number of figures of merit.
+        encoding: The encoding of the space, if the caller has one.
 
     Attributes:
         history: The outcomes of all trials.
@@ -98,8 +99,9 @@ class Breeder:
         n_children: int = 50,
         generation: int = 1,
         n_figures: int = 1,
+        encoding: Encoding | None = None,
     ) -> None:
-        self._space, self._seed, self._encoding = space, seed, Encoding(space)
+        self._space, self._seed, self._encoding = space, seed, encoding or Encoding(space)
         self._population, self._crossover, self._mutation = population, crossover, mutation
         self._n_children, self._generation, self._n_figures = n_children, generation, n_figures
         self.history = ObservationHistory(self._encoding.n_dimensions, n_figures)
@@ -130,8 +132,10 @@ class Breeder:
 
     def start(self, proposal: Proposal) -> None:
         """Enters a trial that starts."""
-        genes, is_active = self._space.encode(proposal.parameters), self._is_active(proposal.parameters)
-        row = self._encoding.from_units(genes)
+        (genes, row), is_active = (
+            self._encoding.units_and_row(proposal.parameters),
+            self._is_active(proposal.parameters),
+        )
         self._running[proposal.number] = genes, row, is_active
         slot = proposal.number % len(self._recent)
         if proposal.number > self._recent_numbers[slot]:

@@ -34,6 +34,7 @@ class Encoding:
         self.is_category = np.array([_is_unordered(dimension) for dimension in space.values()])
         self._n_categories = np.array([_n_categories(dimension) for dimension in space.values()])
         self.levels = [_levels(dimension) for dimension in space.values()]
+        self._latest: tuple[Parameters, Floats, Floats] = ({}, np.empty(0), np.empty(0))
         self._is_continuous = all(np.isinf(dimension.size) and not dimension.when for dimension in space.values())
 
     @property
@@ -43,7 +44,17 @@ class Encoding:
 
     def row(self, parameters: Parameters) -> Floats:
         """The row of a point: shape (n_dimensions,), float64."""
-        return self.from_units(self._space.encode(parameters))
+        return self.units_and_row(parameters)[1]
+
+    def units_and_row(self, parameters: Parameters) -> tuple[Floats, Floats]:
+        """A point in the unit cube, and its row; both of shape (n_dimensions,).
+
+        They are kept until the call for another point: bookkeeping and models ask for those of each proposal.
+        """
+        if parameters is not self._latest[0]:
+            units = self._space.encode(parameters)
+            self._latest = parameters, units, self.from_units(units)
+        return self._latest[1:]
 
     def rows(self, points: Iterable[Parameters]) -> Floats:
         """The rows of several points: shape (n, n_dimensions)."""

@@ -68,3 +68,12 @@ def test_other_strategies_have_no_choice():
 def test_an_option_of_bayesian_is_refused():
     with pytest.raises(Exception, match="unknown key"):
         make_strategy("auto", SPACE, options={"kappa": 2.0})
+
+
+def test_each_trial_is_encoded_once(monkeypatch):
+    """The bookkeeping and the children need the same row, and a resumed search may have 100,000 trials."""
+    n_encoded, encode = [], Space.encode
+    monkeypatch.setattr(Space, "encode", lambda space, point: n_encoded.append(1) or encode(space, point))
+    strategies(200, "auto")
+    n_parents = 40  # those that were the best when they ended are encoded again
+    assert 200 <= len(n_encoded) < 200 + n_parents
