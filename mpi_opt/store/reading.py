@@ -270,7 +270,7 @@ def _trial(row: Row[Any], name: str) -> TrialRecord:
     Raises:
         ValueError: `resume_from` is not the number of an earlier trial. Chains of resumed trials would not end.
     """
-    number, state, parameters, figure, uncertainty, *middle, pareto, code = row
+    number, state, parameters, figure, uncertainty, *middle, pareto, code = tuple(row)
     resume_from = middle[RESUME_FROM]  # an attribute of the row takes ten times as long, and there may be many rows
     if resume_from is not None and resume_from not in range(number):
         raise ValueError(f"trial {number} cannot resume from trial {resume_from}")
