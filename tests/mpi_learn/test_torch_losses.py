@@ -272,6 +272,27 @@ def test_loss_of_more_outputs_than_the_model_has_names_shapes_and_the_line_of_th
     assert re.search(r"\(raised in torch_models_for_tests\.py, line \d+\)$", refused.value.cure)
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("CrossEntropyLoss", {"label_smoothing": 0.1}), ("MultiMarginLoss", {"margin": 0.5})]
+)
+def test_losses_have_the_names_of_their_classes_too(name, arguments):
+    import torch
+
+    settings = model_settings(f"{TORCH}:build_classes", {"classes": 3}, loss={"name": name} | arguments)
+    x, y = rng.normal(size=(8, 64)).astype("f"), rng.integers(0, 3, 8)
+    model = make_model(settings, Example((x,), (y,)))
+    (output,) = model.predict((x,))
+    expected = getattr(torch.nn, name)(**arguments)(torch.from_numpy(output), torch.from_numpy(y))
+    assert model.metrics(model.evaluate((x,), (y,)))["loss"] == pytest.approx(expected.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["Linear", "Module", "CrossEntropy"])
+def test_other_names_of_torch_are_no_losses(name):
+    settings = model_settings(f"{TORCH}:build_classes", {"classes": 3}, loss=name)
+    with pytest.raises(ConfigurationError, match=f"PyTorch has no loss {name}"):
+        make_model(settings, Example((np.ones((8, 64), "f"),), (np.zeros(8, int),)))
+
+
 def test_outputs_in_float32_keep_their_types():
     """The user's loss receives what the model returns, also in mixed precision."""
     from torch import bfloat16, float32, ones

@@ -273,12 +273,18 @@ def make_output_loss(wanted: Component, output: Shape, labels: np.ndarray) -> tu
 
 def _class_of_torch(wanted: Component) -> type[nn.Module] | None:
     """The class of `torch.nn` that a name refers to; None for a loss of the user."""
-    found: Any = load_function(wanted.name) if wanted.is_custom else LOSSES.get(wanted.name)
+    found: Any = load_function(wanted.name) if wanted.is_custom else _named_class(wanted.name)
     if getattr(found, "__module__", "") == "torch.nn.functional":
         found = LOSSES.get(found.__name__, found)
     if found is None:
         cure = f"{suggestion(wanted.name, LOSSES)}; or write torch.nn:CLASS or file.py:function"
         raise ConfigurationError(f"PyTorch has no loss {wanted.name}", where="loss", cure=cure)
+    return found if _is_of_torch(found) else None
+
+
+def _named_class(name: str) -> type[nn.Module] | None:
+    """The class of `torch.nn` for a name in `LOSSES`, or with this name; None if there is none."""
+    found = LOSSES.get(name) or getattr(nn, name, None)
     return found if _is_of_torch(found) else None
 
 
