@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpi_learn.errors import ModelError
+from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.pipeline.micro_batches import micro_batches
 from mpi_learn.models.pipeline.schedules import SCHEDULES
 from mpi_learn.models.pipeline.section import PipelineSection
 from mpi_learn.models.pipeline.split import Layer, even_bounds, stage_bounds
+from mpi_learn.training.configuration import read_configuration
 from tests.optional_packages import needs
 
 SIZES = st.tuples(st.integers(1, 6), st.integers(1, 9))
@@ -139,3 +140,18 @@ def test_no_stage_begins_where_a_skip_connection_or_a_shared_layer_would_be_divi
     closed = [*layers([5]), Layer(5.0, 5, starts_stage=False), *layers([5])]
     with pytest.raises(ModelError, match="cannot begin with layer 1"):
         stage_bounds(closed, PipelineSection(stages=2, split=[1, 2]))
+
+
+def with_stages(**section):
+    return read_configuration({"model": "a.py:build", "loss": "mse", "pipeline": {"stages": 2} | section})
+
+
+def test_activations_in_two_bits_are_refused_with_the_forms_that_train():
+    with pytest.raises(ConfigurationError, match=r"no '2-bit'(.|\n)*known: none, bfloat16, float16, int8"):
+        with_stages(compression="2-bit")
+
+
+def test_small_messages_between_stages_have_errors_but_those_of_one_stage_do_not():
+    assert with_stages(compression="int8").is_compressed
+    assert not with_stages().is_compressed
+    assert not with_stages(stages=1, compression="int8").is_compressed
