@@ -23,13 +23,13 @@ from markdown_tables import markdown_table, with_quartiles  # noqa: E402
 from run_ranks import run_ranks  # noqa: E402
 
 MODELS = {"recurrent": [50, 8], "attention": [100, 8], "perceptron": [784]}
-"""Function in `networks` -> shape of a sample. The times of the last one are those of its multiplications."""
+"""Function in `networks` -> shape of a sample."""
 SPLITS = ("balanced", "parameters", "time")
 BATCH, N_STEPS = 128, 4
 
 
 def train_all(wanted: dict[str, Any]) -> None:
-    """On each rank: a training for each way to divide; rank 0 writes the CPU times of the stages and the step times."""
+    """On each rank: a training for each way to divide; rank 0 writes the CPU times of the stages."""
     import torch
     from mpi4py import MPI
 
@@ -37,7 +37,6 @@ def train_all(wanted: dict[str, Any]) -> None:
     from mpi_learn.data.samples.batches import Dataset
     from mpi_learn.data.samples.streamed import Samples
     from mpi_learn.models.torch_.stages import TorchStage
-    from mpi_learn.training.state import EpochReport
 
     world, used = MPI.COMM_WORLD, [0.0]
     torch.set_num_threads(1)
@@ -60,14 +59,10 @@ def train_all(wanted: dict[str, Any]) -> None:
         turn = {}
         for split in SPLITS:
             of_epochs: list[float] = []
-            speeds: list[float] = []
 
             def after_epoch(epoch: int, metrics: dict[str, float], into: list[float] = of_epochs) -> bool:
                 into.append(used[0])
                 return False
-
-            def progress(report: EpochReport, into: list[float] = speeds) -> None:
-                into.append(report.samples_per_second)
 
             configuration = {
                 "model": f"{HERE / 'networks.py'}:{wanted['model']}",
@@ -76,10 +71,10 @@ def train_all(wanted: dict[str, Any]) -> None:
                 "epochs": 2,
                 "pipeline": {"stages": 2, "micro_batches": 4, "split": split},
             }
-            train(configuration, world, data=dataset, on_epoch=after_epoch, progress=progress)
+            train(configuration, world, data=dataset, on_epoch=after_epoch)
             of_stages = world.gather((of_epochs[1] - of_epochs[0]) / N_STEPS)
             if world.rank == 0:
-                turn[split] = {"stages_s": of_stages, "step_s": BATCH / speeds[-1]}
+                turn[split] = of_stages
         if world.rank == 0:
             with Path("turns.jsonl").open("a") as file:
                 file.write(json.dumps(turn) + "\n")
@@ -101,14 +96,11 @@ def main() -> None:
             run_ranks(2, HERE / "split_by_time.py", "--ranks", json.dumps(wanted), folder=Path(folder))
             turns = [json.loads(line) for line in Path(folder, "turns.jsonl").read_text().splitlines()]
         for split in SPLITS:
-            of_stages = np.median([turn[split]["stages_s"] for turn in turns], axis=0) * 1e3
-            cells = [model, split, len(turns), ", ".join(f"{milliseconds:.0f}" for milliseconds in of_stages)]
-            for value in (lambda of_split: max(of_split["stages_s"]), lambda of_split: of_split["step_s"]):
-                ratios = [value(turn["time"]) / value(turn[split]) for turn in turns]
-                cells.append("" if split == "time" else with_quartiles(ratios))
-            rows.append(cells)
-    titles = ("model", "split", "turns", "CPU time of the stages in a step, ms",
-              "longest stage, time / this", "time of a step, time / this")  # fmt: skip
+            times = np.array([turn[split] for turn in turns])
+            longest = 100 * times.max(1) / times.sum(1)  # other programs make all stages of a turn slower
+            shown = ", ".join(f"{milliseconds:.0f}" for milliseconds in np.median(times, axis=0) * 1e3)
+            rows.append((model, split, len(turns), shown, with_quartiles(longest)))
+    titles = ("model", "split", "turns", "CPU time of the stages in a step, ms", "share of the longest stage, %")
     print(markdown_table(titles, rows))
 
 
