@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from mpi4py import MPI
 
-from mpi_learn.mpi import communicators
+from mpi_learn.mpi import communicators, messaging
 from mpi_learn.mpi.messaging import RankLost
 from mpi_opt.messages.messages import TO_WATCHDOG, Disband, EndProcess, Join, WorkerLink
 from mpi_opt.messages.mpi_link import SerialCoordinatorLink, SerialWorkerLink
@@ -43,7 +43,7 @@ def test_code_that_takes_too_long_gets_an_exception(watchdog):
 def test_timeout_is_the_cause_of_an_error_of_the_communicator_that_it_has_revoked(watchdog, monkeypatch):
     """The signal of the timeout arrives after the error of the communicator has ended the code."""
     has_revoked = threading.Event()
-    monkeypatch.setattr(watchdog.messaging, "revoke_if_protected", lambda comm: has_revoked.set())
+    monkeypatch.setattr(messaging, "revoke_if_protected", lambda comm: has_revoked.set())
     monkeypatch.setattr(signal, "pthread_kill", lambda thread, number: None)
     revoked, mistake = RankLost("MPI_ERR_REVOKED"), ValueError("a mistake of the user")
     assert watchdog.cause(revoked) is revoked
