@@ -17,9 +17,10 @@ With ``compression``, a snapshot is sent as an encoded difference, and the own s
 that the partners know. The error of a message therefore stays in the weights of its cluster, and is part of the next
 message.
 
-The k clusters start from common weights θ and train independently for H steps to their weights wᵢ. The negative mean
-of their changes is the *pseudo-gradient*, ``Δ = (1/k) Σᵢ (θ − wᵢ)``. An outer optimizer with Nesterov momentum applies
-it: ``v ← μv − ηΔ``, ``θ ← θ + μv − ηΔ``. With η = 1 and μ = 0 the result is the mean of the clusters' weights.
+With ``outer`` (DiLoCo, arXiv:2311.08105, algorithm 1), the k clusters start from common weights θ and train
+independently for H steps to their weights wᵢ. The negative mean of their changes is the *pseudo-gradient*, ``Δ = (1/k)
+Σᵢ (θ − wᵢ)``. An outer optimizer with Nesterov momentum applies it: ``v ← μv − ηΔ``, ``θ ← θ + μv − ηΔ``. With η = 1
+and μ = 0 the result is the mean of the clusters' weights.
 """
 
 from __future__ import annotations

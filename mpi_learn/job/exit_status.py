@@ -1,4 +1,4 @@
-"""Exit statuses of ``mpi-learn`` and ``mpi-opt``, and how they pass through ``mpirun``.
+"""Exit statuses, how they pass through ``mpirun``, and how a process ends that must not wait for other ranks.
 
 Python joins threads that are not daemons, and then runs the exit handlers of `atexit` in the reverse order of their
 registration. A rank that must not call ``MPI_Finalize`` (`mpi_learn.mpi.process_end`) leaves after the last handler.

@@ -1,6 +1,6 @@
 """Starts a job again that has lost a process or a host, and the signs of life by which it is known to run.
 
-Rank 0 touches the file to which it will write its status. A process that is stopped, that waits
+As a sign of life, rank 0 touches the file to which it will write its status. A process that is stopped, that waits
 forever for its host, or that has never begun does not. The process that has started the job then ends it.
 """
 

@@ -4,8 +4,8 @@ A module is *local* if it is neither part of Python nor installed in ``site-pack
 in the current directory, on ``PYTHONPATH``, or in a project that is installed in editable mode. Imports are found in
 the syntax trees of the files; nothing is imported or run.
 
-Without it, a file that is edited meanwhile would change later trials. Ranks that read it at different times, or from a
-network file system that is not up to date, would train different models.
+The files of a search are fixed: otherwise a file that is edited meanwhile would change later trials, and ranks that
+read it at different times, or from a network file system that is not up to date, would train different models.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The code of a study: the user's files, packages and data that its trials run with, and how it changes.
 
-It is the same if it has the same name and its file is at the same place: at the same path, or at the same path from the
-store. A file has moved if its old place is empty or has the same content. If the function that made the study is still
-in the file, beside the present one, it was not edited: the present one is another. An interactive session has no file;
-there, a function with other code is another one.
+An objective of Python is the same if it has the same name and its file is at the same place: at the same path, or at
+the same path from the store. A file has moved if its old place is empty or has the same content. If the function that
+made the study is still in the file, beside the present one, it was not edited: the present one is another. An
+interactive session has no file; there, a function with other code is another one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Follows the search of this process from a thread that reads its store: for metrics and notices.
 
-The command receives the environment of the search without the variables of MPI, these variables, and the message as its
-standard input:
+The command of ``notify`` receives the environment of the search without the variables of MPI, these variables, and the
+message as its standard input:
 
 | variable | content |
 |---|---|

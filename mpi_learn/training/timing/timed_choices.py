@@ -1,10 +1,11 @@
 """Choices by timing a few steps: the samples of a worker per step, and whether XLA compiles the step.
 
-Sizes are powers of two. Each is timed in the training loop, with the exchange between ranks and the optimizer, on a
-model that is built for this alone. The training itself therefore begins as one whose configuration has the number.
+Numbers of samples are powers of two. Each is timed in the training loop, with the exchange between ranks and the
+optimizer, on a model that is built for this alone. The training itself therefore begins as one whose configuration has
+the number.
 
-No fixed choice is right: on one core of a CPU, a step with XLA took 0.56 times as long for a GRU and 0.84 times for a
-small transformer, but 1.7 times for a CNN and 8 times for a small dense network (TensorFlow 2.21).
+No fixed choice of XLA is right: on one core of a CPU, a step with XLA took 0.56 times as long for a GRU and 0.84 times
+for a small transformer, but 1.7 times for a CNN and 8 times for a small dense network (TensorFlow 2.21).
 """
 
 from __future__ import annotations

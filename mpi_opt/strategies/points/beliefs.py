@@ -162,7 +162,7 @@ SOBOL_CHUNK = 128
 
 @final
 class SobolDesign:
-    """Space-filling points of a search space of at most 21201 dimensions.
+    """Space-filling points of at most 21201 dimensions: a scrambled Sobol sequence (Owen, J. Complexity 14, 1998).
 
     Point k is a function of the space, the seed and k alone; with beliefs, except for the expected point.
 
