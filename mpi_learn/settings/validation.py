@@ -249,7 +249,7 @@ def _translated(error: ValidationError, model_class: type[BaseModel], data: Any,
     if first.kind not in CHOICES and "literal_error" in [one.kind for one in same]:  # the key also accepts some words
         cure = ", or ".join(filter(None, [cure, *_choices(key.types)]))
     expected = list(dict.fromkeys(one.expected for one in [first, *same] if one.expected))
-    if len(expected) > 1:
+    if len(expected) > 1 and first.kind not in LIMITS:
         wanted = f"{', '.join(expected[:-1])} or {expected[-1]}"
         problem = f"expected {wanted}, found {_shown(first.error['input'])}"
     others = {".".join(one.key.path) for one in found} - {".".join(key.path)}

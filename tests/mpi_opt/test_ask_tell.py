@@ -147,6 +147,8 @@ def test_study_may_be_named_instead_of_its_file(program, write, tmp_path):
         ([], '{"number": 1, "value": "0.1"}', "value: expected a number"),
         ([], '{"number": "1", "value": 0.1}', "number: expected"),
         ([], '{"number": 1, "valeu": 0.1}', "did you mean value?"),
+        ([], '{"number": 1, "value": 0.1, "uncertainty": -1}', "uncertainty: expected 0 or more, found -1"),
+        ([], '{"number": 1, "value": 0.1, "parameters": {"x": 9}}', "the result is of {'x': 9}, and trial 1 has {"),
         ([], '{"number": 1, "value": 0.1, "study": "another"}', "the result of trial 1 belongs to the study 'another'"),
         ([], '[{"number": 1, "value": 1}, {"number": 1, "value": 2}]', "trial 1 has two results"),
         ([], '[{"number": 1, "value": 1}, {"number": 9, "value": 2}]', "there is no trial 9"),

@@ -251,6 +251,12 @@ def _check_given_out(
         fate = "was given up" if result.attempt < trial.attempts else "has not been given out yet"
         problem = f"attempt {result.attempt} of trial {number} {fate}; attempt {trial.attempts} is running"
         raise StoreError(problem, where=where, cure=f"discard this result, or see {details}")
+    given = result.parameters or {}
+    if any(trial.parameters.get(key, ...) != value for key, value in given.items()):
+        problem = f"the result is of {given}, and trial {number} has {trial.parameters}"
+        raise StoreError(
+            problem, where=where, cure="report each result with the number that ask printed with its values"
+        )
 
 
 def finish(trial: TrialRecord, result: ExternalResult, figures_of_merit: FiguresOfMerit, n_folds: int) -> Attempt:

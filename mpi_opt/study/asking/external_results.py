@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -28,6 +28,7 @@ class ExternalResult(Section):
     )
     failed: str | None = Field(None, min_length=1, description="Why there is no value.")
     lost: str | None = Field(None, min_length=1, description="Why the trial has not ended and must run again.")
+    parameters: dict[str, Any] | None = Field(None, description="Its hyperparameters, as `ask` printed them.")
 
 
 def read_results(content: object) -> list[ExternalResult]:
@@ -56,7 +57,7 @@ def _read_result(entry: object, where: str) -> ExternalResult:
         raise ConfigurationError(
             f"expected an object, found {entry!r}", where=where, cure='write {"number": 3, "value": 0.1}'
         )
-    proposed = ("parameters", "seed", "budget", "resume_from")  # keys that only a proposal has
+    proposed = ("seed", "budget", "resume_from")  # keys that only a proposal has
     result = validated(ExternalResult, {key: value for key, value in entry.items() if key not in proposed}, where)
     if sum(entry is not None for entry in (result.value, result.failed, result.lost)) != 1:
         raise ConfigurationError(
