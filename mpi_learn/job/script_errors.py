@@ -31,8 +31,7 @@ class _Hook:
             self._other(kind, error, trace)  # type: ignore[operator]
             return
         calls = [(frame.f_globals.get("__name__"), line) for frame, line in traceback.walk_tb(trace)]
-        # a program without MPI does the same on all ranks; with MPI, one rank may be the only one with this error
-        is_of_all = "mpi4py.MPI" not in sys.modules or OF_ALL_RANKS in dict(calls)
+        is_of_all = OF_ALL_RANKS in dict(calls)  # elsewhere, one rank may be the only one with this error
         rank, status = launched_rank(), 0
         if rank == 0 or not is_of_all:  # mpirun drops the message if another rank ends first with an error
             status = error.exit_status

@@ -122,7 +122,7 @@ def signature_of(specification: str, directory: Path | None = None) -> FunctionS
         content = fixed_code().files.get(str(path)) or path.read_bytes()
         tree = ast.parse(content, filename=str(path))
     except SyntaxError as error:
-        cure = f"correct line {error.lineno}"
+        cure = f"correct line {error.lineno}" if error.lineno else "save the file as text in UTF-8"
         raise ConfigurationError(f"the file is not valid Python: {error}", where=str(path), cure=cure) from error
     found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     bound = _bound_names(tree)

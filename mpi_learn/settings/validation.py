@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
@@ -19,13 +21,11 @@ class Strict(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_truth_values(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or not any(isinstance(value, bool) for value in data.values()):
+        if not isinstance(data, dict):
             return data
         fields = cls.model_fields
         return {
-            name: _NoNumber(value)
-            if isinstance(value, bool) and name in fields and _is_of_number(fields[name].annotation)
-            else value
+            name: _without_truth_values(value, fields[name].annotation) if name in fields else value
             for name, value in data.items()
         }
 
@@ -38,6 +38,22 @@ class _NoNumber:
 
     def __repr__(self) -> str:
         return repr(self.value)
+
+
+def _without_truth_values(value: Any, annotation: Any) -> Any:
+    """The value of a field, in which each truth value where only numbers are accepted is a `_NoNumber`."""
+    if isinstance(value, bool):
+        return _NoNumber(value) if _is_of_number(annotation) else value
+    if not isinstance(value, list | dict):
+        return value
+    # of list[int] and of dict[str, int], the last argument is the type of the values
+    kinds = [get_args(one)[-1] for one in _alternatives(annotation) if get_origin(one) is type(value)]
+    if not kinds:
+        return value
+    element = reduce(or_, kinds)
+    if isinstance(value, list):
+        return [_without_truth_values(one, element) for one in value]
+    return {key: _without_truth_values(one, element) for key, one in value.items()}
 
 
 def _is_of_number(annotation: Any) -> bool:

@@ -68,6 +68,6 @@ def real_number(value: object) -> float:
     try:
         return float(value)
     except OverflowError:  # an integer beyond the floats
-        return math.inf
+        return math.inf if value > 0 else -math.inf  # type: ignore[operator]
     except (TypeError, ValueError):  # an array of several numbers, or of texts
         raise TypeError(f"a real number is needed, not {value!r}") from None

@@ -37,6 +37,8 @@ WRONG = {
         {"optimizer": {"name": "sgd", "momentum": False}}, "optimizer.momentum: expected a number", "`momentum: 0.5`",
     ),
     "a truth value of several types": ({"batch_size": True}, "batch_size: expected an integer", "`batch_size: 5`"),
+    "a truth value in a list": ({"loss_weights": [True, 1.0]}, "loss_weights.0: expected a number", "found True"),
+    "a truth value among parts": ({"pipeline": {"stages": 2, "split": [2, True]}}, "pipeline.split.1: expected", "`5`"),
     "norm of each array of Keras": (
         {"optimizer": {"name": "sgd", "clipnorm": 1.0}}, "optimizer.clipnorm: unknown key", "that of each array",
     ),

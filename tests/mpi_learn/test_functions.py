@@ -99,6 +99,13 @@ def test_file_in_another_encoding_than_declared_is_not_python(folder):
         signature_of("models.py:build", folder)
 
 
+@pytest.mark.parametrize("content", [b"def build(units): return 1\0\n", b"# -*- coding: foo -*-\n"])
+def test_a_file_that_no_line_can_correct_has_to_be_saved_as_text(folder, content):
+    (folder / "models.py").write_bytes(content)
+    with pytest.raises(ConfigurationError, match=r"not valid Python: .*\n.*save the file as text in UTF-8"):
+        signature_of("models.py:build", folder)
+
+
 REBINDINGS = {
     "assignment": "from functools import partial\nbuild = partial(build, scale=2)",
     "assignment in a block": "from functools import partial\nif True:\n    build = partial(build, scale=2)",

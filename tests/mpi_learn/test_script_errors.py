@@ -35,21 +35,16 @@ def raised_in(module: str, error: BaseException) -> TracebackType | None:
 
 
 @pytest.mark.parametrize(
-    ("rank", "module", "has_mpi", "status"),
+    ("rank", "module", "status"),
     [
-        (0, "mpi_opt.api", True, 2),
-        (1, "mpi_opt.api", True, 0),  # all ranks call search(): mpirun would drop the message of rank 0
-        (0, "__main__", False, 2),
-        (1, "__main__", False, 0),  # without MPI, all processes of the program do the same
+        (0, "mpi_opt.api", 2),
+        (1, "mpi_opt.api", 0),  # all ranks call search(): mpirun would drop the message of rank 0
+        (0, "__main__", 2),
     ],
 )
-def test_an_expected_error_is_one_message_of_rank_0(hooked, monkeypatch, capsys, rank, module, has_mpi, status):
+def test_an_expected_error_is_one_message_of_rank_0(hooked, monkeypatch, capsys, rank, module, status):
     ending = SimpleNamespace(exit_status=None)
     monkeypatch.setitem(sys.modules, "mpi_learn.mpi.process_end", ending)
-    if has_mpi:
-        monkeypatch.setitem(sys.modules, "mpi4py.MPI", SimpleNamespace())
-    else:
-        monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)
     monkeypatch.setattr(script_errors, "launched_rank", lambda: rank)
     with pytest.raises(SystemExit) as end:
         sys.excepthook(type(ERROR), ERROR, raised_in(module, ERROR))
@@ -59,8 +54,12 @@ def test_an_expected_error_is_one_message_of_rank_0(hooked, monkeypatch, capsys,
     assert "secret" not in said
 
 
-def test_an_error_that_one_rank_alone_may_have_is_told_by_it(hooked, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "mpi4py.MPI", SimpleNamespace())
+@pytest.mark.parametrize("has_mpi", [True, False])  # tasks of srun may call Study.ask without MPI
+def test_an_error_that_one_rank_alone_may_have_is_told_by_it(hooked, monkeypatch, capsys, has_mpi):
+    if has_mpi:
+        monkeypatch.setitem(sys.modules, "mpi4py.MPI", SimpleNamespace())
+    else:
+        monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)
     monkeypatch.setattr(script_errors, "launched_rank", lambda: 3)
     with pytest.raises(SystemExit) as end:
         sys.excepthook(type(ERROR), ERROR, raised_in("__main__", ERROR))

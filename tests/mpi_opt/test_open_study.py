@@ -20,6 +20,7 @@ from mpi_opt.core.search_space.space import Real
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreUnreachableError
+from mpi_opt.store.records import LeaseRecord
 from mpi_opt.strategies import make_strategy
 from mpi_opt.study.reading import EXTERNAL_RANKS, PastTrials
 from mpi_opt.study.study import Study
@@ -182,6 +183,20 @@ def test_ask_with_another_strategy_records_it(folder):
     study = Study.open("sqlite:///one.db", "one")
     changes = [event.detail for event in study.events() if event.kind == "search_changed"]
     assert (study.record.strategy, changes) == ("sobol", ["strategy: 'random', now 'sobol'"])
+
+
+def test_ask_beside_a_search_leaves_the_settings_of_the_search(folder):
+    def asked_with(strategy):
+        changed = STUDY | {"folds": 1, "search": {"strategy": strategy, "trials": 5}}
+        (folder / "one.yaml").write_text(yaml.safe_dump(changed))
+        assert run(["ask", "one.yaml"]) == 0
+
+    asked_with("random")
+    owner = LeaseRecord("a", "node7", "node7", 4711, 1, "2026-01-02T03:04:05", "2026-01-02T03:04:05")
+    with Store.open("sqlite:///one.db") as store:
+        store.leases.acquire(store.study("one").id, owner, lambda owner: True)
+    asked_with("sobol")
+    assert Study.open("sqlite:///one.db", "one").record.strategy == "random"
 
 
 def test_trial_that_ends_between_two_queries_is_not_read_as_running_too():

@@ -50,7 +50,7 @@ def test_a_real_number_is_a_value(value):
 
 
 def test_a_number_beyond_the_floats_and_a_masked_one_are_not_finite():
-    assert real_number(10**400) == math.inf
+    assert (real_number(10**400), real_number(-(10**400))) == (math.inf, -math.inf)
     for masked in (np.ma.masked, np.ma.array([1.0], mask=[True])):
         with pytest.warns(UserWarning, match="masked"):
             assert math.isnan(real_number(masked))

@@ -122,7 +122,8 @@ def _give_out(plan: Plan, count: int, note: Callable[[str], None]) -> list[dict[
         _report_problems(study, note)
         if trials:
             study.store.add_command(study.record, plan.command)
-            study.use_settings(plan)
+            if study.store.leases.read(study.record.id) is None:  # else the settings are those of the search that runs
+                study.use_settings(plan)
             code = _use_code(plan, study)
             starts = [
                 Attempt(proposal, attempt, EXTERNAL_BLOCK, EXTERNAL_RANKS, hosts="", code=code)

@@ -63,7 +63,7 @@ class OpenStudy:
         """Records the section ``search:`` of a search that will run trials.
 
         Returns:
-            How strategy, options and seed differ from those before; empty if they do not.
+            How strategy, options and pruning differ from those before; empty if they do not.
         """
         before, now = self.record.configuration["search"], publishable(plan.record)["search"]
         # the seeds of all trials follow from the seed with which the study was created
@@ -246,8 +246,8 @@ def _create(store: Store, plan: Plan, earlier: Sequence[EarlierTrial]) -> StudyR
     )
 
 
-STRATEGY_KEYS = ("strategy", "options", "seed", "pruning")
-"""Keys of the section ``search:`` on which the trials depend."""
+STRATEGY_KEYS = ("strategy", "options", "pruning")
+"""Keys of the section ``search:`` on which the trials depend, besides the seed."""
 
 FIXED_KEYS = ("direction", "objective", "figure_of_merit", "selection", "folds", "seed")
 """Keys that cannot change during a study, besides space and training. Without folds, the seed can."""

@@ -6,6 +6,7 @@ other.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from mpi_opt.core.thinning import thinned
@@ -27,7 +28,7 @@ class Drawn:
 
     Attributes:
         trials: The trials, by number.
-        timeline: The timeline, with all attempts of some of the blocks; None without attempts.
+        timeline: The timeline, with some of the blocks and of their attempts; None without attempts.
         note: Which part of the trials is shown; empty if all are.
         blocks_note: Which part of the blocks is shown; empty if all are.
     """
@@ -46,8 +47,10 @@ class Drawn:
         """
         shown = None if timeline is None else _with_some_blocks(timeline)
         blocks_note = ""
-        if timeline is not None and shown is not None and len(shown.rows) < len(timeline.rows):
-            blocks_note = f"{len(shown.rows):,} of {len(timeline.rows):,} blocks, evenly selected"
+        if timeline is not None and shown is not None and len(shown.bars) < len(timeline.bars):
+            of_blocks = f"{len(shown.rows):,} of {len(timeline.rows):,} blocks"
+            of_trials = f"{len(shown.bars):,} of {len(timeline.bars):,} attempts"
+            blocks_note = f"{of_blocks if len(shown.rows) < len(timeline.rows) else of_trials}, evenly selected"
         if len(study.trials) <= MAX_TRIALS:
             return cls(study.trials, shown, "", blocks_note)
         chosen = {trial.number for trial in thinned(study.ranked(), MAX_TRIALS)}
@@ -60,10 +63,9 @@ class Drawn:
 
 
 def _with_some_blocks(timeline: Timeline) -> Timeline:
-    """The timeline with all attempts of an even selection of its blocks."""
+    """The timeline with an even selection of its blocks, and with all of their attempts unless these are too many."""
     rows, n_bars = timeline.rows, len(timeline.bars)
-    n = min(MAX_ROWS, max(MAX_BARS * len(rows) // max(n_bars, MAX_BARS), 1))
-    if len(rows) <= n:
-        return timeline
+    n = min(MAX_ROWS, max(MAX_BARS * len(rows) // max(n_bars, MAX_BARS), 1), len(rows))
     chosen = {rows[index * len(rows) // n] for index in range(n)}
-    return replace(timeline, bars=[bar for bar in timeline.bars if bar.block in chosen])
+    bars = [bar for bar in timeline.bars if bar.block in chosen]
+    return replace(timeline, bars=bars[:: math.ceil(len(bars) / MAX_BARS)] if bars else bars)

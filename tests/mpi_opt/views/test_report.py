@@ -283,6 +283,20 @@ def test_figures_of_very_many_trials_show_a_part_of_them_and_say_so(
     assert "CONSOLE" not in (shown := browser(f"file://{path}")), shown[-2000:]
 
 
+def test_very_many_attempts_of_one_row_are_an_even_selection(tmp_path: Path, monkeypatch) -> None:
+    """As of a study whose trials a workload system runs."""
+    monkeypatch.setattr("mpi_opt.views.page.drawn_trials.MAX_TRIALS", 10)
+    monkeypatch.setattr("mpi_opt.views.page.drawn_trials.MAX_BARS", 7)
+    monkeypatch.setattr("mpi_opt.views.page.report.N_BEST", 5)
+    with Store.open(str(tmp_path / "a.db")) as store:
+        make_study(store, n_trials=60, n_blocks=1)
+    data = data_of(report(Study.open(str(tmp_path / "a.db"), "digits")))
+    n_bars = len(data["blocks"]["bars"])
+    assert 4 <= n_bars <= 7
+    assert re.fullmatch(rf"{n_bars} of \d+ attempts, evenly selected", data["blocks"]["note"])
+    assert 10 <= len(data["trials"]["number"]) < 30
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [(0.12345678912, 0.123456789), (3.0, 3), (float("nan"), None), (float("inf"), None), (None, None)],
