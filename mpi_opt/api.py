@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from mpi_learn.job.exit_status import INTERRUPTED
-from mpi_learn.job.launchers import typed_command
+from mpi_learn.job.started_by import typed_command
 from mpi_learn.job.stop_request import StopRequest
 from mpi_learn.mpi import communicators
 from mpi_learn.mpi.communicators import Communicator
@@ -27,7 +27,7 @@ from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.search_space.space import Dimension, Space
 from mpi_opt.core.trial import Trial
 from mpi_opt.errors import ConfigurationError, MPILearnError, SearchFailed
-from mpi_opt.messages.mpi_link import MPICoordinatorLink, SerialCoordinatorLink, SerialWorkerLink, world_communicator
+from mpi_opt.messages.links import MPICoordinatorLink, SerialCoordinatorLink, SerialWorkerLink, world_communicator
 from mpi_opt.objectives.make_objective import FunctionObjective
 from mpi_opt.worker.watchdog import is_interactive, is_main_thread
 from mpi_opt.worker.worker import Worker, serve, serve_search

@@ -19,7 +19,7 @@ import time
 from cost import flags, interval
 
 from mpi_learn.job.launch import find_mpirun, launch_environment
-from mpi_learn.job.launchers import is_launched
+from mpi_learn.job.started_by import is_launched
 
 N_TRIPS, N_SUMS, N_PARAMETERS = 3000, 300, 235_146
 MESSAGE = {"number": 1234, "fold": 0, "parameters": {"learning_rate": 1e-3, "units": 128, "activation": "relu"}}

@@ -28,7 +28,7 @@ from mpi4py import MPI  # noqa: E402
 
 from mpi_learn import train  # noqa: E402
 from mpi_learn.data.samples.batches import Dataset  # noqa: E402
-from mpi_learn.data.samples.streamed import Samples  # noqa: E402
+from mpi_learn.data.samples.stored_samples import Samples  # noqa: E402
 
 BATCH_SIZES = {"mlp": 512, "cnn": 256}
 RATE = 1e-3

@@ -50,7 +50,7 @@ def train_all(wanted: dict[str, Any]) -> None:
     from mpi_learn import train
     from mpi_learn.compression.encodings import ENCODINGS
     from mpi_learn.data.samples.batches import Dataset
-    from mpi_learn.data.samples.streamed import Samples
+    from mpi_learn.data.samples.stored_samples import Samples
     from mpi_learn.models.pipeline import model
 
     torch.set_num_threads(1)

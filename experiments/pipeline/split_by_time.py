@@ -35,7 +35,7 @@ def train_all(wanted: dict[str, Any]) -> None:
 
     from mpi_learn import train
     from mpi_learn.data.samples.batches import Dataset
-    from mpi_learn.data.samples.streamed import Samples
+    from mpi_learn.data.samples.stored_samples import Samples
     from mpi_learn.models.torch_.stages import TorchStage
 
     world, used = MPI.COMM_WORLD, [0.0]

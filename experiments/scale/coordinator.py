@@ -45,6 +45,7 @@ from mpi_opt.configuration.plan import Plan  # noqa: E402
 from mpi_opt.coordinator.run_coordinator import run_coordinator  # noqa: E402
 from mpi_opt.core.figures import Figures, Measured  # noqa: E402
 from mpi_opt.core.trial import Outcome  # noqa: E402
+from mpi_opt.messages.links import MAX_MESSAGES_AT_ONCE  # noqa: E402
 from mpi_opt.messages.messages import (  # noqa: E402
     Assignment,
     CoordinatorLink,
@@ -53,7 +54,6 @@ from mpi_opt.messages.messages import (  # noqa: E402
     Ready,
     ToCoordinator,
 )
-from mpi_opt.messages.mpi_link import MAX_MESSAGES_AT_ONCE  # noqa: E402
 from mpi_opt.objectives.make_objective import FunctionObjective  # noqa: E402
 
 FAILING = 0.01

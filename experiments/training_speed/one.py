@@ -35,7 +35,7 @@ def arrays():
 def ours(framework):
     from mpi_learn import train
     from mpi_learn.data.samples.batches import Dataset
-    from mpi_learn.data.samples.streamed import Samples
+    from mpi_learn.data.samples.stored_samples import Samples
 
     x, y = arrays()
     n_validation = max(len(x) // 50, 200)

@@ -29,7 +29,7 @@ def train_once(data: str, *, reuses: bool) -> None:
 
     from mpi_learn import train
     from mpi_learn.data.samples.batches import Dataset
-    from mpi_learn.data.samples.streamed import Samples
+    from mpi_learn.data.samples.stored_samples import Samples
     from mpi_learn.models.building import frameworks
 
     if not reuses:

@@ -21,8 +21,8 @@ from mpi_learn.errors import ConfigurationError, MPILearnError, UserError
 from mpi_learn.job import exit_status
 from mpi_learn.job.exit_status import FINISHED, LaunchMode
 from mpi_learn.job.launch import Launch, check_launch_options, launch, without_launch_options
-from mpi_learn.job.launchers import check_allocation, check_world, is_launched, launched_rank
 from mpi_learn.job.restarts import Restarts, WorkDone
+from mpi_learn.job.started_by import check_allocation, check_world, is_launched, launched_rank
 from mpi_learn.job.stop_request import StopRequest
 from mpi_learn.job.time_limits import start_limit
 

@@ -15,7 +15,7 @@ import typer
 
 from mpi_learn.errors import MPILearnError, TrainingError, UserError, shortened, without_passwords
 from mpi_learn.job.exit_status import FAILED, INTERRUPTED
-from mpi_learn.job.launchers import launched_rank
+from mpi_learn.job.started_by import launched_rank
 from mpi_learn.job.stop_request import StopRequest
 from mpi_learn.job.time_limits import job_end_s, margin_s
 

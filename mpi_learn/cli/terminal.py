@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
-from mpi_learn.job.launchers import is_launched
+from mpi_learn.job.started_by import is_launched
 
 if TYPE_CHECKING:
     from rich.console import Console, Group

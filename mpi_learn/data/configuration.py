@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from mpi_learn.data.files.remote import absolute, absolute_pattern
+from mpi_learn.data.files.finding import absolute, absolute_pattern
 from mpi_learn.settings import suggestions
 from mpi_learn.settings.user_code import absolute_specification
 from mpi_learn.settings.validation import InvalidValue, Section, as_list

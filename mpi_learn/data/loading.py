@@ -15,7 +15,7 @@ from mpi_learn.data.files.copying import copy_samples
 from mpi_learn.data.files.data_plan import DataPlan, OpenSource, make_plans, n_validation, opening, readers
 from mpi_learn.data.files.fingerprint import data_version, digest, versions
 from mpi_learn.data.samples.batches import Dataset
-from mpi_learn.data.samples.streamed import (
+from mpi_learn.data.samples.stored_samples import (
     LEAST_PIECES_PER_WINDOW,
     Samples,
     StreamedSamples,

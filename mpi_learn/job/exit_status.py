@@ -18,7 +18,7 @@ from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 
-from mpi_learn.job import launchers
+from mpi_learn.job import started_by
 
 FINISHED = 0
 FAILED = 1
@@ -65,7 +65,7 @@ class LaunchMode(StrEnum):
     @classmethod
     def from_environment(cls) -> LaunchMode:
         """Reads and removes the environment variables that `launch` sets: child processes must not inherit them."""
-        launchers.take_from_environment()
+        started_by.take_from_environment()
         return cls(os.environ.pop(VARIABLE, cls.DIRECT))
 
     def report(self, status: int, rank: int) -> int:

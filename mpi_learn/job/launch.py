@@ -18,7 +18,7 @@ from tempfile import NamedTemporaryFile, TemporaryDirectory
 
 from mpi_learn.environment import with_home
 from mpi_learn.errors import ConfigurationError, UserError
-from mpi_learn.job import launchers
+from mpi_learn.job import started_by
 from mpi_learn.job.exit_status import (
     CONFIRMED,
     ELSEWHERE,
@@ -41,8 +41,8 @@ from mpi_learn.job.hosts import (
     runs_by_srun,
     runs_by_ssh,
 )
-from mpi_learn.job.launchers import check_not_launched, n_hosts
 from mpi_learn.job.restarts import JobEnd, LifeWatch, Restarts, kill_all_with, run_with_restarts
+from mpi_learn.job.started_by import check_not_launched, n_hosts
 from mpi_learn.job.stop_request import StopRequest
 from mpi_learn.job.time_limits import job_end_s, silence_s, start_limit_s
 
@@ -143,7 +143,7 @@ class _Starter:
         self.mode = LaunchMode.CONFIRMED if "ulfm" in self.flags else LaunchMode.SHIELDED
         self.environment = launch_environment() | {
             VARIABLE: self.mode.value,
-            launchers.COMMAND_VARIABLE: launchers.typed_command(),
+            started_by.COMMAND_VARIABLE: started_by.typed_command(),
         }
         request.job_end_s = job_end_s()
         if request.job_end_s is not None:
@@ -162,7 +162,7 @@ class _Starter:
             if restarts is None:
                 watch = LifeWatch(path, math.inf, math.inf)  # only of the end
             else:
-                environment[launchers.REASON_VARIABLE] = reason
+                environment[started_by.REASON_VARIABLE] = reason
                 limit_s = silence_s(runs_user_code=restarts.rank_0_trains or n == 1)
                 elsewhere = {"is_alive": restarts.is_alive} if self.has_hosts else {}
                 watch = LifeWatch(path, start_limit_s() + MPIRUN_S, limit_s, **elsewhere)

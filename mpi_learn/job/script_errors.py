@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from mpi_learn.errors import MPILearnError, UserError, without_passwords
-from mpi_learn.job.launchers import launched_rank
+from mpi_learn.job.started_by import launched_rank
 
 OF_ALL_RANKS = "mpi_opt.api"
 """The module whose errors every rank raises: all ranks call `search`."""

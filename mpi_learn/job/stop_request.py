@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from mpi_learn.job.exit_status import INTERRUPTED, LOST, UNFINISHED
-from mpi_learn.job.launchers import is_launched, restart_reason
+from mpi_learn.job.started_by import is_launched, restart_reason
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGUSR1")
 """Ctrl-C; ``scancel`` and time limits of batch systems; the warning that Slurm sends with ``--signal``."""

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from mpi_learn.errors import UserError
 from mpi_learn.job.exit_status import STATUS_FILE
-from mpi_learn.job.launchers import is_launched, launched_rank
 from mpi_learn.job.restarts import give_signs_of_life
+from mpi_learn.job.started_by import is_launched, launched_rank
 
 START_S = 600.0
 """All ranks must start within this time in seconds after the first. ``MPI_LEARN_START_S`` overrides it."""

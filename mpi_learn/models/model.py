@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mpi_learn.data.samples.streamed import AddedInput, CopyRows
+from mpi_learn.data.samples.stored_samples import AddedInput, CopyRows
 from mpi_learn.devices.device_vector import DeviceVector
 from mpi_learn.flat_layout import LOSS, WEIGHT, FlatLayout, UpdateRule
 from mpi_learn.models.configuration import ModelConfiguration

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from mpi_learn.algorithms.rank_layout import RankLayout, rank_layout_of
 from mpi_learn.data.loading import load
 from mpi_learn.data.samples.batches import Dataset
-from mpi_learn.data.samples.streamed import make_class_weights
+from mpi_learn.data.samples.stored_samples import make_class_weights
 from mpi_learn.errors import ConfigurationError, MPILearnError
 from mpi_learn.mpi.communicators import Communicator, result_of_rank, split
 from mpi_learn.training.configuration import TrainingConfiguration

@@ -15,7 +15,7 @@ from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
 from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.data.samples.batches import Dealer
 from mpi_learn.data.samples.make_batches import ShardedBatches, Shards, SharedStream
-from mpi_learn.data.samples.streamed import Samples
+from mpi_learn.data.samples.stored_samples import Samples
 from mpi_learn.data.samples.streamed_batches import StreamedBatches
 from mpi_learn.errors import MPILearnError
 from mpi_learn.models.model import Model

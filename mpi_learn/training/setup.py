@@ -11,7 +11,7 @@ import numpy as np
 from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.data.samples.batches import BatchOptions, Dataset, completed
 from mpi_learn.data.samples.make_batches import AnyBatches, make_batches, make_sharded_batches
-from mpi_learn.data.samples.streamed import CopyRows, Samples, StreamedSamples
+from mpi_learn.data.samples.stored_samples import CopyRows, Samples, StreamedSamples
 from mpi_learn.environment import allow_a_second_graph, return_freed_memory
 from mpi_learn.errors import ConfigurationError, DataError
 from mpi_learn.flat_layout import FlatLayout

@@ -13,7 +13,7 @@ import numpy as np
 from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.data.samples.batches import Dataset
 from mpi_learn.data.samples.make_batches import AnyBatches, Shards
-from mpi_learn.data.samples.streamed import Samples
+from mpi_learn.data.samples.stored_samples import Samples
 from mpi_learn.environment import MIB, choose_gpu
 from mpi_learn.errors import ConfigurationError, ModelError, SavingError
 from mpi_learn.flat_layout import WEIGHT

@@ -18,7 +18,7 @@ from mpi_learn.cli.terminal import replace_missing_characters
 from mpi_learn.job import exit_status
 from mpi_learn.job.exit_status import FAILED, FINISHED, INTERRUPTED, INVALID, LOST, LaunchMode
 from mpi_learn.job.launch import Launch, launch
-from mpi_learn.job.launchers import is_launched, launched_rank, restart_reason
+from mpi_learn.job.started_by import is_launched, launched_rank, restart_reason
 from mpi_learn.job.stop_request import StopRequest, ignored_requests
 from mpi_learn.job.time_limits import start_limit
 from mpi_opt.errors import MPILearnError, without_passwords
@@ -111,7 +111,7 @@ def _run_search(task: Plan | MeasuredPlan, request: StopRequest) -> int:
 
 
 def _world() -> Any:
-    from mpi_opt.messages.mpi_link import world_communicator
+    from mpi_opt.messages.links import world_communicator
 
     return world_communicator()
 

@@ -105,7 +105,8 @@ def run_coordinator(
             settings = _settings(plan, study, lease, progress, request, code, number)
             coordinator = Coordinator(pool, study.strategy, study.store, study.record.id, settings)
             if make_observer is not None and number is not None:
-                _announce(plan, study, progress, link, request.job_end_s)
+                _announce_points(plan, study, progress)
+                _announce(progress, link, request.job_end_s)
                 if settings.kept_models is not None:
                     progress.note(f"models of trials are in {settings.kept_models.folder.path}")
             with _frozen_objects():
@@ -250,13 +251,17 @@ def _kept_models(plan: Plan, study: OpenStudy) -> KeptModels | None:
     return KeptModels(keep, figures, folder, study.record.unique_name, strategy)
 
 
-def _announce(plan: Plan, study: OpenStudy, progress: Progress, link: CoordinatorLink, job_end_s: float | None) -> None:
-    """Shows notes at the start: on folds and points, what the loss of a rank does, and when the batch job ends."""
+def _announce_points(plan: Plan, study: OpenStudy, progress: Progress) -> None:
+    """Shows notes at the start: on folds, and on the points that the strategy will propose."""
     if note := plan.configuration.note_on_folds():
         progress.note(f"note: {note}")
     search = plan.configuration.search
     for of_points in notes_on_points(plan.space, search.strategy, search.options, search.trials, study.record.n_ended):
         progress.note(f"note: {of_points}")
+
+
+def _announce(progress: Progress, link: CoordinatorLink, job_end_s: float | None) -> None:
+    """Shows notes at the start: what the loss of a rank does, and when the batch job ends."""
     if not link.is_protected:
         progress.note(UNPROTECTED)
     elif link.unreliable_version:

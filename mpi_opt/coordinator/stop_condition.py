@@ -6,7 +6,7 @@ import math
 import time
 from bisect import insort
 
-from mpi_learn.job.launchers import all_ranks_live, is_started_by_srun
+from mpi_learn.job.started_by import all_ranks_live, is_started_by_srun
 from mpi_learn.job.stop_request import StopRequest
 from mpi_learn.job.time_limits import margin_s
 

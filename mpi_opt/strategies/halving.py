@@ -38,11 +38,11 @@ from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.bayesian import Bayesian
 from mpi_opt.strategies.designs.random_search import RandomSearch
-from mpi_opt.strategies.guarded import Guarded, Problems
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping, Options, proposals_up_to, read_options
 from mpi_opt.strategies.points.sampling import n_allowed_points
 from mpi_opt.strategies.strategy import Cost, Decision, Strategy
 from mpi_opt.strategies.surrogates.rung_model import RungModel
+from mpi_opt.strategies.wrappers import Guarded, Problems
 
 GOLDEN_RATIO = 0.6180339887498949
 

@@ -10,10 +10,10 @@ from typing import Any
 from mpi_learn.settings.suggestions import suggestion
 from mpi_opt.core.search_space.space import Dimension, Space
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.strategies.guarded import Guarded
 from mpi_opt.strategies.points.checked_strategy import whole_number
 from mpi_opt.strategies.points.warm_start import Transfer
 from mpi_opt.strategies.strategy import Strategy
+from mpi_opt.strategies.wrappers import Guarded
 
 STRATEGIES = {
     "auto": "auto:Auto",
@@ -66,7 +66,7 @@ def make_strategy(
         space: The search space.
         seed: 0 or more. Proposals are a function of the seed and of the calls to the strategy.
         options: The strategy's own options. Every strategy accepts ``reproducible: true``, which makes the list of
-            trials independent of timing (see `mpi_opt.strategies.guarded`), with ``lag`` (default 16), which must
+            trials independent of timing (see `mpi_opt.strategies.wrappers`), with ``lag`` (default 16), which must
             be at least the number of blocks.
         n_figures: Number of figures of merit. If there are several, outcomes are tuples of costs.
         transfer: Results of an earlier study.
@@ -110,7 +110,7 @@ def make_strategy(
         make = partial(Guarded, name, make, space, seed, constraints, n_figures=n_figures, fails_at_start=is_own)
     if not is_reproducible:
         return make()
-    from mpi_opt.strategies.guarded import Reproducible
+    from mpi_opt.strategies.wrappers import Reproducible
 
     return Reproducible(make, lag, n_figures)
 

@@ -19,8 +19,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from mpi_learn.data.files.finding import absolute_pattern, find_files, is_url
 from mpi_learn.data.files.fingerprint import digest
-from mpi_learn.data.files.remote import absolute_pattern, find_files, is_url
 from mpi_learn.errors import MPILearnError
 from mpi_learn.settings.user_files import SourceCode
 from mpi_opt.configuration.definition import Definition

@@ -17,6 +17,7 @@ from mpi_learn.mpi import messaging
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.user_files import fix, is_fixed
 from mpi_opt.core.objective import Objective, TrialSettings, WorkerPlan
+from mpi_opt.messages.links import MPIWorkerLink
 from mpi_opt.messages.messages import (
     STOP,
     TO_MEMBER,
@@ -34,7 +35,6 @@ from mpi_opt.messages.messages import (
     TrialProgress,
     WorkerLink,
 )
-from mpi_opt.messages.mpi_link import MPIWorkerLink
 from mpi_opt.worker.block import Block
 from mpi_opt.worker.watchdog import Disbanded, Watchdog, end_process, end_unfinished, is_main_thread
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mpi_learn.data.samples.batches import Dataset
-from mpi_learn.data.samples.streamed import Samples
+from mpi_learn.data.samples.stored_samples import Samples
 from mpi_learn.models.configuration import ModelConfiguration
 from mpi_learn.models.settings import ModelSettings
 from tests.mpi_learn.models_for_tests import digits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_learn.data.samples.batches import Dataset
-from mpi_learn.data.samples.streamed import Samples
+from mpi_learn.data.samples.stored_samples import Samples
 
 
 def build_model(units=16, activation="relu", dropout=0.0, norm=False, penalty=0.0, classes=10):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_learn.algorithms.parameter_server import roles
+from mpi_learn.algorithms.parameter_server import masters
 from mpi_learn.flat_layout import aligned_empty
 from mpi_learn.testing.algorithm_tests import N
 
@@ -24,9 +24,9 @@ def shared_memory(n_ranks: int, n_hosts: int | None = 1) -> Iterator[None]:
     def rows_of_host(comm: Any, n: int) -> dict[int, np.ndarray]:
         return {rank: row for rank, row in rows.items() if n_hosts and host_of(rank) == host_of(comm.rank)}
 
-    original = roles.rows_of_host
-    roles.rows_of_host = rows_of_host
+    original = masters.rows_of_host
+    masters.rows_of_host = rows_of_host
     try:
         yield
     finally:
-        roles.rows_of_host = original
+        masters.rows_of_host = original

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpi_learn import train
-from mpi_learn.data.samples.streamed import Samples
+from mpi_learn.data.samples.stored_samples import Samples
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.building.make_model import make_model
 from mpi_learn.models.settings import Example

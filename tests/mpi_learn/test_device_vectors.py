@@ -126,7 +126,7 @@ def copies(monkeypatch):
 
 def test_no_step_reads_a_number_from_the_device(copies, monkeypatch):
     """On a GPU, the step would wait for all steps before it."""
-    from mpi_learn.data.samples.streamed import copied_rows
+    from mpi_learn.data.samples.stored_samples import copied_rows
     from mpi_learn.models.torch_ import model
     from mpi_learn.models.torch_.model import TorchModel
 

@@ -17,7 +17,7 @@ from mpi4py import MPI
 from mpi_learn import train
 from mpi_learn.data.samples.batches import Batches, BatchOptions, Dataset
 from mpi_learn.data.samples.make_batches import validation_batches
-from mpi_learn.data.samples.streamed import ClassWeights, SampleFormat, Samples
+from mpi_learn.data.samples.stored_samples import ClassWeights, SampleFormat, Samples
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.known_data import prepare

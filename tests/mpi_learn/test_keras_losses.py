@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 from mpi_learn import train
 from mpi_learn.data.samples.batches import Dataset
-from mpi_learn.data.samples.streamed import Samples
+from mpi_learn.data.samples.stored_samples import Samples
 from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import WEIGHT
 from mpi_learn.models.building.make_model import make_model

@@ -17,7 +17,7 @@ from mpi_learn.job import launch as launching
 from mpi_learn.job import time_limits
 from mpi_learn.job.exit_status import CONFIRMED, STATUS_FILE, VARIABLE, LaunchMode
 from mpi_learn.job.launch import Launch, launch
-from mpi_learn.job.launchers import (
+from mpi_learn.job.started_by import (
     LAUNCHERS,
     all_ranks_live,
     check_allocation,

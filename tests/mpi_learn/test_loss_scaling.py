@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from mpi_learn import read_configuration
 from mpi_learn.data.samples.batches import Dataset
-from mpi_learn.data.samples.streamed import Samples
+from mpi_learn.data.samples.stored_samples import Samples
 from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers.configuration import Sgd

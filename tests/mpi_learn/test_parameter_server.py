@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpi_learn.algorithms.parameter_server.downpour import FirstCentre
-from mpi_learn.algorithms.parameter_server.roles import Server
+from mpi_learn.algorithms.parameter_server.masters import Server
 from mpi_learn.algorithms.parameter_server.transfer import Transfers
 from mpi_learn.algorithms.parameter_server.worker import RemoteLink
 from mpi_learn.data.samples.batches import Dealer

@@ -22,8 +22,8 @@ from mpi_learn.job import restarts as module
 from mpi_learn.job.exit_status import CONFIRMED, ELSEWHERE, LOST, STATUS_FILE
 from mpi_learn.job.hosts import Host, answering, hostfile_text, hosts_of_slurm, n_ranks, read_hostfile
 from mpi_learn.job.launch import Launch, check_launch_options, launch, without_launch_options
-from mpi_learn.job.launchers import REASON_VARIABLE
 from mpi_learn.job.restarts import JobEnd, LifeWatch, Restarts, WorkDone, kill_all_with, run_with_restarts
+from mpi_learn.job.started_by import REASON_VARIABLE
 from mpi_learn.job.stop_request import StopRequest
 from mpi_opt.cli.main import _guarded
 from mpi_opt.errors import RanksLost, SearchFailed
@@ -316,7 +316,7 @@ def test_a_temporary_error_of_a_search_with_restarts_is_a_reason_for_one(monkeyp
     def fail() -> None:
         raise error
 
-    monkeypatch.setattr("mpi_learn.job.launchers._reason", reason)
+    monkeypatch.setattr("mpi_learn.job.started_by._reason", reason)
     assert _guarded(fail, debug=False) == status
     assert str(error) in capsys.readouterr().err
 
@@ -326,7 +326,7 @@ def test_a_temporary_error_of_a_search_with_restarts_is_a_reason_for_one(monkeyp
     [("", "SIGTERM", LOST), ("", "SIGUSR1", 75), ("", "SIGINT", 130), (None, "SIGTERM", 75)],
 )
 def test_a_signal_of_mpirun_is_a_reason_for_a_restart_and_one_of_the_user_is_not(monkeypatch, reason, name, status):
-    monkeypatch.setattr("mpi_learn.job.launchers._reason", reason)
+    monkeypatch.setattr("mpi_learn.job.started_by._reason", reason)
     request = StopRequest()
     request.ask(name)
     assert request.status == status

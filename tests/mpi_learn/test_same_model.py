@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 from mpi_learn import train
 from mpi_learn.data.samples.batches import Dataset
-from mpi_learn.data.samples.streamed import Samples
+from mpi_learn.data.samples.stored_samples import Samples
 from mpi_learn.errors import ConfigurationError, DataError, ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.job.launch import launch_environment
@@ -162,7 +162,7 @@ from mpi4py import MPI
 from mpi_learn import train
 from mpi_learn.errors import UserError
 from mpi_learn.data.samples.batches import Dataset
-from mpi_learn.data.samples.streamed import Samples
+from mpi_learn.data.samples.stored_samples import Samples
 
 comm = MPI.COMM_WORLD
 x = np.random.default_rng(0).normal(size=(24, 4)).astype(np.float32)

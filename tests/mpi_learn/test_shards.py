@@ -10,7 +10,7 @@ import pytest
 import mpi_learn.training.train
 from mpi_learn import read_configuration, train
 from mpi_learn.data.samples.batches import Dataset
-from mpi_learn.data.samples.streamed import Samples
+from mpi_learn.data.samples.stored_samples import Samples
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.building.make_model import make_model

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from mpi_learn.job import launch, launchers
+from mpi_learn.job import launch, started_by
 from mpi_learn.job.exit_status import LaunchMode
-from mpi_learn.job.launchers import LAUNCHERS
+from mpi_learn.job.started_by import LAUNCHERS
 from mpi_learn.job.stop_request import StopRequest
 
 FOUR = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "0"}
@@ -19,9 +19,9 @@ SLURM = {"SLURM_STEP_NUM_TASKS": "3", "SLURM_PROCID": "0"}
 @pytest.fixture(autouse=True)
 def alone(monkeypatch):
     """No launcher, and no command of another process."""
-    for name in (launchers.COMMAND_VARIABLE, *(name for one in LAUNCHERS for name in (one.size, one.rank) if name)):
+    for name in (started_by.COMMAND_VARIABLE, *(name for one in LAUNCHERS for name in (one.size, one.rank) if name)):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(launchers, "_of_launch", "")
+    monkeypatch.setattr(started_by, "_of_launch", "")
 
 
 @pytest.mark.parametrize(
@@ -39,13 +39,13 @@ def test_command_is_that_of_a_shell(monkeypatch, arguments, environment, text):
     monkeypatch.setattr(sys, "orig_argv", arguments)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert launchers.typed_command() == text
+    assert started_by.typed_command() == text
 
 
 def test_session_without_a_command_has_none(monkeypatch):
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "ipykernel_launcher", "-f", "kernel.json"])
     monkeypatch.setitem(sys.modules, "ipykernel", object())
-    assert launchers.typed_command() == ""
+    assert started_by.typed_command() == ""
 
 
 def test_ranks_know_the_command_that_started_mpirun_and_their_children_do_not(monkeypatch):
@@ -56,5 +56,5 @@ def test_ranks_know_the_command_that_started_mpirun_and_their_children_do_not(mo
     monkeypatch.setattr(os, "environ", {**os.environ, **passed, **FOUR})  # a rank
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "mpi_opt", "search", "jets.yaml"])
     LaunchMode.from_environment()
-    assert launchers.COMMAND_VARIABLE not in os.environ
-    assert launchers.typed_command() == "mpi-opt search jets.yaml -n 5"
+    assert started_by.COMMAND_VARIABLE not in os.environ
+    assert started_by.typed_command() == "mpi-opt search jets.yaml -n 5"

@@ -21,7 +21,7 @@ from mpi4py import MPI
 
 from mpi_learn import train
 from mpi_learn.data.samples.batches import Dataset
-from mpi_learn.data.samples.streamed import Samples
+from mpi_learn.data.samples.stored_samples import Samples
 from mpi_learn.errors import ConfigurationError, DataError, ModelError, SavingError, TrainingError, UserError
 from mpi_learn.training.checkpoints.checkpoint_file import (
     SavedTraining,

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from mpi4py import MPI
 
+from mpi_opt.messages.links import MPICoordinatorLink, MPIWorkerLink, SerialCoordinatorLink
 from mpi_opt.messages.messages import (
     STOP,
     TO_RANK,
@@ -22,7 +23,6 @@ from mpi_opt.messages.messages import (
     SearchResult,
     Stop,
 )
-from mpi_opt.messages.mpi_link import MPICoordinatorLink, MPIWorkerLink, SerialCoordinatorLink
 from tests.mpirun import patient_s
 
 
@@ -86,7 +86,7 @@ def test_each_kind_of_message_waits_for_its_reader(ends):
 def test_a_rank_must_end_its_process_unless_it_answers_late(ends, monkeypatch, is_protected):
     """Without protection it does not end before the job, which its end would end."""
     coordinator, worker = ends
-    monkeypatch.setattr("mpi_opt.messages.mpi_link.messaging.is_protected", lambda: is_protected)
+    monkeypatch.setattr("mpi_opt.messages.links.messaging.is_protected", lambda: is_protected)
     coordinator.send(0, EndProcess())
     assert (worker.poll(TO_WATCHDOG) is not None) is is_protected
     assert coordinator.ranks_to_end == {0}
@@ -97,7 +97,7 @@ def test_a_rank_must_end_its_process_unless_it_answers_late(ends, monkeypatch, i
 
 def test_ranks_that_were_lost_before_are_said_once_and_receive_nothing(ends, monkeypatch):
     coordinator, worker = ends
-    monkeypatch.setattr("mpi_opt.messages.mpi_link.messaging.acknowledge", lambda world: {0, 7})
+    monkeypatch.setattr("mpi_opt.messages.links.messaging.acknowledge", lambda world: {0, 7})
     assert coordinator.receive(1.0, lambda: False) == [(0, Lost(frozenset({0, 7})))]
     assert coordinator.receive(0.01, lambda: False) == []
     coordinator.send(0, Dismissal())
@@ -109,7 +109,7 @@ def test_the_result_of_a_search_ends_its_stop_messages(ends, monkeypatch, skips_
     """The trials of the next search in this process have the same numbers."""
     coordinator, worker = ends
     skipped = []
-    monkeypatch.setattr("mpi_opt.messages.mpi_link.process_end.skip_finalize", skipped.append)
+    monkeypatch.setattr("mpi_opt.messages.links.process_end.skip_finalize", skipped.append)
     for message in (Stop(0), Leave(1)):
         coordinator.send(0, message)
     result = SearchResult(None, None, skips_finalize)

@@ -15,7 +15,7 @@ from mpi4py import MPI
 from mpi_opt.core.figures import Figures, Measured
 from mpi_opt.core.trial import Outcome, Proposal
 from mpi_opt.messages.messages import Assignment
-from mpi_opt.messages.mpi_link import MPICoordinatorLink, MPIWorkerLink
+from mpi_opt.messages.links import MPICoordinatorLink, MPIWorkerLink
 
 N = 1_000_000  # numbers: a message of 9 MB, far above the size that MPI sends without waiting for the receiver
 world = MPI.COMM_WORLD

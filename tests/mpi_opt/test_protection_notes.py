@@ -10,7 +10,7 @@ import yaml
 from mpi_learn.mpi.library import MPI
 from mpi_learn.mpi.messaging import unreliable_version
 from mpi_opt.coordinator.run_coordinator import UNPROTECTED, UNRELIABLE, _announce
-from mpi_opt.messages import mpi_link
+from mpi_opt.messages import links
 from mpi_opt.study.progress import Progress
 from mpi_opt.study.study import Study
 from tests.in_process import in_process
@@ -41,8 +41,8 @@ def test_open_mpi_before_5_0_11_is_too_old_to_survive_losses(library, version):
 
 
 def test_link_over_mpi_reports_the_version_of_its_library(monkeypatch):
-    link = mpi_link.MPICoordinatorLink(MPI.COMM_SELF)
-    monkeypatch.setattr(mpi_link, "MPI", SimpleNamespace(Get_library_version=lambda: "Open MPI v5.0.9, package: x"))
+    link = links.MPICoordinatorLink(MPI.COMM_SELF)
+    monkeypatch.setattr(links, "MPI", SimpleNamespace(Get_library_version=lambda: "Open MPI v5.0.9, package: x"))
     assert link.unreliable_version == "5.0.9"
 
 

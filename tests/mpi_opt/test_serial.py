@@ -18,8 +18,8 @@ import pytest
 
 import mpi_opt
 from mpi_opt.errors import ConfigurationError, SearchFailed
+from mpi_opt.messages.links import SerialCoordinatorLink, SerialWorkerLink
 from mpi_opt.messages.messages import STOP, Dismissal, Join, Ready, Report
-from mpi_opt.messages.mpi_link import SerialCoordinatorLink, SerialWorkerLink
 from mpi_opt.strategies.designs.random_search import RandomSearch
 from mpi_opt.strategies.strategy import Decision
 from tests.mpirun import patient_s

@@ -12,8 +12,8 @@ from mpi4py import MPI
 
 from mpi_learn.mpi import communicators, messaging
 from mpi_learn.mpi.messaging import RankLost
+from mpi_opt.messages.links import SerialCoordinatorLink, SerialWorkerLink
 from mpi_opt.messages.messages import TO_WATCHDOG, Disband, EndProcess, Join, WorkerLink
-from mpi_opt.messages.mpi_link import SerialCoordinatorLink, SerialWorkerLink
 from mpi_opt.worker import watchdog as watchdog_module
 from mpi_opt.worker.watchdog import Disbanded, TrialGivenUp, TrialTimeout, Watchdog
 

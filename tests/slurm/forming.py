@@ -21,8 +21,8 @@ from mpi4py import MPI  # noqa: E402
 
 from mpi_learn.mpi import communicators  # noqa: E402
 from mpi_opt.core.objective import TrialSettings  # noqa: E402
+from mpi_opt.messages.links import MPICoordinatorLink, MPIWorkerLink  # noqa: E402
 from mpi_opt.messages.messages import Dismissal, Join, Ready  # noqa: E402
-from mpi_opt.messages.mpi_link import MPICoordinatorLink, MPIWorkerLink  # noqa: E402
 from mpi_opt.worker import watchdog  # noqa: E402
 from mpi_opt.worker.worker import Worker  # noqa: E402
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup
 from mpi_learn.algorithms.configuration import Easgd
-from mpi_learn.algorithms.parameter_server.roles import CentreSetup, Method, make_role
+from mpi_learn.algorithms.parameter_server.masters import CentreSetup, Method, make_role
 from mpi_learn.algorithms.parameter_server.worker import Centre, Link, Worker
 from mpi_learn.flat_layout import aligned_empty
 from mpi_learn.optimizers.optimizer import Optimizer

@@ -13,8 +13,8 @@ from weakref import WeakSet
 import numpy as np
 
 from mpi_learn.data.configuration import DataConfiguration, Names, Transform
+from mpi_learn.data.files.finding import Copies, find_files, is_url
 from mpi_learn.data.files.reader import ArrayKind, Reader, Requests, check_same_arrays, find_arrays
-from mpi_learn.data.files.remote import Copies, find_files, is_url
 from mpi_learn.data.formats.open_source import open_source
 from mpi_learn.data.formats.source import Source
 from mpi_learn.errors import DataError, UserError

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mpi_learn.data.configuration import DataConfiguration, Transform
-from mpi_learn.data.files.remote import find_files, is_url
+from mpi_learn.data.files.finding import find_files, is_url
 from mpi_learn.settings.paths import is_file
 from mpi_learn.settings.user_files import fixed_code
 

@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mpi_learn.data.samples.streamed import VALIDATION, AddedInput, ClassWeights, Samples, Selection, StreamedSamples
+from mpi_learn.data.samples.stored_samples import (
+    VALIDATION,
+    AddedInput,
+    ClassWeights,
+    Samples,
+    Selection,
+    StreamedSamples,
+)
 
 EVEN_SHARE_PARTS = 32
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from mpi_learn.data.samples.batches import Batches, BatchOptions, Dataset, completed, shares
-from mpi_learn.data.samples.streamed import VALIDATION, Samples, StreamedSamples
+from mpi_learn.data.samples.stored_samples import VALIDATION, Samples, StreamedSamples
 from mpi_learn.data.samples.streamed_batches import StreamedBatches, streamed_validation
 
 

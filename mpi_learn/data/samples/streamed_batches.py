@@ -12,7 +12,7 @@ from typing import Generic, TypeVar, cast
 import numpy as np
 
 from mpi_learn.data.samples.batches import BatchOptions, Dataset, completed, shares
-from mpi_learn.data.samples.streamed import VALIDATION, Samples, StreamedSamples, window_samples
+from mpi_learn.data.samples.stored_samples import VALIDATION, Samples, StreamedSamples, window_samples
 
 
 @dataclass(frozen=True)

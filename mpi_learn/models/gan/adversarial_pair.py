@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_learn.data.samples.streamed import AddedInput
+from mpi_learn.data.samples.stored_samples import AddedInput
 from mpi_learn.errors import ModelError
 from mpi_learn.models.building.frameworks import framework_of
 from mpi_learn.models.configuration import ModelConfiguration

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from mpi_learn.data.samples.streamed import Selection, copied_rows
+from mpi_learn.data.samples.stored_samples import Selection, copied_rows
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.models.configuration import Device

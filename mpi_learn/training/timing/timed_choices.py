@@ -25,7 +25,7 @@ import numpy as np
 
 from mpi_learn.data.loading import host_memory_bytes
 from mpi_learn.data.samples.batches import Dataset, completed
-from mpi_learn.data.samples.streamed import Samples
+from mpi_learn.data.samples.stored_samples import Samples
 from mpi_learn.environment import n_ranks_on_host, return_freed_memory
 from mpi_learn.errors import MPILearnError, OutOfMemory
 from mpi_learn.models.model import Model

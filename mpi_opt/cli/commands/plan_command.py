@@ -109,7 +109,7 @@ def _measured_plan(
     from mpi_opt.configuration.configuration import check_measurable
     from mpi_opt.configuration.plan import Plan
     from mpi_opt.configuration.sections import BlocksSection
-    from mpi_opt.messages.mpi_link import world_communicator
+    from mpi_opt.messages.links import world_communicator
     from mpi_opt.objectives.make_objective import check_objective, make_objective
 
     check_measurable(configuration, "--measure")
@@ -140,7 +140,7 @@ def run_measured(task: MeasuredPlan, request: StopRequest) -> int:
     from mpi_learn.job.exit_status import FINISHED
     from mpi_opt.api import measure_study
     from mpi_opt.coordinator.measuring import scalability_of
-    from mpi_opt.messages.mpi_link import world_communicator
+    from mpi_opt.messages.links import world_communicator
     from mpi_opt.views.series.scalability import save_scalability_page, scalability_text
 
     world, configuration = world_communicator(), task.configuration

@@ -13,8 +13,8 @@ import typer
 from mpi_learn.cli.program_options import HostfileOption, RestartsOption
 from mpi_learn.job.exit_status import FINISHED
 from mpi_learn.job.launch import Launch, check_launch_options, without_launch_options
-from mpi_learn.job.launchers import check_allocation, check_not_launched, is_launched, restart_reason, typed_command
 from mpi_learn.job.restarts import Restarts
+from mpi_learn.job.started_by import check_allocation, check_not_launched, is_launched, restart_reason, typed_command
 from mpi_learn.job.stop_request import StopRequest
 from mpi_opt.cli.commands.plan_command import show_plan
 from mpi_opt.cli.search_progress import SearchProgress, make_log_folder
@@ -134,7 +134,7 @@ def run_search(plan: Plan, request: StopRequest) -> int:
         The exit status.
     """
     from mpi_opt.api import run_study
-    from mpi_opt.messages.mpi_link import world_communicator
+    from mpi_opt.messages.links import world_communicator
     from mpi_opt.views.following import following
     from mpi_opt.views.text.progress_counts import ProgressCounts
     from mpi_opt.views.text.search_summary import end_in_short, search_summary
@@ -209,7 +209,7 @@ def _check_remains(store: str, where: str, when: str) -> None:
 def _world_size() -> int:
     if not is_launched():
         return 1
-    from mpi_opt.messages.mpi_link import world_communicator
+    from mpi_opt.messages.links import world_communicator
 
     world = world_communicator()
     return 1 if world is None else world.size

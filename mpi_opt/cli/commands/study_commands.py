@@ -45,7 +45,7 @@ def ask(
 
     An empty list means that the study is finished or that the strategy needs the results of running trials first.
     """
-    from mpi_learn.job.launchers import typed_command
+    from mpi_learn.job.started_by import typed_command
     from mpi_opt.configuration.configuration import read_study
     from mpi_opt.configuration.plan import Plan
     from mpi_opt.study.asking import ask_tell

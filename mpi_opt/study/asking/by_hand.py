@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mpi_learn.job.launchers import typed_command
+from mpi_learn.job.started_by import typed_command
 from mpi_learn.settings.validation import validated
 from mpi_opt.configuration.configuration import EXTERNAL, SETS_EPOCHS, StudyConfiguration, check_combinations
 from mpi_opt.configuration.plan import Plan

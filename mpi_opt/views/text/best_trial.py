@@ -86,7 +86,7 @@ def _training(template: dict[str, Any], trial: TrialRecord, study: StudyRecord) 
 
 def _with_absolute_paths(content: dict[str, Any], directory: Path) -> dict[str, Any]:
     """`content` with absolute paths of the files that it reads; the paths of files that it writes stay relative."""
-    from mpi_learn.data.files.remote import absolute_pattern
+    from mpi_learn.data.files.finding import absolute_pattern
     from mpi_learn.settings.paths import expanded
     from mpi_learn.settings.user_code import absolute_specification
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mpi_learn.data.samples.batches import Batches, BatchOptions, Dataset, Dealer, shares
 from mpi_learn.data.samples.make_batches import validation_batches
-from mpi_learn.data.samples.streamed import Samples
+from mpi_learn.data.samples.stored_samples import Samples
 
 
 def numbered(n: int) -> Dataset:

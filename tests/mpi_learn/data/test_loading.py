@@ -17,8 +17,8 @@ from mpi4py import MPI
 
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.files.data_plan import count_samples
+from mpi_learn.data.files.finding import find_files
 from mpi_learn.data.files.reader import Reader
-from mpi_learn.data.files.remote import find_files
 from mpi_learn.data.loading import load
 from mpi_learn.errors import DataError
 from tests.mpi_learn.data.formats import FORMATS

@@ -13,7 +13,7 @@ from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.loading import load
 from mpi_learn.data.samples.batches import Batches, BatchOptions, Dataset
 from mpi_learn.data.samples.make_batches import make_batches, validation_batches
-from mpi_learn.data.samples.streamed import ClassWeights, Samples, make_class_weights
+from mpi_learn.data.samples.stored_samples import ClassWeights, Samples, make_class_weights
 from mpi_learn.errors import DataError
 from tests.optional_packages import needs
 

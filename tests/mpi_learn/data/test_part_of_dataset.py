@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_learn.data.samples.batches import Dataset
-from mpi_learn.data.samples.streamed import Samples
+from mpi_learn.data.samples.stored_samples import Samples
 
 
 def dataset(n: int, training_indices=None) -> Dataset:

@@ -20,7 +20,7 @@ import pytest
 from mpi4py import MPI
 
 from mpi_learn.data.configuration import DataConfiguration
-from mpi_learn.data.files import remote
+from mpi_learn.data.files import finding
 from mpi_learn.data.files.data_plan import count_samples
 from mpi_learn.data.loading import load
 from mpi_learn.errors import DataError, UserError
@@ -124,14 +124,14 @@ def test_copies_are_removed_without_keep_cache(remote_folder, tmp_path):
 
 
 def test_without_a_cache_nothing_is_left(remote_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(remote.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(finding.tempfile, "tempdir", str(tmp_path))
     before = set(tmp_path.iterdir())
     loaded(f"file://{remote_folder}/part_1.h5")
     assert set(tmp_path.iterdir()) == before
 
 
 def _hold(url: str, cache: Path, keep: bool, sums) -> None:
-    with remote.Copies(cache, keep) as copies, h5py.File(copies.path(url)) as file:
+    with finding.Copies(cache, keep) as copies, h5py.File(copies.path(url)) as file:
         sums.put(int(file["y"][:].sum()))
 
 
@@ -139,7 +139,7 @@ def _hold(url: str, cache: Path, keep: bool, sums) -> None:
 def test_processes_that_come_at_once_fetch_one_copy(remote_folder, tmp_path, monkeypatch, keep):
     context = multiprocessing.get_context("fork")
     sums, n_fetched, cache = context.Queue(), context.Value("i", 0), tmp_path / "cache"
-    url, fetch = f"file://{remote_folder}/part_1.h5", remote._fetch
+    url, fetch = f"file://{remote_folder}/part_1.h5", finding._fetch
 
     def counted_fetch(*arguments):
         with n_fetched.get_lock():
@@ -150,7 +150,7 @@ def test_processes_that_come_at_once_fetch_one_copy(remote_folder, tmp_path, mon
             time.sleep(0.01)
         fetch(*arguments)
 
-    monkeypatch.setattr(remote, "_fetch", counted_fetch)
+    monkeypatch.setattr(finding, "_fetch", counted_fetch)
     processes = [context.Process(target=_hold, args=(url, cache, keep, sums)) for _ in range(4)]
     for process in processes:
         process.start()
@@ -165,9 +165,9 @@ def test_processes_that_come_at_once_fetch_one_copy(remote_folder, tmp_path, mon
 
 def test_a_copy_is_not_removed_while_another_reads_it(remote_folder, tmp_path):
     cache, url = tmp_path / "cache", f"file://{remote_folder}/part_1.h5"
-    with remote.Copies(cache, False) as first:
+    with finding.Copies(cache, False) as first:
         path = first.path(url)
-        with remote.Copies(cache, False) as second:
+        with finding.Copies(cache, False) as second:
             assert second.path(url) == path
         assert path.exists()
     assert not path.exists()
@@ -177,14 +177,14 @@ def test_a_waiting_reader_that_is_scheduled_late_does_not_fetch_the_copy_again(r
     """The only other reader leaves before the operating system wakes the waiting one."""
     cache, url = tmp_path / "cache", f"file://{remote_folder}/part_1.h5"
     waits, may_go_on, fetched = threading.Event(), threading.Event(), []
-    flock, fetch = remote.fcntl.flock, remote._fetch
+    flock, fetch = finding.fcntl.flock, finding._fetch
     late = threading.Thread(target=lambda: found.append(_read(url, cache)), name="late")
     found: list[int] = []
 
     def late_flock(lock, kind):
         while threading.current_thread() is late:
             try:
-                return flock(lock, kind | remote.fcntl.LOCK_NB)
+                return flock(lock, kind | finding.fcntl.LOCK_NB)
             except BlockingIOError:
                 waits.set()
                 assert may_go_on.wait(patient_s(15))
@@ -197,8 +197,8 @@ def test_a_waiting_reader_that_is_scheduled_late_does_not_fetch_the_copy_again(r
             assert waits.wait(patient_s(15))
         fetch(*arguments)
 
-    monkeypatch.setattr(remote.fcntl, "flock", late_flock)
-    monkeypatch.setattr(remote, "_fetch", slow_fetch)
+    monkeypatch.setattr(finding.fcntl, "flock", late_flock)
+    monkeypatch.setattr(finding, "_fetch", slow_fetch)
     assert _read(url, cache) == 3
     may_go_on.set()
     late.join(patient_s(15))
@@ -207,14 +207,14 @@ def test_a_waiting_reader_that_is_scheduled_late_does_not_fetch_the_copy_again(r
 
 
 def _read(url: str, cache: Path) -> int:
-    with remote.Copies(cache, keep=False) as copies, h5py.File(copies.path(url)) as file:
+    with finding.Copies(cache, keep=False) as copies, h5py.File(copies.path(url)) as file:
         return int(file["y"][:].sum())
 
 
 FORKING = """
 import os, signal, sys, time
 from pathlib import Path
-from mpi_learn.data.files.remote import Copies
+from mpi_learn.data.files.finding import Copies
 url, cache = sys.argv[1], Path("cache")
 with Copies(cache, keep=True) as copies:
     copy = copies.path(url)
@@ -263,12 +263,12 @@ def test_ranks_of_a_host_fetch_one_copy_together(remote_folder, tmp_path, monkey
 
 def test_partial_copies_of_a_dead_process_are_removed(remote_folder, tmp_path):
     url, cache = f"file://{remote_folder}/part_1.h5", tmp_path / "cache"
-    with remote.Copies(cache, True) as copies:
+    with finding.Copies(cache, True) as copies:
         path = copies.path(url)
     path.unlink()
     killed_while_writing(path)
     assert len(list(cache.glob(".*.h5"))) == 1
-    with remote.Copies(cache, True) as copies:
+    with finding.Copies(cache, True) as copies:
         assert copies.path(url) == path
     assert not list(cache.glob(".*.h5"))
     assert path.exists()
@@ -331,7 +331,7 @@ def test_a_cache_without_locks_or_permission_is_refused_with_its_cure(
     def flock(*_):
         raise OSError(number, "no lock")
 
-    monkeypatch.setattr(remote.fcntl, "flock", flock)
+    monkeypatch.setattr(finding.fcntl, "flock", flock)
     with pytest.raises(DataError, match=r"cannot be copied to .*no lock") as caught:
         loaded(f"file://{remote_folder}/part_0.h5", cache=str(tmp_path / "cache"))
     assert caught.value.cure == f"name a folder {cure}: cache: DIR"
@@ -339,7 +339,7 @@ def test_a_cache_without_locks_or_permission_is_refused_with_its_cure(
 
 @needs("aiohttp")
 def test_a_server_that_fails_is_asked_again(remote_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(remote, "PAUSE_S", 0.01)
+    monkeypatch.setattr(finding, "PAUSE_S", 0.01)
 
     class Failing(CountingFiles):
         def do_GET(self):
@@ -356,7 +356,7 @@ def test_a_server_that_fails_is_asked_again(remote_folder, tmp_path, monkeypatch
             CountingFiles.downloads.clear()
             with pytest.raises(DataError, match="cannot be fetched: 503"):
                 loaded(f"http://127.0.0.1:{server.server_port}/part_0.h5", cache=str(tmp_path / "cache"))
-            assert len(CountingFiles.downloads) == remote.N_TRIES
+            assert len(CountingFiles.downloads) == finding.N_TRIES
         finally:
             server.shutdown()
 
@@ -371,6 +371,6 @@ def test_a_protocol_that_is_not_installed_says_what_to_install():
 
 @needs("aiohttp")
 def test_an_unreachable_server_is_named(monkeypatch):
-    monkeypatch.setattr(remote, "PAUSE_S", 0.01)
+    monkeypatch.setattr(finding, "PAUSE_S", 0.01)
     with pytest.raises(DataError, match="check the URL"):
         count_samples(configured("http://127.0.0.1:9/a.h5"))

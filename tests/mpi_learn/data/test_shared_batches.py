@@ -15,7 +15,7 @@ from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.loading import load
 from mpi_learn.data.samples.batches import BatchOptions, Dataset, weighted_shares
 from mpi_learn.data.samples.make_batches import make_batches, make_sharded_batches
-from mpi_learn.data.samples.streamed import Samples
+from mpi_learn.data.samples.stored_samples import Samples
 
 N, TOTAL = 50, 12
 """The last of five steps has two samples."""

@@ -19,7 +19,7 @@ from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.loading import load
 from mpi_learn.data.samples.batches import BatchOptions, Dealer
 from mpi_learn.data.samples.make_batches import make_batches, validation_batches
-from mpi_learn.data.samples.streamed import ClassWeights, StreamedSamples
+from mpi_learn.data.samples.stored_samples import ClassWeights, StreamedSamples
 from mpi_learn.data.samples.streamed_batches import StreamedBatches
 from mpi_learn.errors import DataError
 from mpi_learn.testing.thread_ranks import run_ranks

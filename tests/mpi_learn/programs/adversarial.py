@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from mpi_learn import train
 from mpi_learn.data.samples.batches import Dataset
-from mpi_learn.data.samples.streamed import Samples
+from mpi_learn.data.samples.stored_samples import Samples
 from tests.mpi_learn.models_for_tests import digits
 
 HERE = Path(__file__).parents[1]

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from mpi_learn.algorithms.algorithm import AlgorithmSetup
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration
 from mpi_learn.algorithms.make_algorithm import make_algorithm
-from mpi_learn.algorithms.parameter_server import roles
+from mpi_learn.algorithms.parameter_server import masters
 from mpi_learn.algorithms.rank_layout import rank_layout_of
 from mpi_learn.errors import TrainingError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
@@ -58,7 +58,7 @@ def run(options: dict, failing: int | None = None, hosts: int = 1) -> dict:
     def make(own, updates):
         return make_optimizer(own or Sgd(learning_rate=RATE), FlatLayout(((N,),)))
 
-    roles.rows_of_host = {1: rows_of_host, 2: rows_of_two_hosts}[hosts]
+    masters.rows_of_host = {1: rows_of_host, 2: rows_of_two_hosts}[hosts]
     configuration = TypeAdapter(AlgorithmConfiguration).validate_python(options)
     layout = rank_layout_of(configuration, world.size)
     worker = layout.workers.index(world.rank) if world.rank in layout.workers else None

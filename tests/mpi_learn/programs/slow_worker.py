@@ -15,7 +15,7 @@ from mpi4py import MPI
 import mpi_learn.training.train
 from mpi_learn import read_configuration, train
 from mpi_learn.data.samples.batches import Dataset
-from mpi_learn.data.samples.streamed import Samples
+from mpi_learn.data.samples.stored_samples import Samples
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 

@@ -14,11 +14,11 @@ from mpi_opt.core.search_space.space import Integer, Real, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError, SearchFailed
 from mpi_opt.strategies import make_strategy
-from mpi_opt.strategies.guarded import Guarded
 from mpi_opt.strategies.strategy import Decision, Strategy
 from mpi_opt.strategies.surrogates.fitting import Surrogate
 from mpi_opt.strategies.surrogates.proposing.prepared_proposals import PreparedProposals
 from mpi_opt.strategies.surrogates.rung_model import RungModel
+from mpi_opt.strategies.wrappers import Guarded
 from mpi_opt.study.asking import ask_tell
 from mpi_opt.study.asking.external_results import read_results
 from mpi_opt.testing.strategy_tests import cost, run

@@ -150,7 +150,7 @@ def test_a_search_sends_notices_of_its_end(folder):
 
 
 def test_a_search_sends_a_notice_of_its_restart(folder, monkeypatch):
-    monkeypatch.setattr("mpi_learn.job.launchers._reason", "rank 0 was lost")
+    monkeypatch.setattr("mpi_learn.job.started_by._reason", "rank 0 was lost")
     write(f"notify: {json.dumps(RECORD)}")
     assert in_process("search", "space.yaml", cwd=folder).returncode == 0
     found = sorted(line.split("|")[0] + line.split("|")[3] for line in Path("notices").read_text().splitlines())

@@ -14,7 +14,7 @@ from contextlib import suppress
 from threading import Condition
 from typing import TYPE_CHECKING, Any
 
-from mpi_learn.job.launchers import check_world, is_launched
+from mpi_learn.job.started_by import check_world, is_launched
 from mpi_learn.mpi import communicators, messaging, process_end
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.mpi.library import MPI
