@@ -115,12 +115,18 @@ class Training:
             self._opened.close()
             self.timeline.write()
 
-    def run(self, on_epoch: OnEpoch | None, progress: Progress | None, on_begin: OnBegin | None = None) -> None:
+    def run(
+        self,
+        on_epoch: OnEpoch | None,
+        progress: Progress | None,
+        on_begin: OnBegin | None = None,
+        on_note: Callable[[str], None] | None = None,
+    ) -> None:
         """All epochs that a resumed checkpoint has not finished. Collective.
 
         If the validation runs in a thread, an epoch is finished after the steps of the next one.
         """
-        self.checkpointing.resume()
+        self.checkpointing.resume(on_note)
         started_s = time.perf_counter() - self.state.seconds
         unfinished: Epoch | None = None
         reason = self.state.ended_by

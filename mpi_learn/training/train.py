@@ -61,7 +61,8 @@ def train(
             on all ranks. It returns whether to stop, the same on all ranks.
         progress: Called on rank 0 after every epoch.
         on_note: Called on rank 0 before the first step with each sentence that a user should know, for example that the
-            result depends on the number of ranks; see `Model.notes`. Given on all ranks or on none.
+            result depends on the number of ranks (see `Model.notes`), or that files have changed since the checkpoint
+            was written. Given on all ranks or on none.
         on_unsavable: Called on rank 0 before the first step if the model cannot be saved as a whole, with the reason
             and the lines of Python that load its weights. None: this is not tested. Given on all ranks or on none.
         output: The folder in which the model will be saved, and in which `on_unsavable` is tested.
@@ -100,7 +101,7 @@ def train(
                             on_note(note)
                     if on_unsavable is not None:
                         check_saving(own, model, context.first_worker, on_unsavable, output)
-                    training.run(on_epoch, progress, on_begin)
+                    training.run(on_epoch, progress, on_begin, on_note)
                 return training.result()
 
 

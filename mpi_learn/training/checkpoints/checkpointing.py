@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from mpi_learn.training.checkpoints.checkpoint_file import (
     save_checkpoint,
     scatter_arrays,
 )
+from mpi_learn.training.checkpoints.inputs import note_on_changes, versions_of_inputs
 from mpi_learn.training.context import TrainingContext
 from mpi_learn.training.sections import Checkpoint
 from mpi_learn.training.state import State
@@ -67,6 +68,9 @@ class Checkpointing:
             is_unchecked = model.has_custom_loss or model.divides_by_weights or model.synchronizes_statistics
             self.kept.is_bound = model.depends_on_ranks or (context.n_workers == 1 and is_unchecked)
         self._written_s = time.monotonic()
+        # now, because the training has just read them; rank 0 writes the checkpoint
+        has_inputs = self.configuration.checkpoint is not None and self.comm.rank == 0
+        self._inputs = versions_of_inputs(self.configuration) if has_inputs else {}
 
     def is_due(self, epoch: int, *, is_end: bool = False) -> bool:
         """Whether a checkpoint is written after an epoch, counted from 0. Collective.
@@ -118,16 +122,20 @@ class Checkpointing:
         with agreed_errors(self.comm), gather_arrays(self.comm, own) as rank_arrays:
             if of_ranks is not None:
                 snapshot = self._snapshot(stacked(of_ranks), uses_xla, self.first_worker)
+                snapshot.metadata["inputs"] = self._inputs
                 save_checkpoint(section.path, snapshot, rank_arrays)
 
-    def resume(self) -> None:
+    def resume(self, on_note: Callable[[str], None] | None = None) -> None:
         """Continues from the newest epoch that a rank keeps, or else from a checkpoint if there is one. Collective.
+
+        Args:
+            on_note: Called on rank 0 if files have changed since the checkpoint was written.
 
         Raises:
             UnusableCheckpoint: The checkpoint belongs to another training or model, or cannot be read.
         """
         if self.kept is None or not self._continue(self.kept):
-            self._resume_from_file()
+            self._resume_from_file(on_note)
 
     def _continue(self, kept: KeptEpoch) -> bool:
         """Continues from the newest epoch that a rank of this training keeps; returns whether there is one."""
@@ -144,7 +152,7 @@ class Checkpointing:
             kept.keep(found)  # a rank that had an older one, or none
         return True
 
-    def _resume_from_file(self) -> None:
+    def _resume_from_file(self, on_note: Callable[[str], None] | None) -> None:
         if (section := self.configuration.checkpoint) is None:
             return
         loaded: SavedTraining | None = None
@@ -172,6 +180,10 @@ class Checkpointing:
                 check_same(found.metadata["training"], self.configuration.model_dump(mode="json"), where)
                 self._restore(found, where)
                 self._restore_same(found, rank_arrays, where)
+                if on_note is not None and self.comm.rank == 0:
+                    before = found.metadata.get("inputs", self._inputs)  # an earlier version has not recorded them
+                    if note := note_on_changes(before, self._inputs, where):
+                        on_note(note)
             else:
                 self._restore(found, where)
 
