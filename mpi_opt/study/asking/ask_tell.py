@@ -248,7 +248,7 @@ def _check_given_out(
         problem = f"trial {number} belongs to {search}: block {attempt.block}, ranks {attempt.ranks} on {attempt.hosts}"
         cure = f"report only trials that mpi-opt ask has printed; see {details}"
         raise StudyOwnedError(problem, where=where, cure=cure)
-    if result.attempt not in (None, trial.attempts):
+    if result.attempt not in (None, trial.attempts):  # a slow batch job may report a trial that another one runs again
         fate = "was given up" if result.attempt < trial.attempts else "has not been given out yet"
         problem = f"attempt {result.attempt} of trial {number} {fate}; attempt {trial.attempts} is running"
         raise StoreError(problem, where=where, cure=f"discard this result, or see {details}")

@@ -53,6 +53,7 @@ class Drawn:
             blocks_note = f"{of_blocks if len(shown.rows) < len(timeline.rows) else of_trials}, evenly selected"
         if len(study.trials) <= MAX_TRIALS:
             return cls(study.trials, shown, "", blocks_note)
+        # lines and bars refer to trials: without these, the history and the timeline would have gaps
         chosen = {trial.number for trial in thinned(study.ranked(), MAX_TRIALS)}
         chosen |= {trial.number for _, trial in series.improvements(series.by_end_time(study), study.record.maximize)}
         chosen |= {bar.number for bar in shown.bars} if shown is not None else set()
