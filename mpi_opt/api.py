@@ -28,7 +28,7 @@ from mpi_opt.core.search_space.space import Dimension, Space
 from mpi_opt.core.trial import Trial
 from mpi_opt.errors import ConfigurationError, MPILearnError, SearchFailed
 from mpi_opt.messages.links import MPICoordinatorLink, SerialCoordinatorLink, SerialWorkerLink, world_communicator
-from mpi_opt.objectives.make_objective import FunctionObjective
+from mpi_opt.objectives.function_objective import FunctionObjective
 from mpi_opt.worker.watchdog import is_interactive, is_main_thread
 from mpi_opt.worker.worker import Worker, serve, serve_search
 

@@ -26,8 +26,8 @@ def ancestors(name: str, classes: dict[str, list[str]]) -> list[str]:
     return max(chains, key=len, default=[])
 
 
-FIELDS = {"Section", "MPILearnError"}
-"""Sections of a configuration inherit the fields of others, and errors those of `MPILearnError`; no methods."""
+FIELDS = {"Strict", "MPILearnError"}
+"""Sections of a configuration and options inherit fields of others, and errors those of `MPILearnError`; no methods."""
 
 ARGUED = {"LivePanel", "KerasTorchModel"}
 """One shows the counts of `PlainProgress` in another way, the other has loss and metrics of Keras in a `TorchModel`."""

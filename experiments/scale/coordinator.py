@@ -54,7 +54,7 @@ from mpi_opt.messages.messages import (  # noqa: E402
     Ready,
     ToCoordinator,
 )
-from mpi_opt.objectives.make_objective import FunctionObjective  # noqa: E402
+from mpi_opt.objectives.function_objective import FunctionObjective  # noqa: E402
 
 FAILING = 0.01
 """The part of the trials that fail."""

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mpi_learn.cli.debug_option import DEBUG, without_debug
 from mpi_learn.cli.error_report import reported
-from mpi_learn.cli.program_options import DEBUG, HostfileOption, RestartsOption, program_options, without_debug
+from mpi_learn.cli.program_options import HostfileOption, RestartsOption, program_options
 from mpi_learn.cli.terminal import replace_missing_characters
 from mpi_learn.errors import ConfigurationError, MPILearnError, UserError
 from mpi_learn.job import exit_status

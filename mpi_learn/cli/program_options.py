@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from mpi_learn import __version__
+from mpi_learn.cli.debug_option import DEBUG
 
 
 def _print_version(context: typer.Context, is_wanted: bool) -> None:
@@ -27,14 +28,6 @@ def program_options(
     ``--version`` ends the program. ``--debug`` may also follow the command: the programs remove it from the arguments
     before Typer parses them, and it is declared here for ``--help``.
     """
-
-
-DEBUG = "--debug"
-
-
-def without_debug(arguments: list[str]) -> list[str]:
-    """`arguments` without ``--debug``."""
-    return [argument for argument in arguments if argument != DEBUG]
 
 
 RestartsOption = Annotated[

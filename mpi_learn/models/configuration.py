@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from mpi_learn.settings.user_code import Named, shown_arguments
+from mpi_learn.settings.component import Named, shown_arguments
 from mpi_learn.settings.validation import Section, listed, without_numpy
 
 Framework = Literal["auto", "keras", "torch"]

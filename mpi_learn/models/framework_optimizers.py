@@ -7,8 +7,9 @@ from types import ModuleType
 from typing import Any
 
 from mpi_learn.errors import ConfigurationError
+from mpi_learn.settings.component import Component, shown_arguments
 from mpi_learn.settings.suggestions import suggestion
-from mpi_learn.settings.user_code import Component, errors_of_user_code, load_function, shown_arguments
+from mpi_learn.settings.user_code import errors_of_user_code, load_function
 
 
 def make_framework_optimizer(wanted: Component, package: ModuleType, *positional: Any) -> Any:

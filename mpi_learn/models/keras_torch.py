@@ -48,8 +48,8 @@ from mpi_learn.models.torch_.model import FIRST_STATE, TorchModel
 from mpi_learn.models.torch_.network import TorchNetwork
 from mpi_learn.models.torch_.step import StepVector
 from mpi_learn.models.torch_.tensors import tensors
+from mpi_learn.settings.component import Component
 from mpi_learn.settings.paths import replacing
-from mpi_learn.settings.user_code import Component
 
 
 class KerasModule(torch.nn.Module):

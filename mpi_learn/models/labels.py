@@ -11,7 +11,7 @@ import numpy as np
 from mpi_learn.errors import DataError, ModelError
 from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.models.settings import Example
-from mpi_learn.settings.user_code import Component
+from mpi_learn.settings.component import Component
 
 LossType = TypeVar("LossType")
 

@@ -17,7 +17,7 @@ from mpi_learn.models.configuration import ModelConfiguration
 from mpi_learn.models.network import ArrayKind, ModelState, Network
 from mpi_learn.models.settings import Arrays, Example, ModelSettings
 from mpi_learn.optimizers.configuration import AnyOptimizer
-from mpi_learn.settings.user_code import Component
+from mpi_learn.settings.component import Component
 
 UNSAVED_RANDOM = (
     "a layer, loss or metric draws random numbers with tf.random, whose state no checkpoint can hold: a training that "

@@ -13,7 +13,7 @@ from mpi_learn.flat_layout import FlatLayout, UpdateRule
 from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.models.settings import Arrays, Example, ModelSettings, Tensors
-from mpi_learn.settings.user_code import Component
+from mpi_learn.settings.component import Component
 
 Loss = Callable[[Any, Any], Any]
 """(labels, output) -> mean loss of a batch."""

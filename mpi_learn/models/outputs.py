@@ -9,7 +9,7 @@ from typing import Any
 
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.configuration import Metrics
-from mpi_learn.settings.user_code import Component, component
+from mpi_learn.settings.component import Component, component
 
 Shape = tuple[int | None, ...]
 

@@ -8,8 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from mpi_learn.settings import suggestions
+from mpi_learn.settings.component import Component
 from mpi_learn.settings.suggestions import direction_of
-from mpi_learn.settings.user_code import Component, is_function
+from mpi_learn.settings.user_code import is_function
 from mpi_learn.settings.validation import Section, as_section
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]

@@ -18,7 +18,7 @@ from mpi_learn.models.keras_.callbacks import (
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.communicators import Communicator, agreed_errors, result_of_rank
 from mpi_learn.optimizers.learning_rate import LearningRate
-from mpi_learn.settings.user_code import Component, Named, component, make_component
+from mpi_learn.settings.component import Component, Named, component, make_component
 from mpi_learn.training.state import Epoch
 
 

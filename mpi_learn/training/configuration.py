@@ -17,9 +17,10 @@ from mpi_learn.models.outputs import possible_names
 from mpi_learn.models.pipeline.section import PipelineSection
 from mpi_learn.optimizers.configuration import Adam, CustomOptimizer, NotFused, OptimizerConfiguration, Schedule
 from mpi_learn.settings import suggestions
+from mpi_learn.settings.component import Named, with_absolute_paths
 from mpi_learn.settings.paths import expanded
 from mpi_learn.settings.suggestions import MISSPELT_LIKENESS, nearest, suggestion
-from mpi_learn.settings.user_code import Named, absolute_specification, with_absolute_paths
+from mpi_learn.settings.user_code import absolute_specification
 from mpi_learn.settings.validation import InvalidValue, key_in_file, listed, validated
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_learn.training.sections import AUTO, BatchSize, Checkpoint, EarlyStopping, Target, TotalBatch, Validation

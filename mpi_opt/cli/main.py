@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mpi_learn.cli.program_options import DEBUG, without_debug
+from mpi_learn.cli.debug_option import DEBUG, without_debug
 from mpi_learn.cli.terminal import replace_missing_characters
 from mpi_learn.job import exit_status
 from mpi_learn.job.exit_status import FAILED, FINISHED, INTERRUPTED, INVALID, LOST, LaunchMode
@@ -83,7 +83,7 @@ def _search_everywhere(arguments: list[str], request: StopRequest) -> int:
 def _serve(world: Communicator) -> int:
     """Runs trials on a rank other than rank 0, as soon as that has read the command line."""
     from mpi_learn.mpi import communicators, messaging
-    from mpi_opt.cli.search_progress import log_to_file
+    from mpi_opt.cli.rank_logs import log_to_file
     from mpi_opt.worker.watchdog import end_unfinished
     from mpi_opt.worker.worker import serve_search
 

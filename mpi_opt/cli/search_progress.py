@@ -1,20 +1,17 @@
-"""The progress of a search that runs in other processes, for its restarts; and the files for output of ranks."""
+"""The progress of a search that runs in other processes, for its restarts."""
 
 from __future__ import annotations
 
-import io
-import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mpi_learn.job.restarts import WorkDone
 from mpi_opt.cli.store_options import Changes
 from mpi_opt.core.counted import counted
-from mpi_opt.errors import ConfigurationError, MPILearnError
+from mpi_opt.errors import MPILearnError
 
 if TYPE_CHECKING:
     from mpi_opt.configuration.configuration import StudyConfiguration
@@ -81,55 +78,3 @@ class SearchProgress:
 def _renewed_at(store: Store, study: StudyRecord) -> str:
     owner = store.leases.read(study.id)
     return "" if owner is None else owner.renewed_at
-
-
-def make_log_folder(study: str) -> None:
-    """Creates the folder of the log files. Called on rank 0 only, so that an error is reported once.
-
-    Args:
-        study: The name of the study's files.
-
-    Raises:
-        ConfigurationError: The folder cannot be created.
-    """
-    folder = _folder(study)
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise ConfigurationError(
-            f"the folder for the logs of the other ranks cannot be created: {error.strerror}",
-            where=str(folder.absolute()),
-            cure="start the search in a folder that is writable",
-        ) from None
-
-
-def log_to_file(study: str, rank: int) -> None:
-    """Redirects the output of this rank, including that of its libraries, to a file."""
-    folder = _folder(study)
-    try:
-        folder.mkdir(exist_ok=True)  # on this host
-        descriptor = os.open(folder / f"rank-{rank:04d}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    except OSError as error:
-        print(f"rank {rank} has no log: {error}", file=sys.stderr, flush=True)
-        return
-    for standard in (1, 2):
-        os.dup2(descriptor, standard)
-    os.close(descriptor)
-    sys.stdout, sys.stderr = (
-        io.TextIOWrapper(io.BufferedWriter(_Log(standard, "w", closefd=False)), errors="replace", line_buffering=True)
-        for standard in (1, 2)
-    )
-
-
-def _folder(study: str) -> Path:
-    return Path(f"{study}.logs")
-
-
-class _Log(io.FileIO):
-    """A log file whose write errors, e.g. on a full disk, are ignored: they must not fail a trial that prints."""
-
-    def write(self, data: Any) -> int:
-        """Writes as much as possible; returns the size of `data`."""
-        with suppress(OSError):
-            super().write(data)
-        return memoryview(data).nbytes

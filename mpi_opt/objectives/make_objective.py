@@ -1,27 +1,25 @@
-"""Makes the objective of a study, checks it before a search, and calls functions of the user."""
+"""Makes the objective of a study, and checks it before a search."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from mpi_learn.errors import MPILearnError
-from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.paths import file_name
-from mpi_learn.settings.user_code import is_function, load_function, signature_of
+from mpi_learn.settings.user_code import is_function, signature_of
 from mpi_learn.settings.validation import key_in_file
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
 from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.configuration.placeholders import filled, references
 from mpi_opt.core.figures_of_merit import RESULT_FIGURES
-from mpi_opt.core.objective import MetricCurves, Objective
+from mpi_opt.core.objective import Objective
 from mpi_opt.core.search_space.space import Parameters, Space
-from mpi_opt.core.trial import Trial, TrialLeft
 from mpi_opt.errors import ConfigurationError, UserError
+from mpi_opt.objectives.function_objective import FunctionObjective
 from mpi_opt.objectives.training_objective import TrainingObjective, in_section
 
 
@@ -156,58 +154,6 @@ def _short(value: Any) -> Any:
     if isinstance(value, Mapping):
         return value["name"] if list(value) == ["name"] else {key: _short(one) for key, one in value.items()}
     return [_short(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-Left = tuple[float, Any, dict[int, float]]
-"""The attributes of a `TrialLeft`: done, state, reported."""
-
-
-class FunctionObjective(Objective):
-    """A function of the user, or ``file.py:function`` relative to `directory`. It is called with the `Trial`.
-
-    Args:
-        is_elastic: Whether trials may continue on another number of ranks; see `Trial.resize`.
-    """
-
-    def __init__(
-        self, function: Callable[[Trial], Any] | str, directory: Path | None = None, *, is_elastic: bool = False
-    ) -> None:
-        self.function, self.directory, self.is_elastic = function, directory, is_elastic
-        # study and number of the trial that has left last, and how; no exception, which refers to all its variables
-        self._left: tuple[str, int, Left] | None = None
-
-    def prepare(self, comm: Communicator, parameters: Parameters) -> None:
-        if isinstance(self.function, str):
-            self.function = load_function(self.function, self.directory)
-
-    def __call__(self, trial: Trial) -> tuple[object, MetricCurves | None]:
-        assert not isinstance(self.function, str), "`prepare` was called before"
-        if not self.is_elastic:
-            return self.function(trial), None
-        trial.is_elastic = True
-        if (before := self._last_left(trial)) is not None:
-            _, trial.state, reported = before
-            for step, value in reported.items():
-                trial.report(step, value)
-        try:
-            return self.function(trial), None
-        except TrialLeft as left:
-            self._left, trial.has_left = (trial.study, trial.number, (left.done, left.state, left.reported)), True
-            return None, None
-
-    def _last_left(self, trial: Trial) -> Left | None:
-        """How this trial has last left its ranks, on all ranks; None if it begins. Collective over ``trial.comm``."""
-        left = None
-        if self._left is not None and self._left[:2] == (trial.study, trial.number):
-            left = self._left[2]
-        done = trial.comm.allgather(-math.inf if left is None else left[0])
-        if max(done) == -math.inf:
-            return None
-        found: Left = trial.comm.bcast(left, root=done.index(max(done)))
-        return found
-
-    def discard(self, study: str, numbers: Iterable[int]) -> None:
-        pass
 
 
 def models_of(configuration: StudyConfiguration, directory: Path) -> ModelFolder:

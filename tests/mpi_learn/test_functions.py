@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.settings.user_code import Component, absolute_specification, load_function, make_component, signature_of
+from mpi_learn.settings.component import Component, make_component
+from mpi_learn.settings.user_code import absolute_specification, load_function, signature_of
 
 SOURCE = """
 import neighbour

@@ -28,7 +28,7 @@ from mpi_learn.models.settings import Example
 from mpi_learn.optimizers.configuration import Adam, Sgd
 from mpi_learn.optimizers.optimizer import make_optimizer
 from mpi_learn.optimizers.wrapped_optimizers import SeparateOptimizers
-from mpi_learn.settings.user_code import Component
+from mpi_learn.settings.component import Component
 from mpi_learn.training.configuration import read_configuration
 from mpi_learn.training.context import open_context
 from mpi_learn.training.setup import build_model

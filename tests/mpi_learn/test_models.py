@@ -20,7 +20,7 @@ from mpi_learn.models.gan.section import GanSection
 from mpi_learn.models.model import UNSAVED_RANDOM, Model
 from mpi_learn.models.settings import Example
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
-from mpi_learn.settings.user_code import Component
+from mpi_learn.settings.component import Component
 from mpi_learn.training.train import check
 from tests.mpi_learn.configurations_for_tests import model_settings
 from tests.mpi_learn.models_for_tests import digits, line

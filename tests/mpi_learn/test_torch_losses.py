@@ -12,7 +12,7 @@ from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import N_SAMPLES
 from mpi_learn.models.building.make_model import make_model
 from mpi_learn.models.settings import Example
-from mpi_learn.settings.user_code import Component
+from mpi_learn.settings.component import Component
 from tests.mpi_learn.configurations_for_tests import model_settings
 from tests.optional_packages import needs
 

@@ -23,7 +23,7 @@ from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.trial import Outcome
 from mpi_opt.errors import RanksLost, SearchFailed, StoreError
 from mpi_opt.messages.messages import Abandoned, Broken, Lost, TrialProgress
-from mpi_opt.objectives.make_objective import FunctionObjective
+from mpi_opt.objectives.function_objective import FunctionObjective
 from mpi_opt.store import schema
 from mpi_opt.store.errors import StudyOwnedError
 from mpi_opt.study.asking.ask_tell import ask, tell

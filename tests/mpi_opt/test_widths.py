@@ -21,7 +21,7 @@ from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.limits import MAX_FIRST_FAILURES, SearchLimits
 from mpi_opt.core.trial import Proposal, Reporter, Trial, TrialRecord
 from mpi_opt.messages.messages import Leave, Report, TrialProgress
-from mpi_opt.objectives.make_objective import FunctionObjective
+from mpi_opt.objectives.function_objective import FunctionObjective
 from mpi_opt.store.errors import StoreConflictError
 from mpi_opt.store.records import AttemptRecord
 from mpi_opt.strategies.strategy import Decision

@@ -10,9 +10,10 @@ from typing import Any
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.building.frameworks import framework_of, load_framework
 from mpi_learn.models.configuration import ModelConfiguration
+from mpi_learn.settings.component import shown_arguments
 from mpi_learn.settings.paths import is_file
 from mpi_learn.settings.suggestions import nearest_file
-from mpi_learn.settings.user_code import errors_of_user_code, is_function, load_function, shown_arguments, signature_of
+from mpi_learn.settings.user_code import errors_of_user_code, is_function, load_function, signature_of
 
 
 def built_by_user(configuration: ModelConfiguration) -> Any:

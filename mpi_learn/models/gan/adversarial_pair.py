@@ -19,7 +19,8 @@ from mpi_learn.models.model import Composition, Model, Part
 from mpi_learn.models.network import Network
 from mpi_learn.models.settings import Example, ModelSettings
 from mpi_learn.optimizers.configuration import AnyOptimizer
-from mpi_learn.settings.user_code import component, is_function
+from mpi_learn.settings.component import component
+from mpi_learn.settings.user_code import is_function
 from mpi_learn.settings.validation import InvalidValue
 
 

@@ -27,7 +27,7 @@ from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network, joined
 from mpi_learn.models.outputs import Outputs, names_in_history, shown
 from mpi_learn.models.settings import Arrays, Example, Tensors
-from mpi_learn.settings.user_code import component, make_component
+from mpi_learn.settings.component import component, make_component
 from mpi_learn.settings.user_traceback import cure_at_line
 
 NAMES = DISCRIMINATOR, GENERATOR = "discriminator", "generator"

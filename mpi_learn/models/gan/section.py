@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import BeforeValidator, Field
 
 from mpi_learn.optimizers.configuration import OptimizerConfiguration
-from mpi_learn.settings.user_code import with_absolute_paths
+from mpi_learn.settings.component import with_absolute_paths
 from mpi_learn.settings.validation import Section, as_list
 
 

@@ -6,8 +6,9 @@ import sys
 from typing import Any
 
 from mpi_learn.errors import ConfigurationError
+from mpi_learn.settings.component import Component, shown_arguments
 from mpi_learn.settings.suggestions import suggestion
-from mpi_learn.settings.user_code import Component, errors_of_user_code, shown_arguments
+from mpi_learn.settings.user_code import errors_of_user_code
 
 INSTEAD = {
     "BackupAndRestore": "write `checkpoint: {path: FOLDER}`",

@@ -15,8 +15,9 @@ from mpi_learn.models.configuration import ModelConfiguration
 from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.models.settings import Example
+from mpi_learn.settings.component import Component, make_component, shown_arguments
 from mpi_learn.settings.suggestions import suggestion
-from mpi_learn.settings.user_code import Component, errors_of_user_code, make_component, shown_arguments
+from mpi_learn.settings.user_code import errors_of_user_code
 
 SHORT = ("accuracy", "acc", "crossentropy", "ce")
 """Names whose function Keras chooses by the shapes of labels and outputs."""

@@ -36,8 +36,8 @@ from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.network import ArrayKind, joined, seed_of
 from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.models.settings import Arrays, Example, ModelSettings, Tensors, named
+from mpi_learn.settings.component import Component
 from mpi_learn.settings.paths import replacing
-from mpi_learn.settings.user_code import Component
 
 UNSAVED = frozenset({
     *("RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal", "ParameterizedTruncatedNormal"),

@@ -15,7 +15,8 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.framework_optimizers import make_framework_optimizer
 from mpi_learn.models.network import joined
-from mpi_learn.settings.user_code import Component, errors_of_user_code
+from mpi_learn.settings.component import Component
+from mpi_learn.settings.user_code import errors_of_user_code
 
 Split = Callable[[Any], Sequence[Any]]
 """A flat vector -> the arrays in it, in the dtypes of the variables."""

@@ -29,7 +29,7 @@ from mpi_learn.mpi.communicators import (
     result_of_rank,
     send_from,
 )
-from mpi_learn.settings.user_code import Component
+from mpi_learn.settings.component import Component
 
 Found = TypeVar("Found")
 

@@ -24,7 +24,7 @@ from mpi_learn.models.torch_.losses_and_metrics.metrics import Metric, make_metr
 from mpi_learn.models.torch_.network import TorchNetwork, least_samples, trainable_parameters
 from mpi_learn.models.torch_.step import StepVector
 from mpi_learn.models.torch_.tensors import device, host_empty, page_locked_rows, tensors, wait_for_device
-from mpi_learn.settings.user_code import component
+from mpi_learn.settings.component import component
 
 FIRST_STATE = 3
 """Index of the first metric state in the sums."""

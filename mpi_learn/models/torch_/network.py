@@ -34,8 +34,8 @@ from mpi_learn.models.torch_.tensors import (
     split,
     tensors,
 )
+from mpi_learn.settings.component import Component
 from mpi_learn.settings.paths import replacing
-from mpi_learn.settings.user_code import Component
 
 
 class TorchNetwork:

@@ -10,7 +10,8 @@ import torch
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.models.framework_optimizers import make_framework_optimizer
-from mpi_learn.settings.user_code import Component, errors_of_user_code
+from mpi_learn.settings.component import Component
+from mpi_learn.settings.user_code import errors_of_user_code
 
 Parameters = list[torch.nn.Parameter]
 StateKey = tuple[int, str]

@@ -105,7 +105,7 @@ def _measured_plan(
     """
     from mpi_learn.environment import n_cores
     from mpi_learn.job.launch import Launch
-    from mpi_opt.cli.search_progress import make_log_folder
+    from mpi_opt.cli.rank_logs import make_log_folder
     from mpi_opt.configuration.configuration import check_measurable
     from mpi_opt.configuration.plan import Plan
     from mpi_opt.configuration.sections import BlocksSection

@@ -17,7 +17,8 @@ from mpi_learn.job.restarts import Restarts
 from mpi_learn.job.started_by import check_allocation, check_not_launched, is_launched, restart_reason, typed_command
 from mpi_learn.job.stop_request import StopRequest
 from mpi_opt.cli.commands.plan_command import show_plan
-from mpi_opt.cli.search_progress import SearchProgress, make_log_folder
+from mpi_opt.cli.rank_logs import make_log_folder
+from mpi_opt.cli.search_progress import SearchProgress
 from mpi_opt.cli.store_options import Changes, SpaceFile, overriding
 from mpi_opt.core.counted import counted
 from mpi_opt.errors import ConfigurationError, MPILearnError, UserError, without_passwords

@@ -65,6 +65,6 @@ def test_the_least_recently_used_dataset_is_dropped_first(folder):
 def test_datasets_are_given_up_for_others_that_need_their_memory(folder, monkeypatch):
     kept = DatasetCache()
     first = loaded(kept, folder, "a")
-    monkeypatch.setattr(loading, "host_memory_bytes", lambda: 100)
+    monkeypatch.setattr(loading, "MEMORY_FRACTION", 1e-12)
     loaded(kept, folder, "b")
     assert loaded(kept, folder, "a") is not first

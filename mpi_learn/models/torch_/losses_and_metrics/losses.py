@@ -23,15 +23,9 @@ from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.models.settings import Arrays, Example, named
 from mpi_learn.models.torch_.inputs import flat_outputs
 from mpi_learn.models.torch_.tensors import device
+from mpi_learn.settings.component import Component, component, make_component, shown_arguments
 from mpi_learn.settings.suggestions import suggestion
-from mpi_learn.settings.user_code import (
-    Component,
-    component,
-    errors_of_user_code,
-    load_function,
-    make_component,
-    shown_arguments,
-)
+from mpi_learn.settings.user_code import errors_of_user_code, load_function
 
 Function = Callable[[Any, Any], Any]
 

@@ -18,8 +18,9 @@ from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.outputs import Shape
 from mpi_learn.models.torch_.losses_and_metrics.losses import Loss, matched, reshaped
 from mpi_learn.models.torch_.tensors import device
+from mpi_learn.settings.component import Component, make_component, shown_arguments
 from mpi_learn.settings.suggestions import suggestion
-from mpi_learn.settings.user_code import Component, errors_of_user_code, make_component, shown_arguments
+from mpi_learn.settings.user_code import errors_of_user_code
 
 N_THRESHOLDS = 200
 """Number of thresholds of curves, as in Keras. With fixed thresholds, the state of a curve is a sum over samples."""
