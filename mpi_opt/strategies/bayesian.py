@@ -34,7 +34,7 @@ from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.evolution.breeder import Breeder
 from mpi_opt.strategies.points.beliefs import Beliefs, SobolDesign
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping, Options, n_initial_points, read_options
-from mpi_opt.strategies.points.checked_strategy import whole_number
+from mpi_opt.strategies.points.checks import whole_number
 from mpi_opt.strategies.points.encoding import Encoding
 from mpi_opt.strategies.points.sampling import Sampler
 from mpi_opt.strategies.strategy import Cost, Strategy

@@ -33,7 +33,8 @@ from mpi_opt.core.search_space.space import Limits, Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies.evolution.breeder import Breeder
 from mpi_opt.strategies.points.beliefs import Beliefs, SobolDesign
-from mpi_opt.strategies.points.bookkeeping import Bookkeeping, Options, read_options, whole_number
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping, Options, read_options
+from mpi_opt.strategies.points.checks import whole_number
 from mpi_opt.strategies.points.sampling import Sampler
 from mpi_opt.strategies.strategy import Cost, Strategy
 

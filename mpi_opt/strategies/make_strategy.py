@@ -10,7 +10,7 @@ from typing import Any
 from mpi_learn.settings.suggestions import suggestion
 from mpi_opt.core.search_space.space import Dimension, Space
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.strategies.points.checked_strategy import whole_number
+from mpi_opt.strategies.points.checks import whole_number
 from mpi_opt.strategies.points.warm_start import Transfer
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.strategies.wrappers import Guarded

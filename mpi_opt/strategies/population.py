@@ -33,7 +33,7 @@ from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.points.beliefs import SobolDesign
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping, Options, proposals_up_to, read_options
-from mpi_opt.strategies.points.checked_strategy import unknown_hyperparameter
+from mpi_opt.strategies.points.checks import unknown_hyperparameter
 from mpi_opt.strategies.strategy import Cost, Strategy
 
 

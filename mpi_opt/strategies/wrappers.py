@@ -16,7 +16,7 @@ from mpi_opt.core.search_space.space import Limits, Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError, MPILearnError
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping, Options, proposals_up_to, reported_twice
-from mpi_opt.strategies.points.checked_strategy import observed_cost, whole_number
+from mpi_opt.strategies.points.checks import observed_cost, whole_number
 from mpi_opt.strategies.points.sampling import Sampler
 from mpi_opt.strategies.strategy import Cost, Decision, Strategy
 

@@ -17,7 +17,7 @@ from mpi_opt.core.search_space.space import Categorical, Dimension, Parameters, 
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError, SearchFailed
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping, Options, read_options
-from mpi_opt.strategies.points.checked_strategy import unknown_hyperparameter
+from mpi_opt.strategies.points.checks import unknown_hyperparameter
 from mpi_opt.strategies.points.sampling import all_points
 from mpi_opt.strategies.strategy import Cost, Strategy
 

@@ -17,7 +17,7 @@ from typing import Any, final
 
 from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.strategies.points.checked_strategy import unknown_hyperparameter
+from mpi_opt.strategies.points.checks import unknown_hyperparameter
 
 MAX_INTEGER_SIZE = 10_000
 """Limit for integers: the number of bits of a power, estimated within a factor of two, and the number of digits that

@@ -12,7 +12,7 @@ from mpi_opt.core.figures import Measured
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError, SpaceError
 from mpi_opt.strategies import STRATEGIES, make_strategy
-from mpi_opt.strategies.points.checked_strategy import observed_cost
+from mpi_opt.strategies.points.checks import observed_cost
 from mpi_opt.testing.strategy_tests import SPACES
 
 SPACE = SPACES["mixed"]
