@@ -42,4 +42,4 @@ def note_on_changes(before: Mapping[str, list[Any]], now: Mapping[str, list[Any]
     named = ", ".join(changed[:N_NAMED])
     others = f" and {len(changed) - N_NAMED} more" if len(changed) > N_NAMED else ""
     verb = "have" if len(changed) > 1 else "has"
-    return f"{named}{others} {verb} changed since {where} was written; the training continues with what is there now"
+    return f"{named}{others} {verb} changed since {where} was written; the training continues with the changed files"
