@@ -21,7 +21,8 @@ from mpi_learn.job.stop_request import StopRequest
 from mpi_learn.mpi import communicators
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.validation import validated
-from mpi_opt.configuration.configuration import StudyConfiguration, check_combinations
+from mpi_opt.configuration.combinations import check_combinations
+from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.definition import Definition, calling_script
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.search_space.space import Dimension, Space
@@ -197,7 +198,7 @@ def search(
         found = run_study(plan, world, None if display is None else lambda: display, request=request)
         assert found is not None, "every rank receives the study"
         if display is not None:
-            display.counts.is_finished = found.is_finished
+            display.counts.take_result(found)
     if request is not None and request.signal_name is not None:
         raise KeyboardInterrupt if request.status == INTERRUPTED else SystemExit(request.status)
     return found

@@ -40,8 +40,8 @@ sys.path.append(str(HERE.parent / "common"))
 from markdown_tables import markdown_table, write_end  # noqa: E402 - found by the path above
 
 from mpi_learn.job.stop_request import StopRequest  # noqa: E402
-from mpi_opt.configuration.configuration import read_study  # noqa: E402
 from mpi_opt.configuration.plan import Plan  # noqa: E402
+from mpi_opt.configuration.read_study import read_study  # noqa: E402
 from mpi_opt.coordinator.run_coordinator import run_coordinator  # noqa: E402
 from mpi_opt.core.figures import Figures, Measured  # noqa: E402
 from mpi_opt.core.trial import Outcome  # noqa: E402

@@ -60,7 +60,7 @@ class SearchProgress:
 
     @cached_property
     def _configuration(self) -> StudyConfiguration:
-        from mpi_opt.configuration.configuration import read_study
+        from mpi_opt.configuration.read_study import read_study
 
         return read_study(self._space, self._changes)
 

@@ -9,17 +9,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from operator import itemgetter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
     BindParameter,
     Connection,
-    Dialect,
-    Insert,
-    Select,
     Update,
     bindparam,
     insert,
@@ -35,6 +30,7 @@ from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.core.trial import TRIALS_PER_STUDY, UNFINISHED, Outcome
 from mpi_opt.errors import shortened, without_passwords
 from mpi_opt.store import pareto_flags, schema, study_view
+from mpi_opt.store.database import Row, run
 from mpi_opt.store.errors import conflict
 from mpi_opt.store.records import CHOSEN, CodeRecord, EarlierTrial, GivenBack, GivenUp, StudyRecord, now
 from mpi_opt.store.schema import (
@@ -50,9 +46,6 @@ from mpi_opt.store.schema import (
     trials,
 )
 
-Row = dict[str, Any]
-"""Values by column; the keys ``key`` and ``key_attempt`` select the row to change."""
-
 MAX_COMMANDS = 20
 """The largest number of commands that are kept of a study."""
 
@@ -60,7 +53,7 @@ _json = json.JSONEncoder(ensure_ascii=False).encode
 
 KEY: BindParameter[int] = bindparam("key")
 ATTEMPT: BindParameter[int] = bindparam("key_attempt")
-# `IN` does not work with executemany; literals, because `_compiled` would have to add parameters to each row
+# `IN` does not work with executemany; literals, because `run` would have to add parameters to each row
 IS_UNFINISHED = or_(*(trials.c.state == literal_column(f"'{state}'") for state in UNFINISHED))
 
 INSERT_TRIAL, INSERT_ATTEMPT, INSERT_FOLD, INSERT_METRIC = map(insert, (trials, attempts, folds, metrics))
@@ -71,7 +64,6 @@ END_TRIAL = update(trials).where(trials.c.id == KEY, trials.c.attempts == ATTEMP
 REQUEUE_TRIAL = update(trials).where(trials.c.id == KEY, IS_UNFINISHED)
 GIVE_BACK_TRIAL = REQUEUE_TRIAL.where(trials.c.attempts == ATTEMPT)
 CHANGE_TRIAL = update(trials).where(trials.c.id == KEY)
-SET_NOTE = update(trials).where(trials.c.id == KEY)
 END_ATTEMPT = update(attempts).where(attempts.c.trial_id == KEY, attempts.c.attempt == ATTEMPT)
 GIVE_UP_ATTEMPT = update(attempts).where(attempts.c.trial_id == KEY, attempts.c.finished_at.is_(None))
 MARK_ATTEMPT_LOST = END_ATTEMPT.where(attempts.c.outcome == "killed")
@@ -117,7 +109,7 @@ def create_study(
         | {"study_id": study_id, "figure_of_merit": trial.figure_of_merit}
         for position, trial in enumerate(earlier)
     ]
-    _run(connection, INSERT_TRANSFERRED, rows)
+    run(connection, INSERT_TRANSFERRED, rows)
 
 
 def record(
@@ -129,7 +121,7 @@ def record(
 ) -> None:
     """Records trials as running, and the outcomes of trials, also of those that start here."""
     at = now()
-    if started:
+    if started:  # first: a trial that is added by hand starts and ends in the same call
         _start(connection, study_id, started, at)
     if ended:
         _finish(connection, study_id, ended, figures, at)
@@ -170,10 +162,10 @@ def _start(connection: Connection, study_id: int, started: Sequence[Attempt], at
                 "code": trial.code,
             }
         )
-    _run(connection, INSERT_TRIAL, first)
+    run(connection, INSERT_TRIAL, first)
     if again:
         _run_on_all(connection, RESTART_TRIAL, again)
-    _run(connection, INSERT_ATTEMPT, begun)
+    run(connection, INSERT_ATTEMPT, begun)
 
 
 def _finish(
@@ -184,13 +176,13 @@ def _finish(
     ended = {trial_id(study_id, one.result.number): one for one in finished}
     rows = [_trial_row(key, one, at, first + i) for i, (key, one) in enumerate(ended.items())]
     _run_on_all(connection, END_TRIAL, rows)
-    _run(connection, END_ATTEMPT, [_attempt_row(key, one, at) for key, one in ended.items()])
+    run(connection, END_ATTEMPT, [_attempt_row(key, one, at) for key, one in ended.items()])
     _insert_folds(connection, ended, figures)
     if figures.are_several:
         outcomes = {key: one.result for key, one in ended.items()}
         on_front = pareto_flags.changes(connection, study_id, outcomes, figures)
-        _run(connection, INSERT_FIGURE, _figure_rows(outcomes))
-        _run(connection, CHANGE_TRIAL, [{"key": key, "pareto": pareto} for key, pareto in on_front.items()])
+        run(connection, INSERT_FIGURE, _figure_rows(outcomes))
+        run(connection, CHANGE_TRIAL, [{"key": key, "pareto": pareto} for key, pareto in on_front.items()])
 
 
 def requeue(connection: Connection, study_id: int, reasons: Mapping[int, str], outcome: GivenUp = "lost") -> None:
@@ -203,7 +195,7 @@ def requeue(connection: Connection, study_id: int, reasons: Mapping[int, str], o
 def mark_lost(connection: Connection, study_id: int, killed: Sequence[tuple[int, int]]) -> None:
     """Records attempts, given by trial and attempt, as ``lost`` instead of ``killed``."""
     rows = [{"key": trial_id(study_id, number), "key_attempt": attempt} for number, attempt in killed]
-    _run(connection, MARK_ATTEMPT_LOST, [row | {"outcome": "lost"} for row in rows])
+    run(connection, MARK_ATTEMPT_LOST, [row | {"outcome": "lost"} for row in rows])
 
 
 def give_back(connection: Connection, study_id: int, given_back: Sequence[GivenBack]) -> None:
@@ -218,7 +210,7 @@ def _give_up_attempts(connection: Connection, reasons: Mapping[int, str], outcom
     """Ends the running attempts of trials; `reasons` has the keys of the trials."""
     at = now()
     rows = [{"key": key, "finished_at": at, "outcome": outcome, "error": clean(why)} for key, why in reasons.items()]
-    _run(connection, GIVE_UP_ATTEMPT, rows)
+    run(connection, GIVE_UP_ATTEMPT, rows)
 
 
 def extend(
@@ -239,7 +231,7 @@ def extend(
         {"key": trial_id(study.id, number), "parameters": json.dumps(values, ensure_ascii=False)}
         for number, values in parameters.items()
     ]
-    _run(connection, CHANGE_TRIAL, rows)
+    run(connection, CHANGE_TRIAL, rows)
 
 
 def add_code(connection: Connection, study_id: int, code: CodeRecord) -> None:
@@ -252,7 +244,7 @@ def add_code(connection: Connection, study_id: int, code: CodeRecord) -> None:
 
 def add_event(connection: Connection, study_id: int, kind: str, detail: str) -> None:
     """Records an event of the search with the present time."""
-    _run(connection, INSERT_EVENT, [{"study_id": study_id, "at": now(), "kind": kind, "detail": clean(detail)}])
+    run(connection, INSERT_EVENT, [{"study_id": study_id, "at": now(), "kind": kind, "detail": clean(detail)}])
 
 
 def add_command(connection: Connection, study_id: int, command: str) -> None:
@@ -284,40 +276,7 @@ def _add_to_configuration(connection: Connection, study_id: int, key: str, value
 def note(connection: Connection, study_id: int, number: int, text: str) -> bool:
     """Sets the note of a trial, an empty one to NULL; returns whether there is such a trial."""
     row = {"key": trial_id(study_id, number), "note": clean(text.strip()) or None}
-    return bool(_run(connection, SET_NOTE, [row]).rowcount)
-
-
-def _run(connection: Connection, statement: Insert | Update | Select[Any], rows: Sequence[Row]) -> Any:
-    """Runs a statement once for each of `rows`, on the driver: SQLAlchemy takes several times as long per statement.
-
-    Returns:
-        The cursor of the driver (PEP 249); None without rows.
-    """
-    if not rows:
-        return None
-    text, arguments = _compiled(statement, tuple(rows[0]), connection.dialect)
-    cursor = connection.connection.cursor()
-    if len(rows) == 1:
-        cursor.execute(text, arguments(rows[0]))
-    else:
-        cursor.executemany(text, [*map(arguments, rows)])
-    return cursor
-
-
-@lru_cache(maxsize=256)  # a process may open many stores, each with a dialect of its own
-def _compiled(
-    statement: Insert | Update | Select[Any], columns: tuple[str, ...], dialect: Dialect
-) -> tuple[str, Callable[[Row], Any]]:
-    """The text of a statement for the driver, and a function from a row to the arguments that the driver expects."""
-    compiled = statement.compile(dialect=dialect, column_keys=list(columns))
-    constants = {name: value for name, value in compiled.params.items() if name not in columns}
-    if compiled.positiontup is None:  # the driver expects names
-        return str(compiled), lambda row: constants | row
-    if len(compiled.positiontup) == 1:
-        (only,) = compiled.positiontup
-        return str(compiled), lambda row: (row[only],)
-    in_order = itemgetter(*compiled.positiontup)
-    return str(compiled), (lambda row: in_order(constants | row)) if constants else in_order
+    return bool(run(connection, CHANGE_TRIAL, [row]).rowcount)
 
 
 def _run_on_all(connection: Connection, statement: Update, rows: Sequence[Row]) -> None:
@@ -326,7 +285,7 @@ def _run_on_all(connection: Connection, statement: Update, rows: Sequence[Row]) 
     Raises:
         StoreConflictError: Another process has changed one of the rows: the statement did not match it.
     """
-    cursor = _run(connection, statement, rows)
+    cursor = run(connection, statement, rows)
     if cursor is not None and cursor.rowcount != len(rows):
         raise conflict()
 
@@ -337,8 +296,8 @@ def _count_ended(connection: Connection, study_id: int, count: int) -> int:
     Returns:
         The first of them.
     """
-    _run(connection, COUNT_ENDED, [{"key": study_id, "count": count}])
-    ((n_ended,),) = _run(connection, READ_N_ENDED, [{"key": study_id}]).fetchall()
+    run(connection, COUNT_ENDED, [{"key": study_id, "count": count}])
+    ((n_ended,),) = run(connection, READ_N_ENDED, [{"key": study_id}]).fetchall()
     return int(n_ended) - count
 
 
@@ -354,9 +313,9 @@ def _insert_folds(connection: Connection, ended: Mapping[int, Attempt], figures:
             if are_several:
                 merits = fold.figures_of_merit.items()
                 by_name += [{**this_fold, "name": name, "value": _number(value)} for name, value in merits]
-    _run(connection, INSERT_FOLD, rows)
-    _run(connection, INSERT_METRIC, curves)
-    _run(connection, INSERT_FOLD_FIGURE, by_name)
+    run(connection, INSERT_FOLD, rows)
+    run(connection, INSERT_METRIC, curves)
+    run(connection, INSERT_FOLD_FIGURE, by_name)
 
 
 def _trial_row(key: int, attempt: Attempt, at: str, ended: int) -> Row:

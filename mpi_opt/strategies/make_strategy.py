@@ -13,7 +13,7 @@ from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.points.checks import whole_number
 from mpi_opt.strategies.points.warm_start import Transfer
 from mpi_opt.strategies.strategy import Strategy
-from mpi_opt.strategies.wrappers import Guarded
+from mpi_opt.strategies.wrappers import Guarded, Reproducible
 
 STRATEGIES = {
     "auto": "auto:Auto",
@@ -108,11 +108,7 @@ def make_strategy(
         is_own = name not in STRATEGIES
         constraints = () if is_own else options.get("constraints", ())
         make = partial(Guarded, name, make, space, seed, constraints, n_figures=n_figures, fails_at_start=is_own)
-    if not is_reproducible:
-        return make()
-    from mpi_opt.strategies.wrappers import Reproducible
-
-    return Reproducible(make, lag, n_figures)
+    return Reproducible(make, lag, n_figures) if is_reproducible else make()
 
 
 def _construct(name: str, space: Space, seed: int, options: Mapping[str, Any], n_figures: int) -> Strategy:

@@ -18,7 +18,8 @@ from mpi_learn.cli.commands import app as mpi_learn_app
 from mpi_learn.settings.yaml_file import parsed
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_opt.cli.main import _app as mpi_opt_app
-from mpi_opt.configuration.configuration import StudyConfiguration, read_study
+from mpi_opt.configuration.configuration import StudyConfiguration
+from mpi_opt.configuration.read_study import read_study
 from mpi_opt.store import Store
 from mpi_opt.strategies import make_strategy
 from tests.docs.pages import CONTINUES, ROOT, Example, examples, write_files

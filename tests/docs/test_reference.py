@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from mpi_learn.settings.yaml_file import parsed
-from mpi_opt.configuration.configuration import read_study
+from mpi_opt.configuration.read_study import read_study
 from mpi_opt.errors import ConfigurationError
 from tests.docs.pages import DOCS, ROOT
 

@@ -6,7 +6,7 @@ import pytest
 
 from mpi_opt.cli.commands.study_commands import write_template
 from mpi_opt.cli.main import main, run
-from mpi_opt.configuration.configuration import read_study
+from mpi_opt.configuration.read_study import read_study
 from tests.in_process import in_process
 from tests.optional_packages import needs
 

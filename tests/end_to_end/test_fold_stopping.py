@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mpi_opt
-from mpi_opt.configuration.configuration import read_study
+from mpi_opt.configuration.read_study import read_study
 from mpi_opt.configuration.sections import FoldsSection
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.folds.fold_stopping import MIN_COMPARED_TRIALS

@@ -14,7 +14,7 @@ from mpi_learn.known_data import prepare
 from mpi_learn.known_data.simulation.calorimeter import simulate_showers
 from mpi_learn.settings.user_code import load_function
 from mpi_learn.settings.yaml_file import read_yaml
-from mpi_opt.configuration.configuration import read_study
+from mpi_opt.configuration.read_study import read_study
 from mpi_opt.objectives.make_objective import check_objective
 from tests.optional_packages import needs
 

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.plan import Plan
+from mpi_opt.configuration.read_study import read_study
 from mpi_opt.core.trial import Outcome
 from mpi_opt.errors import RanksLost, SearchFailed, StoreError
 from mpi_opt.messages.messages import Abandoned, Broken, Lost, TrialProgress

@@ -469,7 +469,7 @@ def test_search_of_an_external_study_is_refused(program, write):
 ASKING = """
 import json, sys
 from pathlib import Path
-from mpi_opt.configuration.configuration import read_study
+from mpi_opt.configuration.read_study import read_study
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.study.asking.ask_tell import ExternalResult, ask, tell
 from mpi_opt.study.study import Study

@@ -10,8 +10,8 @@ import pytest
 import mpi_learn
 from mpi_learn.training.result import Result
 from mpi_opt.api import run_study
-from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.plan import Plan
+from mpi_opt.configuration.read_study import read_study
 from mpi_opt.core.search_space.space import Real, Space
 from mpi_opt.core.trial import Failed
 from mpi_opt.objectives.make_objective import make_objective

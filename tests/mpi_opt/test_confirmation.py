@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from mpi_opt import Categorical, Integer, Real, Study, search
-from mpi_opt.configuration.configuration import read_study
+from mpi_opt.configuration.read_study import read_study
 from mpi_opt.core.search_space.space import Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpi_opt.configuration.configuration import read_study
+from mpi_opt.configuration.read_study import read_study
 from mpi_opt.errors import ConfigurationError
 
 TRAINING = {"model": "m.py:build", "loss": "mse", "batch_size": {"total": 96}}

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from mpi_opt import Categorical, Integer, Real, Study, search
-from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.plan import Plan
+from mpi_opt.configuration.read_study import read_study
 from mpi_opt.core.search_space.space import Hint, Space, points_and_limits, points_in
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import make_strategy

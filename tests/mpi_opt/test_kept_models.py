@@ -12,8 +12,9 @@ from mpi_learn import train
 from mpi_learn.errors import SavingError
 from mpi_learn.settings.yaml_file import parsed
 from mpi_learn.training.result import Result
-from mpi_opt.configuration.configuration import check_combinations, read_study
+from mpi_opt.configuration.combinations import check_combinations
 from mpi_opt.configuration.model_folder import ModelFolder
+from mpi_opt.configuration.read_study import read_study
 from mpi_opt.coordinator.trials.kept_models import KeptModels
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.trial import Outcome, Proposal, Trial

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import mpi_opt
-from mpi_opt.configuration.configuration import read_study
+from mpi_opt.configuration.read_study import read_study
 from mpi_opt.core.search_space.space import Integer, Space
 from mpi_opt.errors import SpaceError
 from mpi_opt.store import Store

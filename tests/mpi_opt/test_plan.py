@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import mpi_opt
-from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.placeholders import filled
 from mpi_opt.configuration.plan import Plan
+from mpi_opt.configuration.read_study import read_study
 from mpi_opt.errors import ConfigurationError, SpaceError
 from mpi_opt.objectives.make_objective import check_objective
 from mpi_opt.strategies import make_strategy

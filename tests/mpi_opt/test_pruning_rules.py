@@ -7,7 +7,7 @@ import time
 import pytest
 
 from mpi_opt import Integer, Real, Study, search
-from mpi_opt.configuration.configuration import read_study
+from mpi_opt.configuration.read_study import read_study
 from mpi_opt.coordinator.pruning.curve_rule import CurveRule
 from mpi_opt.coordinator.pruning.median_rule import MedianRule
 from mpi_opt.core.search_space.space import Space

@@ -17,11 +17,12 @@ from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT
 from mpi_learn.models.model import Model
 from mpi_learn.models.outputs import Outputs, names_in_history, shown
 from mpi_learn.models.settings import Arrays, Example, ModelSettings, named
+from mpi_learn.models.torch_.checks import trainable_parameters
 from mpi_learn.models.torch_.errors import cure_of, memory_errors, not_taken
 from mpi_learn.models.torch_.inputs import arguments_of, described, flat_outputs
 from mpi_learn.models.torch_.losses_and_metrics.losses import make_total_loss, metrics_of_single_outputs
 from mpi_learn.models.torch_.losses_and_metrics.metrics import Metric, make_metric
-from mpi_learn.models.torch_.network import TorchNetwork, least_samples, trainable_parameters
+from mpi_learn.models.torch_.network import TorchNetwork, least_samples
 from mpi_learn.models.torch_.step import StepVector
 from mpi_learn.models.torch_.tensors import device, host_empty, page_locked_rows, tensors, wait_for_device
 from mpi_learn.settings.component import component

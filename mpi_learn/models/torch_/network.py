@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.parameter import is_lazy
 
 from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout, UpdateRule
@@ -19,6 +18,7 @@ from mpi_learn.models.network import ArrayKind, seed_of
 from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.models.settings import Arrays, Example, ModelSettings, Tensors
 from mpi_learn.models.torch_.checkpointing import blocks_of, recomputed, unchanged_buffers
+from mpi_learn.models.torch_.checks import check_hooks, check_parameters, trainable_parameters
 from mpi_learn.models.torch_.inputs import described, flat_outputs, in_float32
 from mpi_learn.models.torch_.losses_and_metrics.losses import make_output_loss
 from mpi_learn.models.torch_.optimizer import TorchRule, like
@@ -57,7 +57,7 @@ class TorchNetwork:
     has_penalty = has_unsaved_random = False
 
     def __init__(self, module: torch.nn.Module, settings: ModelSettings) -> None:
-        _check_parameters(module)
+        check_parameters(module)
         module.to(device())
         wanted = settings.configuration
         self.module, self.settings, self._is_mixed = module, settings, wanted.precision != "float32"
@@ -66,7 +66,7 @@ class TorchNetwork:
                 f"this PyTorch has no autocast on {device().type}", where="precision", cure="write precision: float32"
             )
         if wanted.precision == "mixed_float16":
-            _check_hooks(module)
+            check_hooks(module)
         is_stage = settings.chain is not None
         self._blocks = blocks_of(module, is_stage=is_stage) if wanted.gradient_checkpointing else []
         if wanted.gradient_checkpointing and not self._blocks:
@@ -349,74 +349,6 @@ def least_samples(module: torch.nn.Module, call: Callable[[], Any]) -> int:
     except Exception:  # noqa: BLE001 - of batch normalisation, or of squeezing the axis of the samples
         return 2
     return 1
-
-
-def trainable_parameters(module: torch.nn.Module) -> list[torch.nn.Parameter]:
-    """The parameters of a module that are not frozen."""
-    return [parameter for parameter in module.parameters() if parameter.requires_grad]
-
-
-def _check_parameters(module: torch.nn.Module) -> None:
-    if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
-        raise ModelError(
-            "the sizes of its lazy layers are not known yet",
-            where="model",
-            cure="call the module with a few samples in your function, before you return it",
-        )
-    if not trainable_parameters(module):
-        raise ModelError(
-            "the module has no parameters to train", where="model", cure="leave requires_grad of some of them on"
-        )
-    for name, parameter in module.named_parameters():
-        if parameter.requires_grad and parameter.dtype != torch.float32:
-            cure = "call .float() on the module before you return it"
-            if parameter.is_complex():
-                cure = "make real and imaginary part two parameters of float32, and call torch.complex in forward"
-            raise ModelError(
-                f"expected parameters of float32, {name} is of {str(parameter.dtype).removeprefix('torch.')}",
-                where="model",
-                cure=cure,
-            )
-    if any(parameter.is_meta for parameter in module.parameters()):
-        raise ModelError(
-            "the module is on the device meta, without values", where="model", cure="call .to_empty and set its values"
-        )
-    _check_memory(module)
-
-
-def _check_hooks(module: torch.nn.Module) -> None:
-    """Raises ModelError if a hook of a parameter would receive the gradient of the scaled loss."""
-    for name, parameter in module.named_parameters():
-        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
-            raise ModelError(
-                f"{name} has a hook, which would receive its gradient times the scale of the loss in mixed_float16",
-                where="precision",
-                cure="write precision: mixed_bfloat16, or clip by optimizer.clip_norm or clip_value instead",
-            )
-
-
-def _check_memory(module: torch.nn.Module) -> None:
-    """Raises ModelError if a trained parameter shares memory with another tensor: `move_into` would separate them."""
-    tensors = [*module.named_parameters(), *module.named_buffers()]
-    spans = sorted((*_span(tensor), tensor.requires_grad, name) for name, tensor in tensors if tensor.numel())
-    end, other, other_is_trained = 0, "", False
-    for start, stop, is_trained, name in spans:
-        if start < end and (is_trained or other_is_trained):
-            raise ModelError(
-                f"{other} and {name} share memory but are different tensors",
-                where="model",
-                cure="tie weights by using one parameter in both places: `a.weight = b.weight`, without `.data`",
-            )
-        if stop > end:
-            end, other, other_is_trained = stop, name, is_trained
-
-
-def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    """The addresses at which a dense tensor begins and ends; (0, 0) for other tensors."""
-    if tensor.layout is not torch.strided:
-        return 0, 0
-    last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
 
 
 def _vector(parts: Sequence[torch.Tensor], dtype: torch.dtype) -> np.ndarray:

@@ -20,11 +20,12 @@ from mpi_learn.models.network import Network
 from mpi_learn.models.pipeline.split import Layer, operations, shared_weights, shortest_s
 from mpi_learn.models.pipeline.stage import Stage, StagesOfFramework
 from mpi_learn.models.settings import Arrays, Example, ModelSettings
+from mpi_learn.models.torch_.checks import trainable_parameters
 from mpi_learn.models.torch_.errors import cure_of
 from mpi_learn.models.torch_.inputs import arguments_of
 from mpi_learn.models.torch_.lightning import has_own_steps
 from mpi_learn.models.torch_.model import TorchModel
-from mpi_learn.models.torch_.network import TorchNetwork, least_samples, trainable_parameters
+from mpi_learn.models.torch_.network import TorchNetwork, least_samples
 from mpi_learn.models.torch_.step import StepVector
 from mpi_learn.models.torch_.tensors import autocast, choose_device, device, tensors, wait_for_device
 

@@ -68,7 +68,7 @@ def plan(
     output: Annotated[Path | None, typer.Option("-o", help="--measure: also draw this FILE.png, .svg or .pdf.")] = None,
 ) -> Any:
     """Print the role of each of N ranks, or a batch script that starts the search. Needs no MPI without --measure."""
-    from mpi_opt.configuration.configuration import read_study
+    from mpi_opt.configuration.read_study import read_study
     from mpi_opt.views.text.rank_plan import slurm_script
 
     configuration = read_study(space, changes)
@@ -106,7 +106,7 @@ def _measured_plan(
     from mpi_learn.environment import n_cores
     from mpi_learn.job.launch import Launch
     from mpi_opt.cli.rank_logs import make_log_folder
-    from mpi_opt.configuration.configuration import check_measurable
+    from mpi_opt.configuration.combinations import check_measurable
     from mpi_opt.configuration.plan import Plan
     from mpi_opt.configuration.sections import BlocksSection
     from mpi_opt.messages.links import world_communicator

@@ -160,7 +160,7 @@ def run_search(plan: Plan, request: StopRequest) -> int:
                 notices.send("failed", str(error))
             raise
         assert study is not None, "rank 0 has the study"
-        counts.is_finished = study.is_finished
+        counts.take_result(study)
         if notices is not None:
             notices.send("finished" if study.is_finished else "stopped", end_in_short(study))
     _print_if_possible(search_summary(study, configuration.store, configuration.search.trials))
@@ -183,7 +183,7 @@ def _print_if_possible(text: str) -> None:
 
 def _read(path: Path, changes: Changes) -> StudyConfiguration:
     """Reads the configuration and makes the checks that need no framework; `open_study` checks the strategy."""
-    from mpi_opt.configuration.configuration import read_study
+    from mpi_opt.configuration.read_study import read_study
     from mpi_opt.objectives.make_objective import check_objective
 
     configuration = read_study(path, changes)

@@ -46,8 +46,8 @@ def ask(
     An empty list means that the study is finished or that the strategy needs the results of running trials first.
     """
     from mpi_learn.job.started_by import typed_command
-    from mpi_opt.configuration.configuration import read_study
     from mpi_opt.configuration.plan import Plan
+    from mpi_opt.configuration.read_study import read_study
     from mpi_opt.study.asking import ask_tell
 
     plan = Plan(read_study(space, changes), space.resolve().parent, command=typed_command())
@@ -122,7 +122,7 @@ def _store_and_study(space: Path | None, study: str | None, store: str | None) -
     """The store and the study's name, from the file or the options."""
     if space is None:
         return store_url(store), study
-    from mpi_opt.configuration.configuration import read_study
+    from mpi_opt.configuration.read_study import read_study
 
     configuration = read_study(space, {"study": study, "store": store})
     return configuration.store, configuration.study

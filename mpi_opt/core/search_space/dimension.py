@@ -14,9 +14,8 @@ import numpy as np
 
 from mpi_opt.core.search_space.belief import Belief, read_belief
 from mpi_opt.core.search_space.unit_interval import PRIORS, Grid, Interval
+from mpi_opt.core.search_space.values import Value, listed, python_value, python_values
 from mpi_opt.errors import SpaceError
-
-Value = bool | int | float | str | None
 
 MAX_INTEGER = 2**63 - 1
 """The largest magnitude of an integer hyperparameter: databases and NumPy have integers of 64 bits."""
@@ -43,7 +42,7 @@ class Dimension(ABC):
 
     def __str__(self) -> str:
         """The type and the values, for messages: ``real, 0.0001 to 0.1, log-uniform``."""
-        condition = ", ".join(f"{name} is {_listed(wanted)}" for name, wanted in (self.when or {}).items())
+        condition = ", ".join(f"{name} is {listed(wanted)}" for name, wanted in (self.when or {}).items())
         return ", ".join(filter(None, (self.kind, *self._values(), condition and f"when {condition}")))
 
     @abstractmethod
@@ -338,32 +337,12 @@ class Categorical(Dimension):
         return any(type(c) is type(value) and c == value for c in self.categories)
 
     def _values(self) -> tuple[str, ...]:
-        return (f"one of {_listed(self.categories)}",)
+        return (f"one of {listed(self.categories)}",)
 
 
 def _range_text(ends: str, step: float | None, prior: str) -> tuple[str, ...]:
     steps = "" if step is None else f" in steps of {step!r}"
     return (f"{ends}{steps}", "" if prior == "uniform" else prior)
-
-
-def _listed(values: object) -> str:
-    """One or several values, as in YAML."""
-    return ", ".join(map(_in_yaml, values if isinstance(values, list | tuple) else [values]))
-
-
-def _in_yaml(value: object) -> str:
-    """A value as in YAML: a text that would be read as something else is quoted."""
-    if isinstance(value, str):
-        return f'"{value}"' if _is_no_plain_text(value) else value
-    return {"None": "null", "True": "true", "False": "false"}.get(str(value), str(value))
-
-
-def _is_no_plain_text(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return text.lower() in ("", "~", "null", "true", "false")
-    return True
 
 
 def _number(value: Value) -> float:
@@ -375,23 +354,6 @@ def _use_python_numbers(dimension: Real | Integer) -> None:
     """Replaces NumPy scalars among the numbers of a dimension."""
     for name in ("low", "high", "step"):
         object.__setattr__(dimension, name, python_value(getattr(dimension, name)))
-
-
-def python_value(value: Any) -> Any:
-    """The Python value of a NumPy scalar; any other value as it is.
-
-    The number for ``np.float32(0.1)`` is 0.1, as it is printed. Its exact value, 0.10000000149, is larger.
-    """
-    if isinstance(value, np.floating):
-        return float(str(value))
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def python_values(values: Any) -> Any:
-    """A value of NumPy, or several, as Python values: an array, a range, a list or a tuple becomes a list."""
-    if isinstance(values, np.ndarray):
-        values = values.tolist()
-    return list(map(python_value, values)) if isinstance(values, list | tuple | range) else python_value(values)
 
 
 def _check_interval(low: float, high: float, prior: str, step: float | None) -> None:

@@ -16,7 +16,8 @@ import numpy as np
 
 from mpi_learn.settings.suggestions import suggestion
 from mpi_opt.core.arrays import Bools, Floats
-from mpi_opt.core.search_space.dimension import DIMENSIONS, Categorical, Dimension, Integer, Real, Value
+from mpi_opt.core.search_space.dimension import DIMENSIONS, Categorical, Dimension, Integer, Real
+from mpi_opt.core.search_space.values import Value
 from mpi_opt.errors import SpaceError
 
 __all__ = ["DIMENSIONS", "Categorical", "Dimension", "Integer", "Parameters", "Real", "Space", "Value"]

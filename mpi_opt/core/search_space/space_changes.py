@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, cast
 
-from mpi_opt.core.search_space.dimension import Categorical, Dimension, Integer, Real, Value
+from mpi_opt.core.search_space.dimension import Categorical, Dimension, Integer, Real
 from mpi_opt.core.search_space.space import Parameters, Space
+from mpi_opt.core.search_space.values import Value
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import SpaceError
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, final
 
-from mpi_opt.core.search_space.dimension import python_value
 from mpi_opt.core.search_space.space import Limits, Parameters, Space
+from mpi_opt.core.search_space.values import python_value
 from mpi_opt.core.trial import TRIALS_PER_STUDY, Failed, Proposal
 from mpi_opt.errors import ConfigurationError, SpaceError
 from mpi_opt.strategies.strategy import Cost, Decision, Strategy

@@ -10,14 +10,15 @@ from typing import Any, NoReturn
 
 from mpi_learn.job.started_by import typed_command
 from mpi_learn.settings.validation import validated
-from mpi_opt.configuration.configuration import EXTERNAL, SETS_EPOCHS, StudyConfiguration, check_combinations
+from mpi_opt.configuration.combinations import SETS_EPOCHS, check_combinations
+from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.counted import listed, plural
 from mpi_opt.core.figures import real_number
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.folds.fold_splits import number_of_folds
-from mpi_opt.core.search_space.dimension import python_value
 from mpi_opt.core.search_space.space import Dimension, Parameters, Space, Value
+from mpi_opt.core.search_space.values import python_value
 from mpi_opt.core.trial import Proposal, TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
@@ -171,17 +172,17 @@ class ResultReader:
         read |= {key: self._reason(key, given[key]) for key in ("failed", "lost") if key in given}
         return ExternalResult(number=number, **read)
 
-    def whole_number(self, name: str, value: Any, least: int = 0) -> int:
-        """An argument that is a whole number, also of NumPy.
+    def whole_number(self, name: str, value: Any) -> int:
+        """An argument that is a whole number of 0 or more, also of NumPy.
 
         Raises:
-            ConfigurationError: It is not, or less than `least`.
+            ConfigurationError: It is not.
         """
         plain = value.tolist() if hasattr(value, "tolist") else value
-        if not isinstance(plain, int) or isinstance(plain, bool) or plain < least:
+        if not isinstance(plain, int) or isinstance(plain, bool) or plain < 0:
             self._refuse(
-                f"{name}: expected a whole number of {least} or more, found {value!r}",
-                "give the number of the trial, such as trial.number" if name == "number" else f"give {name}={least}",
+                f"{name}: expected a whole number of 0 or more, found {value!r}",
+                "give the number of the trial, such as trial.number" if name == "number" else f"give {name}=0",
             )
         return int(plain)
 

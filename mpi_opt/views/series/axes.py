@@ -171,10 +171,10 @@ def _with_margins(low: float, high: float) -> tuple[float, float]:
     return 4.0 * max(low - margin, -largest), 4.0 * min(high + margin, largest)
 
 
-def nice_ticks(low: float, high: float, n: int = N_TICKS, *, whole: bool = False) -> tuple[Tick, ...]:
-    """Ticks at multiples of 1, 2 or 5 times a power of ten, about `n` intervals. Different ticks differ in text."""
+def nice_ticks(low: float, high: float, *, whole: bool = False) -> tuple[Tick, ...]:
+    """Ticks at multiples of 1, 2 or 5 times a power of ten, about `N_TICKS`. Different ticks differ in text."""
     size = max(abs(low), abs(high))
-    rough = max((high - low) / n, 1e-11 * size, sys.float_info.min)  # not below rounding errors
+    rough = max((high - low) / N_TICKS, 1e-11 * size, sys.float_info.min)  # not below rounding errors
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= 0.999 * rough)
     if whole:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 import numpy as np
 
@@ -361,8 +360,3 @@ def choose_two(names: Sequence[str], x: str | None, y: str | None, kind: str) ->
     others = [name for name in names if name not in (x, y)]
     first = x or others.pop(0)
     return first, y or others.pop(0)
-
-
-def local_time(stamp: str | None) -> datetime | None:
-    """A time of the store as local time without a time zone, for libraries that require it."""
-    return None if stamp is None else datetime.fromisoformat(stamp).astimezone().replace(tzinfo=None)

@@ -134,6 +134,10 @@ class ProgressCounts:
         self.blocks.pop(block, None)
         self.busy.pop(block, None)
 
+    def take_result(self, study: Study) -> None:
+        """Records whether the study is finished after the search; to be called before `conclude`."""
+        self.is_finished = study.is_finished
+
     def conclude(self) -> None:
         """Records that the search has ended: trials that it leaves are queued again."""
         self.has_ended = True

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mpi_opt.configuration.configuration import read_study
+from mpi_opt.configuration.read_study import read_study
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import Proposal

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import mpi_opt
-from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.plan import Plan
+from mpi_opt.configuration.read_study import read_study
 from mpi_opt.core.search_space.space import Integer, Real, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError, SearchFailed

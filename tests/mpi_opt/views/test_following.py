@@ -13,7 +13,7 @@ import pytest
 
 from mpi_opt.cli.main import run as program
 from mpi_opt.cli.search_progress import SearchProgress
-from mpi_opt.configuration.configuration import read_study
+from mpi_opt.configuration.read_study import read_study
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
 from mpi_opt.study.opening.lease import leased
