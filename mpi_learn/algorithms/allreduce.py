@@ -78,14 +78,15 @@ class SynchronousAllReduce(Algorithm):
     def _exchange(self, step: Vector) -> bool:
         """Sums a step vector over all ranks and updates the weights; False if a rank failed. Collective."""
         sums: np.ndarray = step[self.n :]
+        # before the sum, which replaces the number of samples of this rank
         weighted = weighted_statistics(self.statistics, float(sums[N_SAMPLES])) if self.statistics is not None else None
         self.reduction.sum(self.comm, step)
         self._n_left -= 1
-        if sums[FAILED] > 0:
+        if sums[FAILED] > 0:  # the same on all ranks; the failed one takes part in no other collective of this step
             return False
         if weighted is not None:
             sum_in_place(self.comm, weighted)
-        if sums[WEIGHT] != 0:
+        if sums[WEIGHT] != 0:  # otherwise no rank has samples, or their weights cancel: there is no mean
             gradient = step[: self.n]
             if isinstance(gradient, np.ndarray):  # of shards, it is float64
                 gradient = gradient.astype(np.float32, copy=False)

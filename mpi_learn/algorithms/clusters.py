@@ -128,11 +128,11 @@ class DecentralizedClusters(Algorithm):
 
     def _step(self, step: np.ndarray) -> bool:
         """One step of the cluster; False if a rank failed."""
-        delta = self._arrived(step)
+        delta = self._arrived(step)  # first: it sets flags, which the sum brings to all ranks of the cluster
         sum_in_place(self.cluster, step)
         self._n_left -= 1
         sums = step[self.n :]
-        if sums[FAILED] > 0:
+        if sums[FAILED] > 0:  # of this cluster, or of another one, whose alarm the leader has received
             self._alarm_leaders()
             return False
         delta = self._shared(delta) if sums[FLAG] > 0 else None
@@ -189,6 +189,7 @@ class DecentralizedClusters(Algorithm):
 
     def _complete_exchanges(self, leaders: Communicator) -> None:
         """Makes all clusters take part in the same number of rounds and applies them. Collective over `leaders`."""
+        # a partner waits for this cluster in each round that it has begun, also if this one has left the epoch early
         n_rounds = max(leaders.allgather(self._n_rounds))
         while self._exchange is not None or self._n_rounds < n_rounds:
             if self._exchange is None:

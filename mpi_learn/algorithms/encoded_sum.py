@@ -37,6 +37,7 @@ class EncodedSum(Reduction):
         if comm.size == 1:
             return
         layout, n = self._layout, self._layout.size
+        # of every rank: counts and sums, exact, so that all know the weights by which the messages are multiplied
         headers = gathered(comm, np.append(step[layout.counts], step[n:]))
         weights, resting = headers[:, layout.counts.size + WEIGHT], layout.resting(step)
         own, total = weights[comm.rank], weights.sum()
@@ -47,16 +48,18 @@ class EncodedSum(Reduction):
         if own != 0:
             np.divide(step[:n], own, out=mean[:n])
             mean[layout.counts] = 0
-        else:
+        else:  # without samples there is nothing to send, and what is held back stays
             resting = np.arange(n)
+        # first half: each rank receives its part of every gradient, and adds it to the mean over all samples
         theirs = np.split(all_to_all(comm, self._gradients.encode(mean, resting)), comm.size)
         part = np.zeros(self._width, np.float32)
         for weight, message in zip(weights, theirs, strict=True):
             part += weight / total * self._encoding.decode(message, self._width)
+        # second half: all ranks gather the parts, without the elements that no rank has used
         step[layout.counts] = headers[:, : layout.counts.size].sum(0)
         resting = layout.resting(step) - comm.rank * self._width
         message = self._sums.encode(part, resting[(resting >= 0) & (resting < self._width)])
-        counts = step[layout.counts]
+        counts = step[layout.counts]  # among the elements that are overwritten
         step[:n] = total * decoded(self._encoding, gathered(comm, message).ravel(), mean.size, comm.size)[:n]
         step[layout.counts] = counts
 

@@ -77,14 +77,14 @@ class TopFraction(Reduction):
         mean = held_back + step[:n] / own if own != 0 else held_back
         magnitudes = self._magnitudes(mean, step)
         places = np.argpartition(magnitudes, n - k)[n - k :].astype(np.int32)
-        is_sent = magnitudes[places] != 0
+        is_sent = magnitudes[places] != 0  # if fewer than k elements differ from zero, others fill the message
         values = own * np.where(is_sent, mean[places], np.float32(0))
         all_places, all_values = gathered(comm, places), gathered(comm, np.concatenate([values, step[n:]]))
         step[:n] = 0
         for theirs, values in zip(all_places, all_values, strict=True):
             step[theirs] += values[:k]
         step[n:] = all_values[:, k:].sum(0)
-        if own != 0 and step[self._weight] != 0:
+        if own != 0 and step[self._weight] != 0:  # otherwise the step changes nothing: all is held back as before
             held_back[:] = mean
             held_back[places[is_sent]] = 0
 
@@ -137,11 +137,13 @@ class LowRank(Reduction):
             return
         own = float(step[self._layout.size + WEIGHT])
         means = {index: self._mean(index, step, own) for index in self._shapes}
+        # P = Σ Mᵢ Q: the message of the first collective also has the arrays that are summed exactly, and the weights
         left_factors = [own * (mean @ self._right_matrices[index]) for index, mean in means.items()]
         *left_factors, exact = _summed(comm, [*left_factors, np.concatenate([step[place] for place in self._exact])])
         self._write_exact(step, exact)
         for left in left_factors:
             orthonormalize(left)
+        # Q = Σ Mᵢᵀ P, and with it the approximation P Qᵀ of the sum
         products = [own * (mean.T @ left) for mean, left in zip(means.values(), left_factors, strict=True)]
         right_factors = _summed(comm, products)
         total = float(step[self._layout.size + WEIGHT])

@@ -59,7 +59,7 @@ def from_ranks(comm: Communicator, ranks: Sequence[int], name: str) -> Communica
         name: The same on all members, and never used before.
     """
     group = comm.Get_group().Incl(ranks)
-    with _creating:
+    with _creating:  # the thread of the watchdog makes no MPI call meanwhile, see `no_creation`
         forget_failed_creation()
         part = Revocable(MPI.COMM_SELF.Dup() if len(ranks) == 1 else _created(comm, group, name))
     part.Set_errhandler(MPI.ERRORS_RETURN)
@@ -284,6 +284,7 @@ def agreed_errors(comm: Communicator, *, waits_long: bool = False, rank: int | N
         mine = _as_sendable(error, comm.rank if rank is None else rank)
     if waits_long:
         await_all(comm)
+    # one number, also on ranks without an error; the error itself is sent only if there is one
     first = comm.allreduce(comm.rank if mine is not None else comm.size, op=MPI.MIN)
     if first < comm.size:
         raise comm.bcast(mine, root=first)

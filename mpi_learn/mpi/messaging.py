@@ -184,7 +184,7 @@ def send(comm: MPI.Comm, message: Any, dest: int, tag: int, *, meanwhile: Callab
         meanwhile: As in `receive`. If it raises, the message may still arrive.
     """
     request = comm.isend(message, dest=dest, tag=tag)
-    _keep([request])
+    _keep([request])  # `meanwhile` may raise while MPI still reads the message
     pause = Pause()
     while not request.test()[0]:
         meanwhile()
@@ -236,6 +236,7 @@ def deliver(comm: MPI.Comm, message: Any, ranks: Sequence[int], tag: int, limit_
     requests = {}
     for rank in ranks:
         with suppress(MPI.Exception):
+            # synchronous: it has ended when the receiver has begun to receive, and not when MPI has copied the message
             requests[rank] = comm.issend(message, dest=rank, tag=tag)
     _keep(requests.values())
     pause = Pause()
@@ -243,7 +244,7 @@ def deliver(comm: MPI.Comm, message: Any, ranks: Sequence[int], tag: int, limit_
         for rank, request in list(requests.items()):
             if _has_ended(request):
                 del requests[rank]
-        for rank in acknowledge(comm):
+        for rank in acknowledge(comm):  # the send to a dead rank may never end
             requests.pop(rank, None)
         pause()
     _keep(())

@@ -95,7 +95,7 @@ class Training:
             try:
                 with agreed_errors(comm):
                     self.callbacks.check_rate()
-            except MPILearnError:
+            except MPILearnError:  # on all ranks, which free the communicators of the algorithm together
                 self.algorithm.close()
                 raise
             self.checkpointing = Checkpointing(context, model, self.algorithm, self.state, self.rate, kept)
@@ -135,12 +135,12 @@ class Training:
             if on_begin is not None:
                 on_begin()
         for number in range(self.state.epoch, self.configuration.epochs):
-            if reason is not None:
+            if reason is not None:  # before the first epoch: the training of the checkpoint has ended
                 break
             self.rate.begin_epoch(number)
             self.callbacks.before_epoch(number)
             epoch = self._epoch(number)
-            if unfinished is not None:
+            if unfinished is not None:  # its validation has run during the steps of this epoch
                 reason = self._finish_epoch(unfinished, on_epoch, progress)
             is_due = self.checkpointing.is_due(number)
             if reason is None and self._may_validate_later(number) and not is_due:
@@ -162,12 +162,12 @@ class Training:
             self.state.end(time.perf_counter() - started_s)
             return
         self._restore_best()
-        self._validate_last()
+        self._validate_last()  # of the weights that the result has
         with agreed_errors(self.comm):
             if self.state.stopping.best_weights is None:  # as in `fit`, which restores them after it has finalized
                 self.algorithm.finalize()
         with agreed_errors(self.comm):
-            if self.context.worker == 0:
+            if self.context.worker == 0:  # all replicas have the same weights; this one may be divided into stages
                 self.model.gather()
         self.callbacks.end(self.state.epoch)
         self.state.end(time.perf_counter() - started_s)
@@ -235,6 +235,7 @@ class Training:
             weighted = weighted_statistics(self.model.state, float(self._n_samples))
         with timeline.span("synchronize", COMMUNICATION):
             self.algorithm.synchronize()
+            # a rank whose buffers got no samples may have another number of statistics, and sums would mix them up
             n_statistics = weighted.size
             extended = np.append(sums, [n_statistics, n_statistics**2])
             sum_in_place(peers, extended)
@@ -250,6 +251,7 @@ class Training:
             usage = self.monitor.measure() if self.monitor is not None else {}
             steps_s = time.perf_counter() - started_s
             finish_validation = self.validator.begin() if self._is_validated(number) else dict
+            # the next epoch changes the weights before this one is finished
             weights = self.model.weights.copy() if self.validator.is_threaded else self.model.weights
             statistics = self.model.state.floats()
         self._balance()
@@ -290,7 +292,7 @@ class Training:
                     assert self._sharded is not None, "only a step with shards has several batches"
                     step = self._sharded(epoch, number, batch)
             self._compute_s += time.perf_counter() - started_s
-            sums += step[n:]
+            sums += step[n:]  # before the exchange, which adds those of the other ranks
             self._n_samples += len(batch)
             with timeline.span("exchange", COMMUNICATION):
                 yield step

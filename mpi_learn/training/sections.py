@@ -44,7 +44,7 @@ class TotalBatch(Section):
 
 
 AUTO: Literal["auto"] = "auto"
-"""The batch size that is chosen by timing steps; see `batch_size_choice`."""
+"""The batch size that is chosen by timing steps; see `choose_batch_size`."""
 
 
 def _tag(value: Any) -> str:

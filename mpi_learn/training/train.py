@@ -245,7 +245,7 @@ def _one_step(model: Model, batch: Samples) -> tuple[dict[str, float], float, fl
     Raises:
         ModelError: The loss or the gradient is not finite.
     """
-    model.gradient(batch.x, batch.y, batch.weights)
+    model.gradient(batch.x, batch.y, batch.weights)  # the first step also allocates memory and chooses kernels
     begun = time.perf_counter()
     step = model.gradient(batch.x, batch.y, batch.weights)
     seconds = time.perf_counter() - begun

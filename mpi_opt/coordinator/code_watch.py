@@ -34,7 +34,7 @@ class CodeWatch:
         with suppress(OSError):  # an editor may be about to replace it
             status = Path(path).stat()
             version = status.st_mtime_ns, status.st_size
-            if self._known.get(path) != version:
+            if self._known.get(path) != version:  # a file is read only if its time or size has changed
                 self._known[path] = version
                 return Path(path).read_bytes() != self._files[path]
         return False

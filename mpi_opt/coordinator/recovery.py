@@ -56,6 +56,7 @@ class Recovery:
         faults.add(outcome.host_fault, running.number, block, self.pool.now_s)
         first_line, _, _ = (outcome.error or "").partition("\n")
         reason = f"{outcome.host_fault}: {first_line}"
+        # queued in the store while it is held: if the search is killed before the verdict, the next one runs it again
         self.state.requeue([running], reason)
         self.queue.hold(running, outcome)
         self.progress.requeued(block)
@@ -126,6 +127,7 @@ class Recovery:
         if not outcome.host_fault:
             self.stop_condition.add_duration(outcome.duration_s)
         self._health.record(block, outcome.state == "failed")
+        # the last block is not retired: the search would end
         if len(self.pool) > 1 and self._health.is_unhealthy(block):
             self.state.announce("block_retired", f"block {block} failed {self._health.in_a_row(block)} trials in a row")
             self.pool.retire(block)

@@ -69,6 +69,7 @@ class RetryingStore:
         copy = self.store.rescue()
         if copy is None or not any(study.id == self.study_id for study in copy.studies()):
             return False
+        # the lease is in the lost file, and no other search has the copy
         self.store, self._check_lease = copy, lambda: None
         return True
 
@@ -79,7 +80,7 @@ class RetryingStore:
         is_noted = False
         while True:
             try:
-                check()
+                check()  # also before each retry: another search may have taken the study over meanwhile
                 return call()
             except StoreNotReadyError as error:
                 if self._must_end():

@@ -100,7 +100,7 @@ def run_coordinator(
                     progress.note(f"the study continues with other settings: {changed}")
                 if plan.is_measured:
                     choose_size(plan, study.store, study.record, pool, code, request, progress.note)
-            if study.record.chosen:
+            if study.record.chosen:  # before blocks are formed: then none of them measures again
                 pool.choose(Choice(study.record.chosen))
             settings = _settings(plan, study, lease, progress, request, code, number)
             coordinator = Coordinator(pool, study.strategy, study.store, study.record.id, settings)

@@ -110,6 +110,7 @@ class SearchEnding:
 
     def is_over(self) -> bool:
         """Whether no trial runs that this search waits for, and none will start."""
+        # outcomes are to be committed first; after a stop, running trials have `STOPPING_S`
         if self.queue.ended or (self.queue.running and self.pool.now_s < self._leave_running_at_s):
             return False
         return self._end is not None or self.queue.has_begun_all or self.state.is_exhausted

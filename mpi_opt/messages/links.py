@@ -146,7 +146,7 @@ class MPICoordinatorLink(CoordinatorLink):
                 messages.append((found[1], found[0]))
                 if isinstance(found[0], LeftBlock):
                     self.ranks_to_end.discard(found[1])  # a late answer: the rank is alive
-        except RankLost:
+        except RankLost:  # each receive from any source raises until the death is acknowledged
             messages += self._losses()
         return messages
 
@@ -237,6 +237,7 @@ class _Channel:
         self.changed = Condition()
         self.to_coordinator: deque[ToCoordinator] = deque()
         self.to_worker: defaultdict[int, deque[Any]] = defaultdict(deque)
+        # messages to the coordinator: those that were sent, that it has received, and that it has handled
         self.n_sent = self.n_taken = self.n_handled = 0
         self.error: BaseException | None = None
         self.is_closed = False
@@ -274,8 +275,9 @@ class SerialCoordinatorLink(CoordinatorLink):
             return is_interrupted() or time.monotonic() >= until_s
 
         with channel.changed:
-            channel.n_handled = channel.n_taken
+            channel.n_handled = channel.n_taken  # the coordinator waits again when it has handled what it received
             channel.changed.notify_all()
+            # nothing notifies of an interruption or of the end of the time: these are looked at again at intervals
             while not channel.changed.wait_for(is_over, INTERRUPT_S):
                 pass
             if channel.error is not None:
@@ -330,6 +332,7 @@ class SerialWorkerLink(WorkerLink):
         with channel.changed:
             while not channel.changed.wait_for(lambda: bool(messages) or channel.is_closed, MEANWHILE_S):
                 meanwhile()
+            # the coordinator may have ended with an error, without a message to this worker
             return messages.popleft() if messages else Dismissal()
 
     def form_block(self, join: Join, meanwhile: Callable[[], None]) -> Communicator:

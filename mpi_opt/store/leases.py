@@ -72,6 +72,7 @@ class Leases:
             holder = _found(connection, study_id)
             if holder is not None and not is_gone(holder):
                 return holder
+            # the locked row of the study, not that of the lease, excludes other searches between these two
             connection.execute(delete(leases).where(leases.c.study_id == study_id))
             connection.execute(insert(leases).values(study_id=study_id, **asdict(mine)))
         return mine

@@ -29,6 +29,7 @@ def changes(
         if costs is None or any(dominates(other, costs) for other in front.values()):
             changed[trial] = 0
             continue
+        # trials that have just joined the front may leave it again because of a later one
         for dominated in [other for other, values in front.items() if dominates(costs, values)]:
             del front[dominated]
             changed[dominated] = 0

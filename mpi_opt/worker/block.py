@@ -183,10 +183,11 @@ class Block:
             # without protection the loss of a rank ends the job, and an error of MPI is that of user code
             outcome.is_consequence = messaging.is_protected() and messaging.is_consequence(error)
             outcome.is_consequence &= not isinstance(error, TrialTimeout)  # which has revoked the communicator itself
-            messaging.revoke_if_protected(trial.comm)
-            if trial.comm.size > 1 and not outcome.is_consequence:
+            messaging.revoke_if_protected(trial.comm)  # frees the ranks of this fold that wait for this one
+            if trial.comm.size > 1 and not outcome.is_consequence:  # without protection, nothing frees them
                 self.reporter.abandon(self.index, trial.number, outcome.error)
             return outcome
+        # a single fold is the whole trial, with the time before it continued on these ranks
         outcome.duration_s = time.perf_counter() - (started if trial.folds > 1 else trial_started)
         if trial.has_left:
             outcome.state = "queued"
@@ -209,6 +210,7 @@ def merged(
     """
     folds = sorted(filter(attrgetter("figures_of_merit"), outcomes), key=attrgetter("fold"))
     trial = Outcome(outcomes[0].number, "complete", duration_s=duration_s, folds=folds)
+    # a cause comes before its consequences on other ranks: only the first error is reported
     if failed := sorted(filter(attrgetter("error"), outcomes), key=attrgetter("is_consequence")):
         trial.state, trial.error, trial.host_fault = "failed", failed[0].error, failed[0].host_fault
         trial.is_consequence = failed[0].is_consequence  # no rank of the block knows a cause

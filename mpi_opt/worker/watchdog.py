@@ -129,16 +129,17 @@ class Watchdog:
             TrialGivenUp: Raised later, if the rank must leave its block.
         """
         left_s = NEVER if timeout_s is None else max(timeout_s - spent_s, 0.0)
+        # the second thread must not combine the new communicator with the reason or the deadline of an earlier trial
         with self._lock:
             self._comm, self._timeout_s, self._why, self._is_postponed = comm, timeout_s, None, False
             self._deadline = time.monotonic() + left_s
         if timeout_s is not None:
-            self._arm(left_s + 2 * GRACE_S)
+            self._arm(left_s + 2 * GRACE_S)  # later than the exception, and than the end of the process by `_listen`
 
     def stop_guarding(self) -> None:
         """Ends the watch after user code. May be called more than once."""
         self._comm = None  # first, because no exception is raised from now on
-        with self._lock:
+        with self._lock:  # an interruption that the second thread has begun ends here, and is then cancelled
             self._deadline = NEVER
         if self._signal is None and self._why is not None:
             _raise_in(self._watched, None)
@@ -182,12 +183,12 @@ class Watchdog:
             is_exit = self.may_end_process and not self._is_alarmed
             faulthandler.dump_traceback_later(limit_s, exit=is_exit, file=sys.__stderr__)
         if self._is_alarmed:
-            signal.setitimer(signal.ITIMER_REAL, limit_s + 1)
+            signal.setitimer(signal.ITIMER_REAL, limit_s + 1)  # when the traceback is written
 
     def _listen(self) -> None:
         while not self._closed.wait(LISTEN_S):
             if self.link.has_thread:
-                with communicators.no_creation():
+                with communicators.no_creation():  # Open MPI could lose messages of the new communicator
                     self._receive()
                     self._give_sign_of_life()
             if self._is_postponed and self._signal is not None:
@@ -218,6 +219,7 @@ class Watchdog:
         if isinstance(message, EndProcess):
             end_process("the coordinator has asked for it, because the search is over or this rank did not answer")
         if isinstance(message, Disband):
+            # indices of blocks only grow: a late message about an earlier block does not hide that of a later one
             self.disbanded = max(self.disbanded, message.block)
             self._interrupt(TrialGivenUp, "the trial's block was given up")
 
@@ -228,7 +230,7 @@ class Watchdog:
             if comm is None or self._why is not None:
                 return
             self._why = kind, why
-            if self.link.has_thread:
+            if self.link.has_thread:  # otherwise the block revokes it, after the exception
                 messaging.revoke_if_protected(comm)
             if self._signal is None:
                 _raise_in(self._watched, _with_text(kind, why))

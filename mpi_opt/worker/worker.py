@@ -102,7 +102,7 @@ class Worker:
             else:
                 self._follow(block)
         except messaging.FAILURES as error:
-            if comm is not None:
+            if comm is not None:  # other members may wait for this one, and must leave the block as well
                 messaging.revoke_if_protected(comm)
             self.link.send(Broken(join.block, " ".join(str(error).split())))
             self._await_disband(join.block)
@@ -120,6 +120,7 @@ class Worker:
                 block.comm.send(assignment, dest=member, tag=TO_MEMBER)
             outcome = block.run(assignment)
             assert outcome is not None, "the leader of a block has the outcome"
+            # the fold communicator may be unusable: all ranks of the block replace it before the next trial
             renew = outcome.state == "failed"
             self.link.send(outcome)
 

@@ -91,6 +91,7 @@ class Server:
         header = make_header()
         while self._active:
             source, tag = receive_into(self.comm, header)
+            # if this rank fails now, `dismiss` still owes this child an answer
             self._unanswered = source if tag in (PULL, SWAP, NEXT) else None
             if tag in (DONE, FAILED_EPOCH):
                 self._active.discard(source)
@@ -136,7 +137,7 @@ class Server:
         elif self.quorum is not None:
             self._collect(source, vector, version, batch_weight)
         else:
-            if source in self.workers:
+            if source in self.workers:  # a lower master sends sums of gradients, and has counted their staleness
                 self.staleness[self.centre.version - version] += 1
             self.centre.absorb(vector, batch_weight)
             self.has_failure |= self.centre.has_failure
@@ -155,6 +156,7 @@ class Server:
 
     def _answer(self, source: int, vector: np.ndarray) -> None:
         has_message = not self.has_failure and source not in self.mailboxes
+        # before the header, which promises it: if encoding fails, the child can still be told that a rank failed
         message = self.transfers[source].down.message(vector, 1) if has_message else None
         header = NO_ANSWER if self.has_failure else make_header(self.centre.version)
         send_from(self.comm, header, source, ANSWER)
@@ -207,7 +209,7 @@ class MasterRank(Algorithm):
             self.server.dismiss()
             raise
         finally:
-            if self.link is not None:
+            if self.link is not None:  # the first master waits until each lower one has ended its epoch
                 self.link.end_epoch(has_failed=not has_finished)
 
     def synchronize(self) -> None:

@@ -289,7 +289,7 @@ class WorkerRank(Algorithm, SampleDealing):
                 self._report_failure(self.group)
             raise
         finally:
-            if self.worker is not None:
+            if self.worker is not None:  # the master waits for it, also after an error
                 self.worker.link.end_epoch(has_failed=not has_finished)
 
     def next_part(self) -> slice | None:
@@ -347,7 +347,7 @@ class WorkerRank(Algorithm, SampleDealing):
         is_ok = False
         try:
             is_ok = not step[FAILED] > 0 and (self.worker is None or self._exchange(self.worker, step))
-        finally:
+        finally:  # also if the leader raises: the others wait for its weights or its flag
             is_ok = self._share(self.group, is_ok)
             if not is_ok:
                 self._n_left = 0
@@ -367,7 +367,7 @@ class WorkerRank(Algorithm, SampleDealing):
     def _report_failure(self, group: Communicator) -> None:
         """Takes part in the step in which the group's other ranks wait, with the flag that this rank failed."""
         sum_in_place(group, failed_step(self.n + self.n_sums))
-        self._share(group, False)
+        self._share(group, False)  # each step ends with it
 
 
 def mean_staleness(comm: Communicator, found: Counter[int]) -> dict[str, float]:

@@ -101,7 +101,7 @@ class Checkpointing:
         Raises:
             SavingError: It cannot be written, and is not provisional.
         """
-        self._written_s = time.monotonic()
+        self._written_s = time.monotonic()  # also if it fails: a full disk is not tried again after each epoch
         section = self.configuration.checkpoint
         assert section is not None, "without a section, no checkpoint is due"
         try:
@@ -174,6 +174,7 @@ class Checkpointing:
             found = self._of_stage(found, folder)
         with agreed_errors(self.comm), _unusable_if_unfit():
             if is_same:
+                # what belongs to single ranks, such as random states, begins again on another number of them
                 is_rank_known = len(found.arrays["counters"]) == self.comm.size
                 known = range(self.comm.size) if is_rank_known else ()
                 rank_arrays = scatter_arrays(self.comm, section.path, known)
@@ -280,7 +281,7 @@ class Checkpointing:
         if rank_arrays:
             own = self.algorithm.rank_state()
             check_complete(own, rank_arrays, where)
-            for name, array in own.items():
+            for name, array in own.items():  # in place: the algorithm keeps these arrays
                 array[...] = rank_arrays[name]
         if self.model.can_use_xla and self.configuration.xla == "auto":  # another timing might choose differently
             self.model.compile_step(bool(checkpoint.metadata.get("uses_xla")))

@@ -157,7 +157,7 @@ class BlockPool:
         if ready.block not in self:
             return False
         self._hosts[ready.block] = ready.hosts
-        for rank in self.ranks(ready.block):
+        for rank in self.ranks(ready.block):  # only failures in a row count
             del self._n_failed_formations[rank]
         self.idle.append(ready.block)
         return True
@@ -224,7 +224,7 @@ class BlockPool:
         self._forget(block)
         for rank in survivors:
             self.link.send(rank, Disband(block))
-        self._form()
+        self._form()  # spare ranks may be enough for a block without these survivors
         return survivors
 
     def n_parts(self, block: int) -> int:
@@ -292,7 +292,8 @@ class BlockPool:
         limit_s = self.now_s - self.link.leave_s
         gone = {rank for rank in self.membership.leaving if self._disbanded_at_s[rank] <= limit_s}
         if gone:
-            self.membership.give_up(gone, may_return=not self.link.is_protected)  # with protection they end
+            # with protection their processes end; otherwise they may still answer when their user code returns
+            self.membership.give_up(gone, may_return=not self.link.is_protected)
             for rank in gone:
                 self.link.send(rank, EndProcess())
             self._form()

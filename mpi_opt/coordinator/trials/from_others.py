@@ -41,6 +41,7 @@ class ExternalTrials:
             return []
         self._next_s = time.monotonic() + POLL_S
         try:
+            # not through `RetryingStore.read`, which would wait: these trials are not urgent
             records = self._store.store.trials(self._store.study_id, numbers=sorted(self.running))
         except StoreNotReadyError:  # the next call tries again
             return []
