@@ -88,7 +88,7 @@ class Coordinator:
             while not self.ending.is_over():
                 for rank, message in self.pool.receive(TICK_S, self.ending.is_interrupted):
                     self._handle(rank, message)
-                self.recovery.give_up_silent()
+                self.recovery.give_up_silent()  # after the messages, which may be signs of life
                 self._note_edits()
                 for sentence in self.state.follow_hints():
                     self.progress.note(sentence)
@@ -100,7 +100,7 @@ class Coordinator:
                 self.settings.check_lease()
                 self.ending.clear_suspects()
                 self._advance()
-                self.widths.change()
+                self.widths.change()  # after new trials have taken the ranks that they can use
                 self._report_strategy()
                 self.progress.tick()
             self._report_strategy()
@@ -220,7 +220,7 @@ class Coordinator:
     def _learn(self, attempt: Attempt) -> None:
         """Passes an outcome to the strategy, and makes the block of the trial idle."""
         self._tell(attempt.proposal, attempt.result)
-        if not attempt.is_held:  # otherwise its block has another trial
+        if not attempt.is_held:  # a held trial has left its block, which may have another one by now
             self.recovery.free_block(attempt.block, attempt.result)
 
     def _show(self, ended: list[Attempt]) -> None:

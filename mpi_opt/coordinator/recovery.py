@@ -159,8 +159,9 @@ class Recovery:
     def requeue(self, running: Attempt, why: str, holders: Sequence[int] = ()) -> None:
         """Puts a trial back, to continue from the ranks `holders` if there are any.
 
-        Its attempt counts as one that killed the search if no rank is left, unless the job is being cancelled. Its time
-        counts if it is known that it has finished an epoch. Otherwise it probably begins again, with its whole timeout.
+        If no rank is left, its attempt counts as one that has killed the search, unless the job is being cancelled. If
+        an epoch is known to have ended, the trial continues, and its timeout includes the time so far. Otherwise it
+        probably begins again, with its whole timeout.
         """
         if not running.is_requeued:
             is_suspect = self.pool.is_empty and not self.stop_condition.wait_for_cancellation()

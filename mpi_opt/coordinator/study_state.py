@@ -103,10 +103,10 @@ class StudyState:
         except StoreConflictError:
             if not started:
                 raise
-            if ended:
+            if ended:  # alone: if they are the cause, this raises the error again
                 self.record(ended, [])
             past = self._read()
-            if self._new_strategy is None or self._left_running(past):
+            if self._new_strategy is None or self._left_running(past):  # another search, not a workload system
                 raise
             known = self.ended
             self._strategy = self._new_strategy()
@@ -239,7 +239,8 @@ class StudyState:
     def carry_values(self, left: Attempt) -> None:
         """Keeps the intermediate values of a trial that has left its block, for the attempt that continues it.
 
-        It reports them again, and must not be stopped because of those that were good enough when they were new.
+        That attempt reports them again. They were good enough when they were new, and are not compared a second time
+        with trials that have ended meanwhile.
         """
         key, to = (left.number, left.attempt), (left.number, left.attempt + 1)
         if (values := self._values.pop(key, None)) is not None:
@@ -263,6 +264,7 @@ class StudyState:
                 checkpoints, for their own continuation.
         """
         own = [one for one in ended if one.proposal.budget is None]
+        # shorter attempts have not written a provisional checkpoint
         is_long = [one.number for one in own if one.attempt > 1 or one.result.duration_s >= CHECKPOINT_S]
         return [*self._strategy.obsolete(), *is_long]
 

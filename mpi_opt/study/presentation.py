@@ -146,8 +146,13 @@ def as_text(study: StudyRecord, best: TrialRecord | None, store: str, *, is_fini
     return "\n  ".join(lines)
 
 
+N_SHOWN = 10
+"""How many trials a notebook shows."""
+
+
 def as_html(study: StudyRecord, trials: Sequence[TrialRecord], text: str) -> str:
-    """The first two lines of `text` about the study, and a table of `trials`."""
+    """The first two lines of `text` about the study, and a table of the first `trials`."""
+    trials = trials[:N_SHOWN]
     head = "<br>".join(html.escape(line.strip()) for line in text.splitlines()[:2])
     hidden = set(LAST_COLUMNS) - ({NOTE} if any(trial.note for trial in trials) else set())
     return f"<div>{head}{html_table(trial_columns(study, without=hidden), trial_rows(trials, study))}</div>"

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     import pandas
 
 
-N_SHOWN = 10
-"""How many trials a notebook shows."""
-
-
 Given = float | Sequence[float] | Mapping[str, float]
 """One figure of merit; or several, in the order of the study or by name."""
 
@@ -270,9 +266,8 @@ class Study:
         asked = ask_tell.ask(by_hand.plan_of(self.record, self.store), count, warnings.warn)
         self._asked.update(proposal["number"] for proposal in asked)
         self._read_again()
-        if not asked and (
-            others := [t.number for t in self.trials if t.state == "running" and t.number not in self._asked]
-        ):
+        others = [one.number for one in self.trials if one.state == "running" and one.number not in self._asked]
+        if others and not asked:
             warnings.warn(by_hand.note_on_running(others), stacklevel=2)
         return [AskedTrial(proposal) for proposal in asked]
 
@@ -352,10 +347,9 @@ class Study:
     def _read_again(self) -> None:
         """Takes the present state of the study from the store."""
         with self._open() as store:
-            self.record = read_record(store, self.name)
-            self.trials = store.trials(self.record.id)
-            self.is_finished = is_finished(store, self.record)
-            self.confirmation = read_confirmation(store, self.record, self.trials)
+            now = Study.read(store, self.name)
+        self.record, self.trials = now.record, now.trials
+        self.is_finished, self.confirmation = now.is_finished, now.confirmation
 
     def dataframe(self) -> pandas.DataFrame:
         """All trials as rows, by number, with a column for each hyperparameter.
@@ -407,4 +401,4 @@ class Study:
 
     def _repr_html_(self) -> str:
         """HTML for notebooks: the lines of `repr` about the study, and a table of the best ten trials."""
-        return as_html(self.record, self.ranked(("complete",))[:N_SHOWN], repr(self))
+        return as_html(self.record, self.ranked(("complete",)), repr(self))
