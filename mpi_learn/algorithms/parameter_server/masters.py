@@ -137,7 +137,8 @@ class Server:
         elif self.quorum is not None:
             self._collect(source, vector, version, batch_weight)
         else:
-            if source in self.workers:  # a lower master sends sums of gradients, and has counted their staleness
+            # a lower master sends sums of gradients, and has counted their staleness
+            if source in self.workers:
                 self.staleness[self.centre.version - version] += 1
             self.centre.absorb(vector, batch_weight)
             self.has_failure |= self.centre.has_failure
