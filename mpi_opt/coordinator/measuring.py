@@ -31,7 +31,7 @@ from mpi_opt.errors import ConfigurationError, SearchFailed
 from mpi_opt.messages.messages import Abandoned, Alive, Assignment, Broken, CoordinatorLink, LeftBlock, Lost, Ready
 from mpi_opt.store import Store
 from mpi_opt.store.records import StudyRecord
-from mpi_opt.strategies.designs.sobol_search import SobolSearch
+from mpi_opt.strategies.make_strategy import make_strategy  # imports SciPy only if sizes are measured
 from mpi_opt.study.opening.announcement import n_to_run
 from mpi_opt.study.study import Study
 
@@ -73,7 +73,7 @@ def representative_points(configuration: StudyConfiguration) -> list[Parameters]
     """The centre of the space, and points that cover it evenly and satisfy the constraints; all different."""
     space, search = configuration.search_space(), configuration.search
     named = {"constraints": search.options["constraints"]} if "constraints" in search.options else {}
-    spread = [proposal.parameters for proposal in SobolSearch(space, search.seed, named).ask(N_POINTS - 1)]
+    spread = [proposal.parameters for proposal in make_strategy("sobol", space, search.seed, named).ask(N_POINTS - 1)]
     points: list[Parameters] = []
     for point in (space.centre(), *spread):
         if point not in points:

@@ -18,7 +18,6 @@ from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.block_pool import BlockPool
 from mpi_opt.coordinator.coordinator import Coordinator
 from mpi_opt.coordinator.measuring import choose_size
-from mpi_opt.coordinator.pruning.curve_rule import CurveRule
 from mpi_opt.coordinator.pruning.median_rule import MedianRule
 from mpi_opt.coordinator.pruning.pruning_rule import PruningRule
 from mpi_opt.coordinator.search_settings import SearchSettings
@@ -238,6 +237,8 @@ def _pruning_rule(plan: Plan, study: OpenStudy) -> PruningRule | None:
     figures, pruning = configuration.figures_of_merit(), configuration.search.pruning
     metric = figures.names[0] if configuration.objective == "train" else REPORTED
     if pruning == "curves":
+        from mpi_opt.coordinator.pruning.curve_rule import CurveRule  # imports SciPy, which takes 0.3 s
+
         return CurveRule(metric, figures.sign, study.space)
     return MedianRule(metric, figures.sign) if pruning == "median" else None
 
