@@ -65,6 +65,7 @@ class Exchange:
         for partner in partners:
             self._requests.append(leaders.Irecv(self._messages[partner], source=partner, tag=WEIGHTS))
             self._requests.append(leaders.Isend(message, dest=partner, tag=WEIGHTS))
+        # a copy is tested, and only these are removed: other threads may add exchanges of their own meanwhile
         _UNDER_WAY.difference_update([one for one in tuple(_UNDER_WAY) if one._has_ended()])
         _UNDER_WAY.add(self)
 

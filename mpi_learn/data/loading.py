@@ -133,7 +133,7 @@ class DatasetCache:
         if all(comm.allgather(key in self._datasets)):
             self._datasets.move_to_end(key)
             return self._datasets[key]
-        self._datasets.pop(key, None)
+        self._datasets.pop(key, None)  # loading is collective: a rank that has it loads it again with the others
         while self._datasets and (
             len(self._datasets) >= N_DATASETS or self._n_bytes() > MEMORY_FRACTION * host_memory_bytes()
         ):

@@ -228,7 +228,7 @@ def _end(status: int, written: str, request: StopRequest, mode: LaunchMode, trou
             another host.
         trouble: Why the job was ended from here; empty if it has ended itself.
     """
-    if not written:
+    if not written:  # rank 0 on another host cannot write the file: mpirun returns its status as another number
         written = next((str(one) for one, elsewhere in ELSEWHERE.items() if elsewhere == status), "")
     failures = [INVALID]  # mpirun returns FAILED also if the signal has ended ranks
     if written:
@@ -241,11 +241,12 @@ def _end(status: int, written: str, request: StopRequest, mode: LaunchMode, trou
         is_finished = status == FINISHED and request.signal_name is None
     if is_finished:
         return JobEnd(FINISHED)
+    # the end was asked for, whatever mpirun makes of it; but not if the program has failed on its own
     if request.signal_name is not None and status not in failures:
         return JobEnd(request.status)
     if status == LOST:
         return JobEnd(UNFINISHED, "ranks or hosts were lost")
-    if written or status in (INVALID, INTERRUPTED):
+    if written or status in (INVALID, INTERRUPTED):  # the program has ended by itself: no restart would help
         return JobEnd(status if status in (INVALID, UNFINISHED, INTERRUPTED) else FAILED)
     if trouble:
         return JobEnd(UNFINISHED, trouble)

@@ -70,7 +70,7 @@ def run_coordinator(
     may_shrink = plan.objective is not None and plan.objective.continues_on_fewer_ranks
     pool = BlockPool(link, BlockMembership.of(plan.layout, block_indices, may_shrink=may_shrink))
     with ExitStack() as stack:
-        stack.callback(pool.dismiss)
+        stack.callback(pool.dismiss)  # first: the workers wait, also if the study cannot be opened
         progress = Progress() if make_observer is None else make_observer()
         code = plan.read_code()
         stack.enter_context(fixed(code))

@@ -148,6 +148,7 @@ def read_curves(connection: Connection, study_id: int, numbers: Sequence[int] | 
         epochs, values = curves.setdefault((number, fold, name), ([], []))
         epochs.append(epoch)
         values.append(math.nan if value is None else value)
+    # consecutive epochs from 0 on need no list
     return [
         CurveRecord(*key, values, [] if epochs[-1] == len(epochs) - 1 else epochs)
         for key, (epochs, values) in sorted(curves.items())
@@ -232,6 +233,7 @@ def _study(connection: Connection, row: Row[Any]) -> StudyRecord:
     n_codes = select(func.count()).select_from(codes).where(codes.c.study_id == row.id)
     budget = func.coalesce(trials.c.budget, UNLIMITED)
     least, most = (select(end(budget)).where(trials.c.study_id == row.id) for end in (func.min, func.max))
+    # without budgets, all trials have the same one here
     has_budgets = connection.scalar(least) != connection.scalar(most)
     figures = figures_from_json(row.merits, row.direction, row.selection, row.configuration)
     longest_first = has_budgets and row.strategy not in IN_STAGES and not figures.are_several

@@ -236,7 +236,7 @@ class StreamedSamples:
         if isinstance(indices, slice):
             start, stop, _ = indices.indices(len(self))
             return self.read(start, max(start, stop)).take(slice(None))
-        order = np.argsort(indices, kind="stable")
+        order = np.argsort(indices, kind="stable")  # files are read in ascending order
         found = self.read(0, len(indices), np.asarray(indices)[order])
         return found.take(np.argsort(order))
 

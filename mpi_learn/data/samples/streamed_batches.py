@@ -71,6 +71,7 @@ class StreamedBatches:
         for batch in self._batches(self._windows(epoch, share), next(self._windows(epoch + 1, share), None)):
             n_left -= 1
             yield batch
+        # empty batches: all workers make the same number of steps, in which they wait for one another
         while n_left:
             for batch in completed(self.samples.buffers(0).take(slice(None)), self.dataset, epoch, 0):
                 n_left -= 1

@@ -94,7 +94,7 @@ def measure_times(
 
     def after_epoch(number: int, metrics: dict[str, float]) -> bool:
         epochs.append((time.perf_counter(), spans.restart()))
-        measured_s = epochs[-1][0] - epochs[0][0]
+        measured_s = epochs[-1][0] - epochs[0][0]  # without the first epoch, in which the step is compiled
         return bool(comm.bcast(len(epochs) > 1 and measured_s >= limit_s))
 
     short = configuration.model_copy(
