@@ -15,8 +15,7 @@ from mpi_learn.flat_layout import FAILED, UpdateRule
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network
 from mpi_learn.models.pipeline.link import Link
-from mpi_learn.models.pipeline.micro_batches import micro_batches
-from mpi_learn.models.pipeline.schedules import SCHEDULES, Operation, forward_only
+from mpi_learn.models.pipeline.schedules import SCHEDULES, Operation, forward_only, micro_batches
 from mpi_learn.models.pipeline.section import PipelineSection
 from mpi_learn.models.pipeline.stage import Stage
 from mpi_learn.models.settings import Arrays, Example, ModelSettings

@@ -1,8 +1,9 @@
-"""The order in which a stage makes the forward and backward passes of a step: one function per schedule."""
+"""The micro-batches of a step, and the order in which a stage makes their passes: one function per schedule."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 
@@ -20,6 +21,19 @@ class Operation(NamedTuple):
 
 Schedule = Callable[[int, int, int], list[Operation]]
 """(stage, number of stages, number of micro-batches) -> the operations of that stage, in order."""
+
+
+def micro_batches(n: int, wanted: int, least: int = 1) -> list[slice]:
+    """Divides the samples of a batch into `wanted` parts whose sizes differ by at most one.
+
+    Args:
+        n: Number of samples.
+        wanted: Number of parts; a small batch has fewer.
+        least: The smallest part that can be trained with.
+    """
+    parts = min(wanted, max(n // least, min(n, 1)))
+    bounds = [n * index // parts for index in range(parts + 1)] if parts else [0]
+    return [slice(first, stop) for first, stop in pairwise(bounds)]
 
 
 def forward_only(n: int) -> list[Operation]:

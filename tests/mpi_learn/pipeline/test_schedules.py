@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpi_learn.errors import ConfigurationError, ModelError
-from mpi_learn.models.pipeline.micro_batches import micro_batches
-from mpi_learn.models.pipeline.schedules import SCHEDULES
+from mpi_learn.models.pipeline.schedules import SCHEDULES, micro_batches
 from mpi_learn.models.pipeline.section import PipelineSection
 from mpi_learn.models.pipeline.split import Layer, even_bounds, stage_bounds
 from mpi_learn.training.configuration import read_configuration
