@@ -126,6 +126,7 @@ class LowRank(Reduction):
             if matrix_rank * (rows + columns) < rows * columns
         }
         self._places = {index: slice(bounds[index], bounds[index + 1]) for index in self._shapes}
+        # what is between the matrices and behind the last one: vectors, counts and sums
         edges = [0, *(edge for place in self._places.values() for edge in (place.start, place.stop))]
         self._exact = [slice(*pair) for pair in zip(edges[::2], [*edges[1::2], None], strict=True)]
         columns = FlatLayout(tuple((columns, matrix_rank) for _, columns in self._shapes.values()))

@@ -89,7 +89,7 @@ def memory_of_host(host: Communicator, n_bytes: int) -> np.ndarray | None:
     if host.rank == 0:
         with suppress(OSError):
             memory = _acquired(address, n_bytes, lambda memory: None)
-    host.Barrier()
+    host.Barrier()  # now the others can connect to the address
     if host.rank != 0:
         with suppress(OSError):
             memory = _received(address, n_bytes)

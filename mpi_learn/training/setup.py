@@ -354,6 +354,7 @@ def make_training_optimizer(
         if not isinstance(wanted, NotFused):
             steps = rate.per_step(wanted.learning_rate, wanted.schedule, updates, is_settable=is_settable)
             return make_optimizer(wanted, part, steps, device)
+        # of the framework: it acts on the variables of the model, and has been created with a rate of its own
         rule = model.optimizer(wanted.component, index)
         rate.take_base_from(rule, wanted.schedule)
         algorithm = context.configuration.algorithm

@@ -371,7 +371,7 @@ class StudyState:
         suspects = [record.number for record in past.unfinished if record.attempts >= MAX_CRASHES]
         numbers = [number for number in suspects if number not in past.external]
         attempts = self._store.read(lambda store, study_id: store.attempts(study_id, numbers)) if numbers else []
-        latest = {attempt.number: attempt for attempt in attempts}
+        latest = {attempt.number: attempt for attempt in attempts}  # in this order, the last attempt remains
         n_ends = Counter(attempt.number for attempt in attempts if attempt.outcome == "killed")
         proposals = {record.number: record.proposal for record in past.unfinished}
         error = f"the search was killed each of the {MAX_CRASHES} times that this trial ran, probably because of it"

@@ -106,12 +106,12 @@ class Database:
         self.check_in_place()
         connection = self._connection
         try:
-            if self._is_file and not durably:
+            if self._is_file and not durably:  # SQLite does not change it inside of a transaction
                 self._driver.execute("PRAGMA synchronous=NORMAL")
             connection.begin()
             if self.dialect.name == "sqlite":
                 self._driver.execute("BEGIN IMMEDIATE")
-            self.verify(connection)
+            self.verify(connection)  # behind the lock: what it finds stays true until the commit
             yield connection
             connection.commit()
         except BaseException as error:

@@ -86,6 +86,7 @@ class Checkpointing:
             return True
         if section.interval_s is None:
             return False
+        # by the clock of rank 0: writing is collective
         return bool(self.comm.bcast(time.monotonic() - self._written_s >= section.interval_s, root=0))
 
     def keep(self) -> None:

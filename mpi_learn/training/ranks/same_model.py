@@ -146,6 +146,7 @@ def agree_on_outputs(comm: Communicator, model: Model | None, example: Example, 
     is_same = comm.allgather(mine is None or are_close(mine.numbers, mark.numbers, mark.factor))
     if all(is_same):
         return mark
+    # the ranks differ; this is an error only if each of them repeats its own numbers
     repeats = True
     with agreed_errors(comm):
         if model is not None and mine is not None:

@@ -134,7 +134,7 @@ class BlockMembership:
         Before, ranks that form a block together do so, with other spare ranks in place of lost ones if there are any.
         """
         formed = []
-        for group in [one for one in self.groups if not one & self.leaving]:
+        for group in [one for one in self.groups if not one & self.leaving]:  # others wait for their last ranks
             self.groups.remove(group)
             if own := group & self.spare:
                 others = [rank for rank in self._free() if rank not in own]

@@ -324,7 +324,7 @@ class BlockPool:
         until_s = self.now_s + PARTING_S
         while (self.membership.leaving or self._preparing) and self.now_s < until_s:
             for rank, message in self.receive(TICK_S):
-                match message:
+                match message:  # all others concern trials, of which none is wanted any more
                     case LeftBlock():
                         self.membership.leave(rank)
                     case Ready():

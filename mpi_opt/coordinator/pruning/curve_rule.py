@@ -109,6 +109,7 @@ class CurveRule(PruningRule):
         if is_spared or len(values) < MIN_VALUES or self._n_complete < MIN_COMPLETE:
             return False
         step, n_checks = values[-1][0], bisect_right(CHECK_STEPS, values[-1][0])
+        # no check step since the last value, or none with enough trials
         if n_checks <= bisect_right(CHECK_STEPS, values[-2][0]) or (fitted := self._model_at(n_checks - 1)) is None:
             return False
         features = curve_features([cost for _, cost in values])
