@@ -244,6 +244,8 @@ class Training:
                 weighted = agreed_statistics(peers, self.model, self._n_samples)
             sum_in_place(peers, weighted)
             diagnostics = self.algorithm.diagnostics()
+            if self._sharded is not None:
+                self._sharded.agree(peers)
         with agreed_errors(self.comm):
             if peers.size > 1 and weighted.size > 1:
                 self.model.state.set_floats(mean_statistics(weighted))

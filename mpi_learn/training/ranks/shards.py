@@ -12,6 +12,7 @@ from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
 from mpi_learn.data.samples.make_batches import Shards
 from mpi_learn.models.model import Model
 from mpi_learn.models.settings import Example
+from mpi_learn.mpi.communicators import Communicator
 
 UNSETTABLE_RANDOM = (
     "a layer, loss or metric draws random numbers with tf.random, or on PyTorch with keras.random without a "
@@ -65,6 +66,16 @@ class ShardedGradient:
         if self._has_statistics and len(numbered) > 1:
             state.set_floats(mean_statistics(statistics))
         return self._total
+
+    def agree(self, comm: Communicator) -> None:
+        """Gives all ranks the counters of the last one, whose last shard is never empty. Collective over `comm`.
+
+        In the last step of an epoch, all shards of another rank may be empty: its layers then do not count the step.
+        """
+        if comm.size > 1 and self._has_counters:
+            state = self.model.state
+            of_last = comm.bcast(state.integers(), root=comm.size - 1)
+            state.set_integers(np.where(state.random_mask(), state.integers(), of_last))
 
 
 def dependence_on_ranks(model: Model, example: Example, *, has_shards: bool) -> str:
