@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from mpi_learn.job.exit_status import INTERRUPTED
 from mpi_learn.job.started_by import typed_command
@@ -59,7 +59,7 @@ def search(
     selection: str = "mean",
     seed: int = 7,
     block_size: int | str = 1,
-    elastic: bool = False,
+    elastic: bool | Literal["merit"] = False,
     folds: int | Mapping[str, Any] = 1,
     study: str | None = None,
     store: str | os.PathLike[str] | None = None,
@@ -96,7 +96,7 @@ def search(
             maximised, minus) one standard deviation.
         seed: The seed of the study. In one process, the same seed gives the same trials.
         block_size: Number of ranks per block, or ``auto``. Functions cannot be measured (``measured``).
-        elastic: Whether idle ranks join running trials that call `Trial.resize`.
+        elastic: Whether idle ranks join running trials that call `Trial.resize`; ``"merit"``: the best ones first.
         folds: K of the K-fold cross-validation (see `Trial.split`), or ``{"number": K, "stop_early": True}``.
         study: The study's name in the store. Default: the name of the calling script; in a notebook that of the
             function.
@@ -176,7 +176,7 @@ def search(
     world = world_communicator()
     n_ranks = 1 if world is None else world.size
     # everything that depends on arguments alone is checked above: on all ranks, before the first message
-    run = FunctionObjective(objective, is_elastic=elastic)
+    run = FunctionObjective(objective, is_elastic=bool(elastic))
     plan = Plan(
         configuration,
         Path.cwd(),

@@ -1,4 +1,4 @@
-"""``halving`` on 16 blocks in virtual time, with and without ``blocks.elastic``. Prints a table.
+"""``halving`` on 16 blocks in virtual time, without ``blocks.elastic``, with it, and with ``merit``. Prints a table.
 
     python experiments/width/halving.py [--seeds 10] [--exponent 0.8] [--cost 0.5]
     python experiments/width/halving.py --smoke        # one seed of one table, with few trials
@@ -50,6 +50,7 @@ from mpi_opt.messages.messages import (  # noqa: E402
     Leave,
     LeftBlock,
     Ready,
+    Report,
     ToCoordinator,
     TrialProgress,
 )
@@ -147,7 +148,10 @@ class SimulatedBlocks(CoordinatorLink):
         number, total = proposal.number, int(proposal.budget)
         self._done[number] += 1
         done, elapsed_s = self._done[number], self._clock.now_s - began_s
-        found: list[tuple[int, ToCoordinator]] = [(rank, TrialProgress(number, done, total, 10**6, elapsed_s))]
+        row = proposal.parameters["row"]
+        regret = self._curves.regret(float(self._curves.accuracy[row, done - 1]))
+        found: list[tuple[int, ToCoordinator]] = [(rank, Report(number, 0, done - 1, regret))]
+        found += [(rank, TrialProgress(number, done, total, 10**6, elapsed_s))]
         if done < total and number not in self._asked:
             self._put(self._epoch_s(proposal, n_ranks), rank, None)
             return found
@@ -156,8 +160,6 @@ class SimulatedBlocks(CoordinatorLink):
             self._asked.remove(number)
             return [*found, (rank, Outcome(number, "queued", duration_s=elapsed_s))]
         self._asked.discard(number)
-        row = proposal.parameters["row"]
-        regret = self._curves.regret(float(self._curves.accuracy[row, done - 1]))
         self.ended.append((self._clock.now_s, number, row, done, regret))
         return [*found, (rank, Outcome(number, "complete", Figures({"regret": Measured(regret)}), elapsed_s))]
 
@@ -191,12 +193,14 @@ class NoStore:
     record = requeue = event = read_nothing
 
 
-def searched(curves: Curves, seed: int, setting: Setting, *, is_elastic: bool) -> Search:
+def searched(curves: Curves, seed: int, setting: Setting, *, elastic: bool | str) -> Search:
     """One search in virtual time."""
     clock = Clock()
     strategy_options = {"max_budget": N_EPOCHS, "proposer": "random"} | setting.options
     strategy = make_strategy("halving", curves.space, seed=seed, options=strategy_options)
-    settings = SearchSettings(SearchLimits(setting.n_trials), is_elastic=is_elastic, seed=seed)
+    settings = SearchSettings(
+        SearchLimits(setting.n_trials), is_elastic=bool(elastic), is_by_merit=elastic == "merit", seed=seed
+    )
     with patch("time.monotonic", clock):
         link = SimulatedBlocks(curves, setting, clock, seed)
         pool = BlockPool(link, BlockMembership.of(BlockLayout(N_BLOCKS + 1, 1)))
@@ -214,23 +218,23 @@ OPTIONS = {"default": {}, "reproducible": {"reproducible": True}}
 
 
 def compared(curves: Curves, seeds: range, setting: Setting) -> list[str]:
-    """A row of the table, for pairs of searches with the same seed.
+    """A row of the table, for searches with the same seed.
 
-    The regret is the larger of both final ones. Minutes are medians, ratios geometric means.
+    The regret is the largest of their final ones. Minutes are medians, ratios geometric means.
     """
     minutes, ends, n_same = [], [], 0
     for seed in seeds:
-        plain, elastic = (searched(curves, seed, setting, is_elastic=one) for one in (False, True))
-        regret = max(plain.improved[-1][1], elastic.improved[-1][1])
-        minutes.append((plain.time_to(regret) / 60, elastic.time_to(regret) / 60))
-        ends.append((plain.duration_s, elastic.duration_s))
-        n_same += plain.trials == elastic.trials
+        found = [searched(curves, seed, setting, elastic=one) for one in (False, True, "merit")]
+        regret = max(one.improved[-1][1] for one in found)
+        minutes.append([one.time_to(regret) / 60 for one in found])
+        ends.append([one.duration_s for one in found])
+        n_same += found[0].trials == found[1].trials == found[2].trials
     medians = [f"{statistics.median(column):.0f}" for column in zip(*minutes, strict=True)]
-    return [*medians, f"{_ratio(minutes):.2f}", f"{_ratio(ends):.2f}", f"{n_same} of {len(seeds)}"]
+    return [*medians, *_ratios(minutes), *_ratios(ends), f"{n_same} of {len(seeds)}"]
 
 
-def _ratio(pairs: list[tuple[float, float]]) -> float:
-    return statistics.geometric_mean(plain / elastic for plain, elastic in pairs)
+def _ratios(times: list[list[float]]) -> list[str]:
+    return [f"{statistics.geometric_mean(one[0] / one[i] for one in times):.2f}" for i in (1, 2)]
 
 
 def main() -> None:
@@ -249,7 +253,8 @@ def main() -> None:
         for task in tasks:
             setting = Setting(given.exponent, given.cost, n_trials, options)
             rows.append([name, task, *compared(Curves(given.curves, task, True), range(n_seeds), setting)])
-    header = ["`halving`", "table", "without, min", "elastic, min", "times sooner", "end, times sooner", "same trials"]
+    header = ["`halving`", "table", "without, min", "elastic, min", "merit, min", "times sooner", "merit"]
+    header += ["end, times sooner", "merit", "same trials"]
     print(markdown_table(header, rows))
 
 

@@ -144,7 +144,12 @@ def _check_elastic(configuration: StudyConfiguration) -> None:
         ("the steps of a training depend on its number of ranks", "write training.batch_size: {total: …}"): is_training
         and not configuration.has_total_batch,
         ("the stages of a pipeline have a fixed number of ranks", "remove it"): configuration.n_stages > 1,
-        ("the folds of a trial have fixed ranks", "remove it, or folds"): configuration.folds.number > 1,
+        ("a function of several folds would begin again on other ranks", "remove it, or folds"): not is_training
+        and configuration.folds.number > 1,
+        (
+            "stop_early needs folds that run one after the other",
+            "remove it, or folds.stop_early",
+        ): configuration.folds.stop_early,
         ("another program runs the trials of this study", "remove it"): configuration.objective == EXTERNAL,
         ("the duration of a training depends on its number of ranks", "remove it, or this figure of merit"): is_training
         and not set(RESULT_FIGURES).isdisjoint(configuration.figures_of_merit().names),

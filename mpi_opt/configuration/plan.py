@@ -100,6 +100,7 @@ class Plan:
             example_parameters=self.space.centre(),
             figures_of_merit=configuration.figures_of_merit(),
             silence_s=configuration.blocks.silence_s,
+            is_elastic=bool(configuration.blocks.elastic),
         )
         return WorkerPlan(self.objective, settings, configuration.file_name)
 

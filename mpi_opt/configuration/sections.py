@@ -158,10 +158,11 @@ class BlocksSection(Section):
         "0 and the spares form N / `size` blocks, rounded down, whose sizes differ by at most one; fewer ranks than "
         "`size` form one block. With `size: 5`, 16 ranks form blocks of 6, 5 and 5 ranks.",
     )
-    elastic: bool = Field(
+    elastic: bool | Literal["merit"] = Field(
         False,
         description="Idle ranks join running trials after an epoch, where the measured times say that it pays, and are "
-        "given back when new trials start. Results stay the same: it needs `batch_size: {total: …}`.",
+        "given back when new trials start: the trials that end last get them, or with `merit` those with the best "
+        "intermediate values. Results stay the same: it needs `batch_size: {total: …}`.",
     )
     spares: int = Field(0, ge=0, description="Number of idle ranks that replace lost ranks.")
     silence: Duration = Field(

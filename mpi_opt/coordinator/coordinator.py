@@ -182,6 +182,7 @@ class Coordinator:
         leaders = [] if running is None else self.pool.fold_leaders(running.block, self.settings.n_folds)
         if running is None or rank not in leaders:
             return  # the block was given up; the trial runs again or has failed
+        self.widths.note_value(running, report.value)
         if self.state.prunes(running, report, len(leaders)):
             self.pool.stop(running, self.settings.n_folds)
         if self.state.has_repeated_step and not self._is_repetition_noted:

@@ -37,6 +37,7 @@ class SearchSettings:
         code_number: The number of the code in the study, see `CodeRecord`.
         continues_on_fewer_ranks: See `Objective.continues_on_fewer_ranks`.
         is_elastic: Whether running trials may continue on another number of ranks: ``blocks.elastic``.
+        is_by_merit: Whether the best of them get idle ranks first: ``elastic: merit``.
         silence_s: See `TrialSettings`.
         pruning_rule: Stops trials because of intermediate values, with any strategy; None: the strategy alone does.
         repeats_points: Whether the strategy repeats points on purpose.
@@ -59,6 +60,7 @@ class SearchSettings:
     code_number: int | None = None
     continues_on_fewer_ranks: bool = False
     is_elastic: bool = False
+    is_by_merit: bool = False
     silence_s: float | None = None
     pruning_rule: PruningRule | None = None
     repeats_points: bool = False

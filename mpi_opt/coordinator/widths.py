@@ -38,6 +38,7 @@ class TrialTimes:
         left_s: When the trial left its last block, until the next attempt is measured; None otherwise.
         is_asked: Whether this attempt was asked to leave its block.
         joining: The idle blocks that will then join it.
+        cost: Its last intermediate value, to be minimised.
     """
 
     attempt: int
@@ -47,6 +48,7 @@ class TrialTimes:
     left_s: float | None = None
     is_asked: bool = False
     joining: list[int] = field(default_factory=list)
+    cost: float = math.inf
 
     def add(self, progress: TrialProgress, attempt: int, n_ranks: int) -> bool:
         """Takes an epoch into account, but no repeated one; returns whether it is the second one of its attempt."""
@@ -84,9 +86,9 @@ class Widths:
     def hear(self, rank: int, progress: TrialProgress) -> None:
         """Takes an epoch of a trial into account."""
         running = self.queue.running.get(progress.number)
-        if running is None or rank != self.pool.ranks(running.block)[0]:
+        if running is None or rank not in self.pool.fold_leaders(running.block, self.settings.n_folds):
             return  # the block was given up
-        n_ranks, self._is_new = len(self.pool.ranks(running.block)), True
+        n_ranks, self._is_new = self._useful(len(self.pool.ranks(running.block))), True
         trial = self._trials.setdefault(progress.number, TrialTimes(running.attempt))
         if trial.add(progress, running.attempt, n_ranks):
             moved_s = 0.0 if trial.left_s is None else running.started_at_s - trial.left_s
@@ -100,6 +102,12 @@ class Widths:
         if progress is trial.last and progress is not trial.first:
             for other, epoch_s in trial.epoch_s.items():
                 self.curve.add(other, n_ranks, epoch_s / trial.epoch_s[n_ranks])
+
+    def note_value(self, running: Attempt, value: float) -> None:
+        """Takes an intermediate value of a trial into account, or of one of its folds."""
+        if self.settings.is_by_merit and math.isfinite(value):
+            trial = self._trials.setdefault(running.number, TrialTimes(running.attempt))
+            trial.cost = self.settings.limits.figures_of_merit.sign * value
 
     def note_started(self, n_started: int) -> None:
         """Records how many new trials start on the idle blocks. If all blocks get one, there may be more to start."""
@@ -158,7 +166,8 @@ class Widths:
         if trial is None or trial.is_asked or remaining_s is None or remaining_s <= self._cost_s:
             return
         trial.is_asked, trial.joining = True, joining
-        self.pool.link.send(self.pool.ranks(running.block)[0], Leave(running.number))
+        for rank in self.pool.fold_leaders(running.block, self.settings.n_folds):
+            self.pool.link.send(rank, Leave(running.number))
 
     @property
     def _needs_ranks(self) -> bool:
@@ -181,7 +190,7 @@ class Widths:
         if trial is None or trial.last is None or trial.first is trial.last:
             return None
         left = trial.last.total - trial.last.done - 1
-        return left * trial.epoch_s[len(self.pool.ranks(running.block))]
+        return left * trial.epoch_s[self._useful(len(self.pool.ranks(running.block)))]
 
     def _pays(self, now_s: float, then_s: float) -> bool:
         """Whether it pays to change a trial such that its rest takes `then_s` instead of `now_s`."""
@@ -193,37 +202,49 @@ class Widths:
         n_parts = self.pool.n_parts(running.block)
         if n_parts == 1 or remaining_s is None:
             return False
-        return self._pays(remaining_s, remaining_s * self.curve.factor(n_ranks // n_parts, n_ranks))
+        return self._pays(remaining_s, remaining_s * self._speed_up(n_ranks // n_parts, n_ranks))
 
     def _plan(self) -> dict[int, list[int]]:
         """The idle blocks that join running trials: number of the trial -> blocks.
 
-        Each idle block joins the trial that ends last of those that end sooner with it.
+        Each idle block joins a trial that ends sooner with it: the one that ends last, or with `merit` the best one.
         """
         measured = filter(None, map(self._measured, self.queue.running.values()))
         taken = {block for trial in measured for block in trial.joining}
         if not (idle := [block for block in self.pool.idle if block not in taken]):
             return {}
-        sizes, remaining_s, last = {}, {}, list[tuple[float, int]]()
+        sizes, remaining_s, last = {}, {}, list[tuple[float, float, int]]()
         for number, running in self.queue.running.items():
             if (left_s := self._remaining_s(running)) is not None and not self._trials[number].is_asked:
                 sizes[number], remaining_s[number] = len(self.pool.ranks(running.block)), left_s
-                last.append((-left_s, number))
+                last.append((self._merit(number), -left_s, number))
         heapq.heapify(last)  # the search ends with its last trial, so that one gets ranks first
         plan: dict[int, list[int]] = {}
         wider, then_s = dict(sizes), dict(remaining_s)
         for block in idle:
             while last:
-                _, number = last[0]
+                merit, _, number = last[0]
                 n_ranks = wider[number] + len(self.pool.ranks(block))
-                ends_s = remaining_s[number] / self.curve.factor(sizes[number], n_ranks)
+                ends_s = remaining_s[number] / self._speed_up(sizes[number], n_ranks)
                 if n_ranks <= self._most_ranks(number, sizes[number]) and ends_s < then_s[number]:
                     plan.setdefault(number, []).append(block)
                     wider[number], then_s[number] = n_ranks, ends_s
-                    heapq.heapreplace(last, (-ends_s, number))
+                    heapq.heapreplace(last, (merit, -ends_s, number))
                     break
                 heapq.heappop(last)
         return {number: blocks for number, blocks in plan.items() if self._pays(remaining_s[number], then_s[number])}
+
+    def _merit(self, number: int) -> float:
+        """A smaller number for a trial that gets idle ranks before others; 0 for all unless merit counts."""
+        return self._trials[number].cost if self.settings.is_by_merit else 0.0
+
+    def _useful(self, n_ranks: int) -> int:
+        """The number of ranks that determines the time of a trial: parallel folds wait for the one with the fewest."""
+        n_folds = self.settings.n_folds
+        return n_ranks if n_ranks < n_folds else n_ranks // n_folds * n_folds
+
+    def _speed_up(self, few: int, many: int) -> float:
+        return self.curve.factor(self._useful(few), self._useful(many))
 
     def _most_ranks(self, number: int, now: int) -> int:
         progress = self._trials[number].last

@@ -44,6 +44,7 @@ class TrialSettings:
         example_parameters: A point of the space, with which the objective is checked before the first trial.
         figures_of_merit: The study's figures of merit.
         silence_s: Time after which a rank without a sign of life is given up, in seconds; None for no limit.
+        is_elastic: Whether trials may leave their blocks, to continue on other ranks.
     """
 
     seed: int
@@ -52,6 +53,7 @@ class TrialSettings:
     example_parameters: Parameters = field(default_factory=dict)
     figures_of_merit: FiguresOfMerit = field(default_factory=FiguresOfMerit)
     silence_s: float | None = None
+    is_elastic: bool = False
 
     @property
     def alive_s(self) -> float | None:
@@ -88,6 +90,14 @@ class Objective(ABC):
 
     def choose(self, choice: Choice) -> None:  # noqa: B027 - not every objective has something to choose
         """Takes the choice for all further trials; the same on all ranks of a block."""
+
+    def share(self, comm: Communicator, study: str, number: int) -> None:  # noqa: B027 - not every objective keeps it
+        """Gives all ranks what any of them needs to continue all folds of a trial. Collective over `comm`.
+
+        Args:
+            comm: The block's communicator.
+            study, number: Those of the `Trial`.
+        """
 
     @abstractmethod
     def prepare(self, comm: Communicator, parameters: Parameters) -> None:

@@ -230,6 +230,8 @@ class Trial:
         state: The `state` of the call of `resize` after which the trial continues, the same on all ranks; None if it
             begins.
         has_left: Whether the trial has ended after an epoch, to continue on another number of ranks.
+        is_parallel: Whether its folds run at the same time, on ranks of their own.
+        speaks: Whether this fold tells the search how much of the trial is done.
     """
 
     def __init__(
@@ -242,13 +244,15 @@ class Trial:
         folds: int = 1,
         reporter: Reporter | None = None,
         study: str = "",
+        is_parallel: bool = False,
+        began_s: float | None = None,
     ) -> None:
-        self.proposal, self.study = proposal, study
+        self.proposal, self.study, self.is_parallel, self.speaks = proposal, study, is_parallel, True
         self.parameters = dict(proposal.parameters)
         self.comm, self.fold, self.folds = comm, fold, folds
         self.was_stopped = self.has_left = self.is_elastic = False
         self.state: Any = None
-        self._began_s = time.perf_counter()
+        self._began_s = time.perf_counter() if began_s is None else began_s
         self.reported: dict[int, float] = {}
         self._study_seed, self._reporter = study_seed, reporter
 
@@ -349,8 +353,10 @@ class Trial:
         """
         must_leave = False
         if self.comm.rank == 0 and self._reporter is not None:
-            elapsed_s = time.perf_counter() - self._began_s
-            self._reporter.progress(self.number, done, total, most_ranks, elapsed_s)
+            if self.speaks:
+                done = done if self.is_parallel else (self.fold * total + done) / self.folds  # epochs of all folds
+                elapsed_s = time.perf_counter() - self._began_s
+                self._reporter.progress(self.number, done, total, most_ranks, elapsed_s)
             must_leave = self._reporter.must_leave(self.number)
         return bool(self.comm.bcast(must_leave, root=0))
 

@@ -9,10 +9,11 @@
 | leader of a block | its members | `Assignment` | `TO_MEMBER` | it has received one (block communicator) |
 | first rank of a fold group | coordinator | `Report` | `TO_COORDINATOR` | the objective reports an intermediate value |
 | coordinator | first ranks of the fold groups | `Stop` | `STOP` | the trial is pruned, or the search ends |
-| leader of a block | coordinator | `TrialProgress` | `TO_COORDINATOR` | an epoch has ended, with `blocks.elastic` |
-| coordinator | leader of a block | `Leave` | `STOP` | the trial continues on another number of ranks |
+| first rank of a fold group | coordinator | `TrialProgress` | `TO_COORDINATOR` | an epoch has ended, if elastic |
+| coordinator | first ranks of the fold groups | `Leave` | `STOP` | the trial continues on another number of ranks |
 | leader of a block | its members | `NextFold` | `NEXT_FOLD` | a fold has ended and others remain (block communicator) |
 | member of a block | leader | list of `Outcome` | `TO_LEADER` | its folds have ended (block communicator) |
+| leader of a block | its members | bool | `HAS_LEFT` | parallel folds with `blocks.elastic` end (block communicator) |
 | leader of a block | coordinator | `Outcome` | `TO_COORDINATOR` | the trial has ended |
 | any rank of a block | coordinator | `Abandoned` | `TO_COORDINATOR` | its part failed; other ranks may wait for it |
 | any rank of a block | coordinator | `Broken` | `TO_COORDINATOR` | communication in the block has failed |
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from mpi_opt.study.study import Study
 
 
-TO_COORDINATOR, TO_RANK, TO_WATCHDOG, STOP, TO_MEMBER, TO_LEADER, NEXT_FOLD = range(32_001, 32_008)
+TO_COORDINATOR, TO_RANK, TO_WATCHDOG, STOP, TO_MEMBER, TO_LEADER, NEXT_FOLD, HAS_LEFT = range(32_001, 32_009)
 """Tags have large values: the messages may share the world communicator with user code, which uses small ones."""
 
 

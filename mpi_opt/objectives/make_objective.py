@@ -179,6 +179,6 @@ def make_objective(configuration: StudyConfiguration, directory: Path) -> Object
             checkpoints,
             configuration.folds.number,
             models_of(configuration, directory) if configuration.search.keep is not None else None,
-            is_elastic=configuration.blocks.elastic,
+            is_elastic=bool(configuration.blocks.elastic),
         )
-    return FunctionObjective(configuration.objective, directory, is_elastic=configuration.blocks.elastic)
+    return FunctionObjective(configuration.objective, directory, is_elastic=bool(configuration.blocks.elastic))

@@ -30,6 +30,7 @@ from mpi_opt.core.objective import CHECKPOINT_S, Choice, MetricCurves, Objective
 from mpi_opt.core.search_space.space import Parameters
 from mpi_opt.core.trial import Proposal, Trial
 from mpi_opt.errors import ConfigurationError, UserError
+from mpi_opt.objectives.kept_epochs import KeptEpochs
 
 if TYPE_CHECKING:
     from mpi_learn import Result
@@ -75,8 +76,7 @@ class TrainingObjective(Objective):
         self._folds: dict[int, Dataset] = {}
         self._functions: dict[str, Callable[[Any], Any]] = {}
         self._is_prepared = False
-        self._kept_of: tuple[str, int] | None = None
-        self._kept: dict[int, KeptEpoch] = {}
+        self._kept = KeptEpochs()
 
     @property
     def continues_on_fewer_ranks(self) -> bool:  # type: ignore[override]  # read only
@@ -304,19 +304,23 @@ class TrainingObjective(Objective):
         if self.figures[0] in metrics:
             trial.report(epoch, metrics[self.figures[0]])
         if self.is_elastic and kept is not None and configuration.total_batch is not None:
-            most = trial.comm.size if kept.is_bound else configuration.total_batch.most_ranks
-            kept.is_left = trial.must_leave(epoch + 1, configuration.epochs, most)
+            most = configuration.total_batch.most_ranks
+            if most >= trial.folds - 1:  # a fold has as many at most, in turn with others or at the same time
+                most *= trial.folds
+            kept.is_left = trial.must_leave(epoch + 1, configuration.epochs, 1 if kept.is_bound else most)
         return trial.should_stop()
 
     def _kept_epoch(self, trial: Trial) -> KeptEpoch | None:
         """Where this rank keeps the last epoch of a fold; None if no other rank could continue from it."""
-        from mpi_learn.training.checkpoints.checkpoint_file import KeptEpoch
-
         if not (self.continues_on_fewer_ranks and (self.is_elastic or is_protected())):
             return None
-        if self._kept_of != (trial.study, trial.number):
-            self._kept_of, self._kept = (trial.study, trial.number), {}
-        return self._kept.setdefault(trial.fold, KeptEpoch())
+        self._kept.begin(trial.study, trial.number)
+        trial.speaks = not trial.is_parallel or trial.fold == self._kept.slowest(trial.folds)
+        return self._kept.of(trial.fold)
+
+    def share(self, comm: Communicator, study: str, number: int) -> None:
+        self._kept.begin(study, number)
+        self._kept.share(comm)
 
     def _report_kept(self, trial: Trial, kept: KeptEpoch | None) -> None:
         """Reports the epochs that an earlier attempt has finished, as this attempt would if it began again.

@@ -24,7 +24,7 @@ from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.objective import Objective, TrialSettings
 from mpi_opt.core.trial import Outcome, Reporter, Trial
 from mpi_opt.errors import MPILearnError
-from mpi_opt.messages.messages import NEXT_FOLD, TO_LEADER, Assignment, NextFold, Ready
+from mpi_opt.messages.messages import HAS_LEFT, NEXT_FOLD, TO_LEADER, Assignment, NextFold, Ready
 from mpi_opt.worker.watchdog import TrialTimeout, Watchdog
 
 
@@ -73,7 +73,13 @@ class Block:
         if assignment.choice is not None:
             self.objective.choose(assignment.choice)
         started = time.perf_counter() - assignment.before_s
+        # the ranks of a fold may have been those of another one before
+        if len(self.groups) > 1 and (self.settings.is_elastic or assignment.before_s > 0):
+            self.objective.share(self.comm, assignment.study, assignment.number)
         folds = self._collected(self._run_folds(assignment))
+        if self.settings.is_elastic and len(self.groups) > 1 and self._has_left(folds):
+            # now, because it may continue on ranks of some folds only
+            self.objective.share(self.comm, assignment.study, assignment.number)
         if self.comm.rank != 0:
             return None
         return merged(folds, time.perf_counter() - started, self.settings, assignment.reference)
@@ -87,6 +93,15 @@ class Block:
             others, _, _ = messaging.receive(self.comm, tag=TO_LEADER, meanwhile=self.check)
             folds += others
         return folds
+
+    def _has_left(self, folds: list[Outcome]) -> bool:
+        """Whether the trial continues on another number of ranks, as the leader knows from all folds. Collective."""
+        if self.comm.rank > 0:
+            return bool(messaging.receive(self.comm, source=0, tag=HAS_LEFT, meanwhile=self.check)[0])
+        has_left = "queued" in (states := {one.state for one in folds}) and "failed" not in states
+        for member in range(1, self.comm.size):
+            self.comm.send(has_left, dest=member, tag=HAS_LEFT)
+        return has_left
 
     def _measure(self, assignment: Assignment, limit_s: float) -> Outcome | None:
         """Measures the training of the first fold on all ranks; returns the times on the leader. Collective."""
@@ -115,7 +130,8 @@ class Block:
 
     def _run_folds(self, assignment: Assignment) -> list[Outcome]:
         """The outcomes of the folds of this rank's group; only the first rank of the group has figures of merit."""
-        folds, started = list[Outcome](), time.perf_counter() - assignment.before_s
+        folds, began_s = list[Outcome](), time.perf_counter()
+        started = began_s - assignment.before_s
         for fold in folds_of_group(self.group, len(self.groups), self.settings.n_folds):
             self.check()  # user code may have caught the exception that the disbanding of the block raised in it
             trial = Trial(
@@ -126,6 +142,8 @@ class Block:
                 folds=self.settings.n_folds,
                 reporter=self.reporter,
                 study=assignment.study,
+                is_parallel=len(self.groups) > 1,
+                began_s=began_s,
             )
             outcome = self._run_fold(trial, started)
             if outcome.state == "pruned" and folds:  # not comparable with the folds that are complete

@@ -69,8 +69,9 @@ def test_a_rank_that_dies_when_it_joins_a_trial_loses_no_epoch(search, tmp_path)
 
 
 @needs("torch")
-@pytest.mark.thorough
-def test_idle_ranks_join_a_training_which_has_the_same_result(query, tmp_path):
+@pytest.mark.parametrize("folds", [pytest.param(1, marks=pytest.mark.thorough), 2])
+def test_idle_ranks_join_a_training_which_has_the_same_result(query, tmp_path, folds):
+    """Two folds that have run one after the other then run at the same time."""
     write_samples(tmp_path)
     (tmp_path / "deaths").write_text("")
     values = {}
@@ -79,12 +80,14 @@ def test_idle_ranks_join_a_training_which_has_the_same_result(query, tmp_path):
             "study": name,
             "store": "sqlite:///test.db",
             "figure_of_merit": "val_loss",
-            "space": {"epochs": {"type": "categorical", "categories": [4, 6, 60]}},
+            "space": {"epochs": {"type": "categorical", "categories": [2, 3, 30] if folds > 1 else [4, 6, 60]}},
             "search": {"strategy": "grid", "trials": 3},
             "blocks": {"elastic": elastic},
+            "folds": folds,
             "training": {
                 "model": f"{MODELS}:build_slow",
-                "data": {"train": "samples.npz", "features": "x", "labels": "y", "validation_fraction": 0.2},
+                "data": {"train": "samples.npz", "features": "x", "labels": "y", "drop_last": True}
+                | ({"validation_fraction": 0.2} if folds == 1 else {}),
                 "loss": "cross_entropy",
                 "optimizer": {"name": "adam", "learning_rate": 0.01},
                 "batch_size": {"total": 48, "shards": 6},

@@ -215,3 +215,47 @@ def test_the_time_of_an_attempt_counts_only_if_it_has_finished_an_epoch(widths, 
     recovery.requeue(running, "a rank of its block was lost", holders=[2])
     (again,) = widths.queue.waiting
     assert (again.before_s >= 30.0, again.holders) == (has_finished_an_epoch, (2,))
+
+
+def asked(widths, trials):
+    """The idle blocks that will join each of these running trials: block -> (epoch_s, total, value)."""
+    for block, (epoch_s, total, value) in trials.items():
+        running = Attempt(Proposal(block, {}), block=block)
+        widths.queue.mark_running([running])
+        leader = widths.pool.ranks(block)[0]
+        for done in (1, 2):
+            widths.hear(leader, TrialProgress(block, done, total, 6, epoch_s * done))
+            widths.note_value(running, value)
+    widths.change()
+    return {number: trial.joining for number, trial in widths._trials.items() if trial.joining}
+
+
+def searching(n_blocks, n_idle, **changes):
+    """The widths of a search whose last blocks are idle."""
+    pool = BlockPool(ScriptedLink(lambda assignment: None), BlockMembership.of(BlockLayout(n_blocks + 1, 1)))
+    queue, settings = TrialQueue(3), SearchSettings(SearchLimits(3), is_elastic=True, **changes)
+    store = RetryingStore(ListedStore(), 1, settings.progress, lambda: False)
+    for block in range(n_blocks - n_idle, n_blocks):
+        pool.rest(block)
+    return Widths(pool, queue, StudyState(store, Strict(), queue, settings), settings)
+
+
+@pytest.mark.parametrize(("is_by_merit", "number"), [(False, 0), (True, 1)])
+def test_idle_ranks_join_the_trial_that_ends_last_or_by_merit_the_best_one(is_by_merit, number):
+    """Trial 0 has more left; trial 1 is better."""
+    widths = searching(3, 1, is_by_merit=is_by_merit)
+    assert asked(widths, {0: (10.0, 200, 0.5), 1: (10.0, 100, 0.1)}) == {number: [2]}
+
+
+def test_parallel_folds_get_no_ranks_that_would_leave_one_of_them_as_slow_as_before():
+    """Three folds on three ranks need three more to be faster, and all of their leaders are asked to leave."""
+    sent = []
+    widths = searching(5, 2, n_folds=3)
+    widths.pool.regroup([0, 1, 2])
+    for rank in (1, 2, 3):
+        widths.pool.mark_left(rank)
+    widths.pool.link.send = lambda rank, message: sent.append((rank, message))
+    (block,) = (block for block, ranks in widths.pool.membership.blocks.items() if len(ranks) == 3)
+    assert asked(widths, {block: (10.0, 100, 0.1)}) == {}
+    widths._ask(widths.queue.running[block], [])
+    assert sent == [(rank, Leave(block)) for rank in (1, 2, 3)]
