@@ -38,7 +38,7 @@ class ErrorFeedback:
         vector += self.held_back
         vector[resting] = 0
         message = np.concatenate([self.encoding.encode(part) for part in np.split(vector, self.n_parts)])
-        vector -= decoded(self.encoding, message, vector.size, self.n_parts)
+        vector -= decoded(self.encoding, message, vector.size, self.n_parts)  # the error of this message
         vector[resting] = self.held_back[resting]
         self.held_back[:] = vector
         return message

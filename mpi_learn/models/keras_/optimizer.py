@@ -77,7 +77,7 @@ class KerasRule:
         if self._may_be_changed:
             self._take_state(weights)
         used, n = tuple(self.layout.used(gradient).tolist()), self.layout.size
-        if used not in self._steps:
+        if used not in self._steps:  # which gradients are left out is decided when the step is traced
             self._steps[used] = self._traced(used)
         vectors = tf.convert_to_tensor(weights[:n]), tf.convert_to_tensor(gradient[:n])
         weights[:n] = self._steps[used](*vectors, tf.constant([rate, scale, weight_factor])).numpy()

@@ -106,6 +106,7 @@ class KerasStage(Stage):
         found = tape.gradient(target, sources, output_gradients=given, unconnected_gradients="zero")
         self._gradient[: self.layout.size] += found[0].numpy()
         n_arrays = len(self._counts)
+        # the same arrays in each micro-batch: they are counted once for the step
         self._gradient[self.layout.size - n_arrays : self.layout.size] = self._counts
         if self._is_first:
             return None

@@ -189,6 +189,7 @@ class TorchModel(Model):
     def _gradient(self, x: Arrays, y: Arrays, weights: Arrays) -> Vector:
         outputs, labels, n = self._call(x), tensors(y), len(x[0])
         loss, weight = self._loss(outputs, labels, tensors(weights), n, y)
+        # with a weight of 0 all labels are ignored: the loss is a zero that depends on no parameter
         if weight > 0:
             self._step.backward(loss)
         sums = self._add_on_device if self._step.stays_on_device else self._sums

@@ -92,6 +92,7 @@ class TorchStage(Stage):
 
     def forward(self, micro_batch: int, x: Arrays, y: Arrays, weights: Arrays) -> np.ndarray | None:
         inputs = tensors(x)
+        # the gradient of the activations is the message for the stage before
         given = inputs[0] if self._is_first else inputs[0].requires_grad_()
         if self._copies:
             inputs = [given.clone()]
@@ -106,8 +107,9 @@ class TorchStage(Stage):
         return array
 
     def backward(self, micro_batch: int, gradient: np.ndarray | None) -> np.ndarray | None:
-        given, output = self._kept.pop(micro_batch)
+        given, output = self._kept.pop(micro_batch)  # and with them the activations, which are freed
         if output.requires_grad:  # not if the weight of the micro-batch is 0
+            # what the last stage has kept is a loss, whose gradient begins with 1
             torch.autograd.backward(output, None if gradient is None else tensors([gradient])[0])
         if self._is_first:
             return None
@@ -120,7 +122,8 @@ class TorchStage(Stage):
 
     def step(self, sums: np.ndarray) -> np.ndarray:
         assert self._vector is not None
-        return cast(np.ndarray, self._vector.filled(1.0, sums))  # a pipeline keeps its step vectors on the host
+        # a factor of 1: each loss was multiplied by its weight in `forward`; a pipeline keeps step vectors on the host
+        return cast(np.ndarray, self._vector.filled(1.0, sums))
 
     def values(self) -> list[np.ndarray]:
         self.network.refresh()
