@@ -135,7 +135,7 @@ class Training:
             if on_begin is not None:
                 on_begin()
         for number in range(self.state.epoch, self.configuration.epochs):
-            if reason is not None:  # before the first epoch: the training of the checkpoint has ended
+            if reason is not None:  # of the last epoch, or of the training in the checkpoint, which has ended
                 break
             self.rate.begin_epoch(number)
             self.callbacks.before_epoch(number)
@@ -158,9 +158,12 @@ class Training:
             if is_saved:
                 self.checkpointing.save()
         self.stopped_by = reason or "epochs"
-        if reason == LEFT:  # its weights are those of the last epoch, and its callbacks have not ended
-            self.state.end(time.perf_counter() - started_s)
-            return
+        if reason != LEFT:  # otherwise the weights stay those of the last epoch, and the callbacks have not ended
+            self._finish()
+        self.state.end(time.perf_counter() - started_s)
+
+    def _finish(self) -> None:
+        """Gives the model the weights with which the training ends, after its last epoch. Collective."""
         self._restore_best()
         self._validate_last()  # of the weights that the result has
         with agreed_errors(self.comm):
@@ -170,7 +173,6 @@ class Training:
             if self.context.worker == 0:  # all replicas have the same weights; this one may be divided into stages
                 self.model.gather()
         self.callbacks.end(self.state.epoch)
-        self.state.end(time.perf_counter() - started_s)
 
     def result(self) -> Result:
         """The result of `train`."""

@@ -206,21 +206,25 @@ def _lines(context: TrainingContext, model: Model) -> list[tuple[str, str]]:
     training = f"{dataset.n_training:,} samples, {batches.n_steps:,} steps of {n_samples} per epoch on one rank"
     validation = f"{dataset.n_validation:,} samples" if dataset.n_validation else "none"
     place = " on a GPU" if model.uses_gpu else ""
-    try:
-        problem = why_unsavable(model)
-        saving = "as a whole" if problem is None else f"the weights alone ({problem[0]})"
-    except SavingError as error:  # the training may have another folder
-        saving = f"not tested: {str(error).splitlines()[0]}"
     return [
         *lines,
         ("training", training),
         ("validation", validation),
         ("one batch", "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())),
         ("gradient", f"norm {norm:.4g}, {1e3 * seconds:.1f} ms forward and backward{place}"),
-        ("saving", saving),
+        ("saving", _saving(model)),
         ("memory", f"{resident_bytes() / MIB:,.0f} MiB of this process"),
         *(("note", note) for note in dict.fromkeys([*notes, *model.notes])),
     ]
+
+
+def _saving(model: Model) -> str:
+    """How much of the model can be saved."""
+    try:
+        problem = why_unsavable(model)
+    except SavingError as error:  # the training may have another folder
+        return f"not tested: {str(error).splitlines()[0]}"
+    return "as a whole" if problem is None else f"the weights alone ({problem[0]})"
 
 
 def _ranges(arrays: Sequence[np.ndarray], names: Sequence[str]) -> str:

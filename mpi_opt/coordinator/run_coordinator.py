@@ -94,9 +94,7 @@ def run_coordinator(
             request.job_end_s = job_end_s()
             number = _use_code(plan, study, progress, code)
             if number is not None:  # trials will run
-                study.store.add_command(study.record, plan.command)
-                if changed := study.use_settings(plan):
-                    progress.note(f"the study continues with other settings: {changed}")
+                _use_settings(plan, study, progress)
                 if plan.is_measured:
                     choose_size(plan, study.store, study.record, pool, code, request, progress.note)
             if study.record.chosen:  # before blocks are formed: then none of them measures again
@@ -197,6 +195,13 @@ def _use_code(plan: Plan, study: OpenStudy, progress: Progress, source: SourceCo
     if differences:
         study.store.event(study.record.id, CODE_CHANGED, "; ".join(differences))
     return use_code(study.store, study.record.id, code)
+
+
+def _use_settings(plan: Plan, study: OpenStudy, progress: Progress) -> None:
+    """Records the command and the settings of a search that will run trials."""
+    study.store.add_command(study.record, plan.command)
+    if changed := study.use_settings(plan):
+        progress.note(f"the study continues with other settings: {changed}")
 
 
 def _settings(

@@ -25,7 +25,6 @@ from mpi_opt.study.recommendation import STATES, Recommendation, ranked, recomme
 if TYPE_CHECKING:
     import pandas
 
-
 Given = float | Sequence[float] | Mapping[str, float]
 """One figure of merit; or several, in the order of the study or by name."""
 
@@ -52,8 +51,7 @@ class Study:
     is_finished: bool = False
     confirmation: Confirmation | None = field(default=None, repr=False)
     _asked: set[int] = field(default_factory=set, init=False, repr=False, compare=False)  # by this object
-    # for which list of trials it was computed, and the result
-    _recommended: tuple[list[TrialRecord], Recommendation | None] | None = field(
+    _recommended: tuple[list[TrialRecord], Recommendation | None] | None = field(  # of this list of trials
         default=None, init=False, repr=False, compare=False
     )
     # of this list of trials, by their states: the figures of a report need them a dozen times
@@ -258,9 +256,8 @@ class Study:
             UserWarning: There are no more trials, but some that another program has asked for are still running.
         """
         from mpi_opt.study.asking import ask_tell, by_hand
-        from mpi_opt.study.asking.by_hand import ResultReader
 
-        count = ResultReader("Study.ask()", self.figures_of_merit).whole_number("count", count)
+        count = by_hand.ResultReader("Study.ask()", self.figures_of_merit).whole_number("count", count)
         if count == 0:
             return []
         asked = ask_tell.ask(by_hand.plan_of(self.record, self.store), count, warnings.warn)
@@ -294,11 +291,11 @@ class Study:
                 number for each figure of merit; `uncertainty` is negative or without a value.
             StoreError: The trial does not exist, is not running or is run by a search, or the store cannot be written.
         """
-        from mpi_opt.study.asking import ask_tell
-        from mpi_opt.study.asking.by_hand import ResultReader
+        from mpi_opt.study.asking import ask_tell, by_hand
 
-        result = {"value": value, "uncertainty": uncertainty, "failed": failed, "lost": lost}
-        ask_tell.tell(self.store, self.name, [ResultReader("Study.tell()", self.figures_of_merit).read(number, result)])
+        given = {"value": value, "uncertainty": uncertainty, "failed": failed, "lost": lost}
+        result = by_hand.ResultReader("Study.tell()", self.figures_of_merit).read(number, given)
+        ask_tell.tell(self.store, self.name, [result])
         self._read_again()
 
     def add_trial(self, parameters: Mapping[str, Value], value: Given, uncertainty: Given | None = None) -> int:
@@ -396,8 +393,7 @@ class Study:
 
     def __repr__(self) -> str:
         """The study in a few lines: its store, the states of its trials, the best one, and notes about it."""
-        text = as_text(self.record, self.best, self.store, is_finished=self.is_finished)
-        return "\n  ".join([text, *self.notes()])
+        return "\n  ".join((as_text(self.record, self.best, self.store, is_finished=self.is_finished), *self.notes()))
 
     def _repr_html_(self) -> str:
         """HTML for notebooks: the lines of `repr` about the study, and a table of the best ten trials."""
