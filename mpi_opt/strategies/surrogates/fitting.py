@@ -32,6 +32,7 @@ from mpi_opt.strategies.surrogates.gaussian_process import (
     Hyperparameters,
     Likelihood,
 )
+from mpi_opt.strategies.surrogates.principal_axes import principal_axes
 from mpi_opt.strategies.surrogates.proposing.scalarization import scalarized
 
 
@@ -223,12 +224,22 @@ class Surrogate:
                 these are not fitted again.
         """
         if self._part is None or not fitted.is_equal(self._part[0]):
-            self._part = fitted, self._refined(fitted, chosen_settings(fitted, self._is_category, (math.inf,))[1])
+            self._part = fitted, self._refined(fitted, self._settings_of_part(fitted))
         return self._posterior(observed, self._part[1])
+
+    def _settings_of_part(self, fitted: Observations) -> SurrogateSettings:
+        """The settings with length scales along the principal axes if the values are much more likely with them."""
+        density, settings = chosen_settings(fitted, self._is_category, (math.inf,))
+        axes, n_angles = principal_axes(fitted.rows, fitted.values, self._is_category)
+        if axes is None:
+            return settings
+        oblique, along_axes = chosen_settings(fitted, self._is_category, (math.inf,), axes=axes)
+        # the angles are fitted, too: without this term, axes by chance would often be more likely (Schwarz 1978)
+        return along_axes if oblique + 0.5 * n_angles * math.log(len(fitted.values)) < density else settings
 
     def _refined(self, observed: Observations, start: SurrogateSettings) -> SurrogateSettings:
         y, variances = _standardized(observed, start.offset)
-        likelihood = Likelihood(observed.rows, self._is_category)
+        likelihood = Likelihood(start.hyperparameters.along_axes(observed.rows), self._is_category)
         return replace(start, hyperparameters=likelihood.fit(y, variances, start.hyperparameters, N_ITERATIONS))
 
     def _posterior(self, observed: Observations, settings: SurrogateSettings) -> tuple[GaussianProcess, float]:
@@ -247,6 +258,7 @@ def chosen_settings(
     is_category: Bools,
     offsets: tuple[float, ...] = OFFSETS,
     largest_noise: float = LARGEST_NOISE,
+    axes: Floats | None = None,
 ) -> tuple[float, SurrogateSettings]:
     """The settings with the largest posterior density.
 
@@ -259,9 +271,9 @@ def chosen_settings(
     Returns:
         Minus the logarithm of the density, up to a constant that depends on neither offsets nor bound; the settings.
     """
-    likelihood = Likelihood(observed.rows, is_category)
     n_dimensions = observed.rows.shape[1]
-    starts = [Hyperparameters.default(n_dimensions, name) for name in CORRELATIONS]
+    starts = [replace(Hyperparameters.default(n_dimensions, name), axes=axes) for name in CORRELATIONS]
+    likelihood = Likelihood(starts[0].along_axes(observed.rows), is_category)
     found = [_best_settings(likelihood, observed, start, offsets, largest_noise) for start in starts]
     return min(found, key=lambda pair: pair[0])
 

@@ -58,11 +58,18 @@ class Hyperparameters:
         correlation: A name in `CORRELATIONS`.
         log_weights: Shape (n_dimensions,): logarithms of 1 / length scale².
         log_noise: Logarithm of the variance of the noise, in units of the variance of the function.
+        axes: Shape (n_dimensions, n_dimensions): the length scales are along its columns; None if they are along the
+            dimensions.
     """
 
     correlation: str
     log_weights: Floats
     log_noise: float
+    axes: Floats | None = None
+
+    def along_axes(self, x: Floats) -> Floats:
+        """The coordinates of `x` (m, n_dimensions) along the axes: same shape."""
+        return x if self.axes is None else x @ self.axes
 
     @staticmethod
     def default(n_dimensions: int, correlation: str = "matern") -> Hyperparameters:
@@ -191,6 +198,7 @@ class GaussianProcess:
         variances: As in `Likelihood.fit`.
 
     Attributes:
+        hyperparameters: As given.
         mean: The constant mean of the process.
         variance: The variance of the process.
     """
@@ -201,7 +209,8 @@ class GaussianProcess:
         self._is_category = is_category
         self._weights = np.exp(hyperparameters.log_weights)
         self._correlation = CORRELATIONS[hyperparameters.correlation]
-        self._x = x
+        self.hyperparameters = hyperparameters
+        self._x = x = hyperparameters.along_axes(x)
         self._noise = math.exp(hyperparameters.log_noise)
         matrix = self.correlation(x, x)[0]
         matrix[np.diag_indices_from(matrix)] = 1.0 + self._noise + variances
@@ -238,25 +247,29 @@ class GaussianProcess:
 
         The constant mean of the process counts as known. The standard deviation does not include the noise.
         """
-        values, _ = self.correlation(z, self._all_x)
+        values, _ = self.correlation(self.hyperparameters.along_axes(z), self._all_x)
         mean = self.mean + values[:, : len(self._x)] @ self._alpha
         white = self._inverse_factor @ values.T
         return mean, np.sqrt(self.variance * np.maximum(1.0 - (white * white).sum(axis=0), 1e-12))
 
     def predict_with_slopes(self, z: Floats) -> tuple[float, float, Floats, Floats]:
         """Mean and standard deviation at one point `z` (n_dimensions,), and their gradients (0 for categories)."""
+        z, axes = self.hyperparameters.along_axes(z), self.hyperparameters.axes
         values, slopes = (row[0] for row in self.correlation(z[None, :], self._all_x))
         white = self._inverse_factor @ values
         std = math.sqrt(self.variance * max(1.0 - white @ white, 1e-12))
         by_point = (2.0 * slopes)[:, None] * ((z - self._all_x) * (self._weights * ~self._is_category))
         mean_slope = self._alpha @ by_point[: len(self._x)]
         std_slope = (-self.variance / std) * ((self._inverse_factor.T @ white) @ by_point)
+        if axes is not None:
+            mean_slope, std_slope = axes @ mean_slope, axes @ std_slope
         return self.mean + float(values[: len(self._x)] @ self._alpha), std, mean_slope, std_slope
 
     def add_pending(self, z: Floats) -> None:
         """Adds the pending points `z` (m, n_dimensions), with their predicted means as values."""
         if not len(z):
             return
+        z = self.hyperparameters.along_axes(z)
         white = self._inverse_factor @ self.correlation(z, self._all_x)[0].T
         left = self.correlation(z, z)[0] - white.T @ white
         left[np.diag_indices_from(left)] += self._noise
