@@ -102,8 +102,8 @@ class KerasTorchNetwork(TorchNetwork):
         return any(getattr(layer, "synchronized", False) for layer in self.model._flatten_layers())
 
     @contextmanager
-    def rehearsal(self) -> Iterator[None]:
-        with super().rehearsal():
+    def repeatable(self) -> Iterator[None]:
+        with super().repeatable():
             for variable in self._seeds:
                 variable.assign(np.array([self.settings.configuration.seed, 0]))
             yield

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -173,6 +173,14 @@ class Model(ABC):
             own = [array for array in arrays if array.name.startswith(prefix)]
             network.resize([array._replace(name=array.name.removeprefix(prefix)) for array in own])
 
+    @contextmanager
+    def repeatable(self) -> Iterator[None]:
+        """As `Network.repeatable`, for all of its networks."""
+        with ExitStack() as stack:
+            for network in self.networks.values():
+                stack.enter_context(network.repeatable())
+            yield
+
     @property
     def metric_names(self) -> list[str]:
         """The names in the result of `metrics`."""
@@ -256,9 +264,7 @@ def compares_samples(model: Model, example: Example, precision: str) -> bool:
         return False
     whole, integers = example.part(0, n), model.state.integers()
     try:
-        with ExitStack() as rehearsals:
-            for network in model.networks.values():
-                rehearsals.enter_context(network.rehearsal())
+        with model.repeatable():
             first, second = (_sums(model, part) for part in (whole.part(0, n // 2), whole.part(n // 2, n)))
             seeded = _sums(model, whole)
         again = _sums(model, whole)

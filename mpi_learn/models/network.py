@@ -117,7 +117,7 @@ class Network(ModelState, Protocol):
     def resize(self, arrays: Sequence[ArrayKind]) -> None:
         """Gives arrays that are not trained the shapes of `arrays`, with zeros where the shape differs."""
 
-    def rehearsal(self) -> AbstractContextManager[None]:
+    def repeatable(self) -> AbstractContextManager[None]:
         """In the block, random numbers depend on the configured seed alone; at its end, the state is as before."""
 
     def least_samples(self, x: Arrays) -> int:

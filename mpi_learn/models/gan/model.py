@@ -125,7 +125,7 @@ class GanModel(Model):
 
     def probe(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> list[np.ndarray]:
         """The losses of both models."""
-        with self.discriminator.rehearsal(), self.generator.rehearsal():
+        with self.repeatable():
             return list(map(np.array, self.evaluate(x, y)[[D_LOSS, G_LOSS]]))
 
     def close(self) -> None:

@@ -300,7 +300,7 @@ class KerasModel(Model):
         """See `Model.probe`. The model is called eagerly: tracing takes longer than a call."""
         found: list[Any] = []
         flat, batch = self._flat(), (tensors(x), tensors(y), tensors(weights))
-        with self.network.rehearsal(), fit_errors():
+        with self.repeatable(), fit_errors():
             with suppress(NotImplementedError):  # a model without `call`
                 found += self._compute_outputs(flat, batch[0])
             if self.can_evaluate:

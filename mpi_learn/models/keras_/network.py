@@ -122,7 +122,7 @@ class KerasNetwork:
         keras.utils.set_random_seed((self.settings.configuration.seed + RANK_SEED * self.settings.stream) % 2**32)
 
     @contextmanager
-    def rehearsal(self) -> Iterator[None]:
+    def repeatable(self) -> Iterator[None]:
         variables = [*self.variables, *self._floats, *self._integers]
         before, seed = list(map(np.array, variables)), self.settings.configuration.seed % 2**32
         with seeded_python(seed):

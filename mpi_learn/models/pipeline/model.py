@@ -165,7 +165,7 @@ class PipelineModel(Model):
         return result_of_rank(self._chain, compute, self._chain.size - 1)
 
     def probe(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> list[np.ndarray]:
-        with self._stage.network.rehearsal():
+        with self._stage.network.repeatable():
             loss = self.metrics(self.evaluate(x, y, weights))["loss"] if self.can_evaluate else 0.0
             return [*self.predict(x), np.array(loss)]
 

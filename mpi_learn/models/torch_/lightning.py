@@ -141,7 +141,7 @@ class LightningModel(Model):
 
     def probe(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> list[np.ndarray]:
         step = VALIDATION if self.can_evaluate else TRAINING
-        with self.network.rehearsal(), torch.set_grad_enabled(step == TRAINING):
+        with self.repeatable(), torch.set_grad_enabled(step == TRAINING):
             self.module.train(step == TRAINING)
             self.network.refresh()
             loss, logged = self._run(step, x, y, weights)

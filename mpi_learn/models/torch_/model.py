@@ -149,7 +149,7 @@ class TorchModel(Model):
             return tuple(output.numpy(force=True) for output in flat_outputs(self._call(x)))
 
     def probe(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> list[np.ndarray]:
-        with self.network.rehearsal():
+        with self.repeatable():
             loss = self.metrics(self.evaluate(x, y, weights))["loss"]
             return [*self.predict(x), np.array(loss)]
 

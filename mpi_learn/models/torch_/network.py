@@ -218,7 +218,7 @@ class TorchNetwork:
                     parameter.copy_(before[name])
 
     @contextmanager
-    def rehearsal(self) -> Iterator[None]:
+    def repeatable(self) -> Iterator[None]:
         with self.unchanged(), seeded_python(self.settings.configuration.seed):
             torch.manual_seed(self.settings.configuration.seed)
             yield

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from statistics import median
 
 import numpy as np
@@ -90,9 +89,7 @@ def dependence_on_ranks(model: Model, example: Example, *, has_shards: bool) -> 
         return ""
     state = model.state
     before = state.floats(), state.integers()
-    with ExitStack() as rehearsals:
-        for network in model.networks.values():
-            rehearsals.enter_context(network.rehearsal())
+    with model.repeatable():
         floats, random = state.floats(), state.integers()[state.random_mask()]
         model.gradient(example.x, example.y, example.weights)
         has_statistics = not np.array_equal(floats, state.floats(), equal_nan=True)
