@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import sys
 
 import pytest
 
@@ -48,6 +49,17 @@ def test_the_best_points_and_the_default_run_again_with_new_seeds(tmp_path):
     runs = Study.open(store, study.confirmation.study).trials
     assert sorted(runs[0].figures_of_merit) == ["figure_of_merit"] and len(runs) == 12
     assert Study.open(store, "s").confirmation == study.confirmation
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_best_shows_the_new_runs_once_at_a_terminal(tmp_path, monkeypatch, capsys, is_terminal):
+    searched(f"sqlite:///{tmp_path}/s.db", trials=3, confirm=1)
+    capsys.readouterr()
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    assert program(["best", "--store", f"{tmp_path}/s.db"]) == 0
+    shown = capsys.readouterr()
+    assert "# new runs of the best points" in shown.out
+    assert ("mpi-opt: new runs of the best points" in shown.err) == (not is_terminal)  # as in `best > train.yaml`
 
 
 def test_folds_of_new_runs_are_those_of_the_search(tmp_path):

@@ -122,6 +122,8 @@ def best(
         else:
             is_elsewhere = chosen.configuration.get("directory") != str(Path.cwd())
             show(trial_yaml(chosen, lineage, is_elsewhere=is_elsewhere, notes=notes).rstrip("\n"))
+            if sys.stdout.isatty():
+                notes = []  # comments show them; with `best > train.yaml`, only stderr reaches the terminal
             changed = changed and f"{changed}; a new training may give another result"
         for note in [*notes, *filter(None, [changed])]:
             print(f"mpi-opt: {note}", file=sys.stderr, flush=True)

@@ -161,7 +161,7 @@ MAX_DRAWN_RANKS = 1000
 ROLES = {
     "C": ("coordinates the search", "bold magenta"),
     "M": ("master: holds the weights that workers share", "bold yellow"),
-    "w": ("worker: trains on its share of the samples", "green"),
+    "w": ("worker: trains on its share of the samples, or runs your function", "green"),
     "1": ("a stage: the ranks 1, 2, … hold some layers of one model each", "green"),
     "s": ("spare: replaces a lost rank", "cyan"),
     "·": ("idle: there are fewer trials than blocks", "dim red"),
