@@ -217,7 +217,7 @@ class Bayesian(Strategy):
         """The pending points; of more than `MAX_PENDING_ROWS` the latest and an even selection of the others."""
         pending = self._bookkeeping.pending
         chosen = thinned(sorted(pending, reverse=True), MAX_PENDING_ROWS)
-        return self._encoding.rows(pending[number].parameters for number in sorted(chosen))
+        return self._breeder.running_rows(sorted(chosen))
 
     def _is_allowed(self, row: Floats) -> bool:
         return self._bookkeeping.accepts(self._encoding.point(row))

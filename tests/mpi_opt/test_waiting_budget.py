@@ -3,9 +3,13 @@
 import pytest
 
 from mpi_opt.coordinator.trials.waiting_budget import (
+    CROWD,
+    FIRST_GUESS_S,
     MAX_FREE_BLOCKS,
+    MAX_WAITING,
     OWN_CREDIT_S,
     OWN_SHARE,
+    PROMPT_S,
     SHARE,
     WaitingBudget,
 )
@@ -100,9 +104,45 @@ def test_models_leave_most_of_the_time_of_rank_0_to_messages():
         n_models = budget.n_models(1, n_blocks - 1)
         budget.pay(model_s if n_models else 0.0005, n_models, 1, n_blocks - 1)
         modelled.append(n_models)
-    assert sum(modelled[:500]) == 500  # a short search uses models for all proposals
+    assert sum(modelled[:500]) == 250  # a short search uses models for every other proposal
     late, passed_s = modelled[n_trials // 2 :], n_trials / 2 * trial_s / n_blocks
     assert sum(late) * model_s / passed_s == pytest.approx(OWN_SHARE, rel=0.05)
+
+
+def ready_budget(n_blocks, trial_s):
+    """A budget that affords a model to 3 idle blocks of `n_blocks`."""
+    budget = WaitingBudget()
+    for _ in range(n_blocks):
+        budget.earn(trial_s)
+    assert budget.n_models(3, n_blocks - 3) > 0
+    return budget
+
+
+def test_a_crowd_waits_for_few_models_at_once_and_not_for_two_in_a_row():
+    budget, smaller = ready_budget(10_000, 600.0), ready_budget(CROWD, 60.0)
+    assert budget.n_models(3, 9_997) * FIRST_GUESS_S <= PROMPT_S / 2
+    budget.pay(0.02, 1, 1, 9_999)
+    assert budget.n_models(1, 9_999) == 0
+    budget.pay(0.0005, 0, 1, 9_999)
+    assert budget.n_models(1, 9_999) == 1
+    smaller.pay(0.02, 1, 3, CROWD - 3)
+    assert smaller.n_models(3, CROWD - 3) == 3
+
+
+def test_a_crowd_waits_for_no_model_while_rank_0_is_behind():
+    budget = ready_budget(10_000, 600.0)
+    assert budget.n_models(MAX_WAITING + 1, 9_999 - MAX_WAITING) == 0
+
+
+def test_models_let_few_messages_of_a_crowd_wait_long():
+    n_blocks, trial_s, model_s, n_trials = 10_000, 600.0, 0.3, 40_000
+    budget, n_late = ready_budget(n_blocks, trial_s), 0.0
+    for _ in range(n_trials):
+        budget.earn(trial_s)
+        n_models = budget.n_models(1, n_blocks - 1)
+        budget.pay(model_s if n_models else 0.0005, n_models, 1, n_blocks - 1)
+        n_late += n_models * (model_s - PROMPT_S) * n_blocks / trial_s
+    assert 0 < n_late < 0.01 * n_trials
 
 
 def test_one_long_pause_does_not_make_models_seem_too_slow_for_ever():

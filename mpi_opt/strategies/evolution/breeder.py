@@ -126,6 +126,10 @@ class Breeder:
         """Number of parents; a child needs two."""
         return len(self._genes)
 
+    def running_rows(self, numbers: Sequence[int]) -> Floats:
+        """The rows of trials that run: shape (n, n_dimensions)."""
+        return np.array([self._running[number][1] for number in numbers]).reshape(-1, self._encoding.n_dimensions)
+
     def start(self, proposal: Proposal) -> None:
         """Enters a trial that starts."""
         (genes, row), is_active = (

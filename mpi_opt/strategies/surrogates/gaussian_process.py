@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 from scipy.optimize import minimize
 
 from mpi_opt.core.arrays import Bools, Floats
@@ -256,11 +256,11 @@ class GaussianProcess:
         """Mean and standard deviation at one point `z` (n_dimensions,), and their gradients (0 for categories)."""
         z, axes = self.hyperparameters.along_axes(z), self.hyperparameters.axes
         values, slopes = (row[0] for row in self.correlation(z[None, :], self._all_x))
-        white = self._inverse_factor @ values
+        white = _times_lower(self._inverse_factor, values)
         std = math.sqrt(self.variance * max(1.0 - white @ white, 1e-12))
         by_point = (2.0 * slopes)[:, None] * ((z - self._all_x) * (self._weights * ~self._is_category))
         mean_slope = self._alpha @ by_point[: len(self._x)]
-        std_slope = (-self.variance / std) * ((self._inverse_factor.T @ white) @ by_point)
+        std_slope = (-self.variance / std) * (_times_lower(self._inverse_factor, white, is_transposed=True) @ by_point)
         if axes is not None:
             mean_slope, std_slope = axes @ mean_slope, axes @ std_slope
         return self.mean + float(values[: len(self._x)] @ self._alpha), std, mean_slope, std_slope
@@ -280,6 +280,16 @@ class GaussianProcess:
         grown[n:, :n] = -corner @ (white.T @ self._inverse_factor)
         grown[n:, n:] = corner
         self._inverse_factor, self._all_x = grown, np.vstack([self._all_x, z])
+
+
+def _times_lower(factor: Floats, vector: Floats, *, is_transposed: bool = False) -> Floats:
+    """The product of a lower triangular matrix, or of its transpose, with a vector: shape (n,).
+
+    Zeros are not read, which saves two thirds of the time where the matrix does not fit into the cache.
+    """
+    # BLAS takes columns first: the rows of a lower matrix are the columns of an upper one
+    product: Floats = blas.dtrmv(factor.T, vector, trans=not is_transposed)
+    return product
 
 
 def _inverse_factor(matrix: Floats) -> Floats:

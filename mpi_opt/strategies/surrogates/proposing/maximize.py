@@ -84,8 +84,10 @@ def _local_maximum(
     for _ in range(N_ROUNDS):
         if is_smooth.any():
             row = _along_gradient(acquisition, row, is_smooth, low, high)
-        before, (row, value) = value, _stepped(acquisition, encoding, encoding.snapped(row))
-        if not is_stepped or value <= before + 1e-6:
+        moved, before = encoding.snapped(row), value
+        row, value = _stepped(acquisition, encoding, moved)
+        # without a step, the next search along the gradient would start and end here
+        if not is_stepped or np.array_equal(row, moved) or value <= before + 1e-6:
             break
     return row, value
 
