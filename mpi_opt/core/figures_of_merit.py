@@ -156,6 +156,9 @@ class FiguresOfMerit:
         if not ended.figures_of_merit:
             first_line, _, _ = (ended.error or "failed").partition("\n")  # strategies keep it for the whole search
             return Failed(first_line)
+        main = ended.figures_of_merit.main
+        if main is not None and n_folds == 1 and not self.are_several:  # a resumed search asks for those of all trials
+            return Measured(self.sign * main, main.uncertainty)
         costs: tuple[float, ...] = self.costs(ended.figures_of_merit)
         if n_folds == 1:
             uncertainties = (figure.uncertainty for figure in ended.figures_of_merit.values())

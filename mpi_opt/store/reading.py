@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, Table, and_, func, inspect, select
 
+from mpi_opt.core.collecting import collector_paused
 from mpi_opt.core.figures import Figures, Measured
 from mpi_opt.core.figures_of_merit import IN_STAGES, FiguresOfMerit
 from mpi_opt.core.search_space.space import HINT
@@ -257,6 +258,7 @@ def _study(connection: Connection, row: Row[Any]) -> StudyRecord:
     )
 
 
+@collector_paused()
 def _trials(connection: Connection, study_id: int, query: Select[Any]) -> list[TrialRecord]:
     names = read_study_figures(connection, study_id).names
     records = [_trial(row, names[0]) for row in connection.execute(query).all()]

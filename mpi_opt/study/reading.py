@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mpi_learn.settings.suggestions import suggestion
+from mpi_opt.core.collecting import collector_paused
 from mpi_opt.core.figures_of_merit import FiguresOfMerit, read_target
 from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.trial import UNFINISHED, TrialRecord
@@ -140,6 +141,7 @@ class PastTrials:
         unfinished = [record for record in unfinished if record.number not in numbers]
         return cls(ended, unfinished, figures_of_merit, n_folds, external - numbers)
 
+    @collector_paused()
     def replay(self, strategy: Strategy) -> None:
         """Passes all trials to a new strategy."""
         ended = [(record.proposal, self.figures_of_merit.measured_cost(record, self.n_folds)) for record in self.ended]

@@ -25,6 +25,11 @@ OWN_SHARE = 0.15
 """The part of the time of rank 0 that models may take in a long search with many blocks."""
 OWN_CREDIT_S = 30.0
 """The time of rank 0 that they may take before, in seconds. It suffices for the models of a thousand trials."""
+WORK_OF_TRIAL = 1.6
+"""The time of rank 0 for a trial, in units of that of its proposal without a model; measured with `experiments/scale`.
+"""
+MAX_LOAD = 0.95
+"""The largest load of rank 0 with which the time that is lost is computed. At 1, it would have no limit."""
 CROWD = 500
 """With more blocks than this, rank 0 answers nearly all messages promptly, if some come during each model."""
 FEW_MESSAGES = 0.1
@@ -102,6 +107,10 @@ class WaitingBudget:
         return taken_s <= self._own_s and self._waiting_s(taken_s, n_idle, n_running) <= self._balance_s
 
     def _waiting_s(self, taken_s: float, n_idle: int, n_running: int) -> float:
-        """The time that idle blocks wait, and those that become idle meanwhile, for half of the time on average."""
+        """The time that idle blocks wait, and those that become idle meanwhile, for half of the time on average.
+
+        The busier rank 0 is with the other work for trials, the later it has no block left that waits.
+        """
         n_ending = min(n_running * taken_s / max(self._trial_s, 1e-9), n_running)
-        return taken_s * (n_idle + 0.5 * n_ending)
+        load = WORK_OF_TRIAL * self._other_s * n_running / max(self._trial_s, 1e-9)
+        return taken_s * (n_idle + 0.5 * n_ending) / (1.0 - min(load, MAX_LOAD))

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,11 @@ class Space(Mapping[str, Dimension]):
         sizes = [dimension.size for dimension in self.dimensions.values()]
         return math.inf if math.inf in sizes else math.prod(sizes)
 
+    @cached_property
+    def has_conditions(self) -> bool:
+        """Whether a hyperparameter exists at some points only."""
+        return any(dimension.when for dimension in self.dimensions.values())
+
     def is_active(self, name: str, parameters: Mapping[str, Value]) -> bool:
         """Whether `parameters` meet the condition of `name`; they must contain the hyperparameters it depends on."""
         when = self.dimensions[name].when
@@ -133,7 +139,7 @@ class Space(Mapping[str, Dimension]):
         values = {
             name: dimension.decode(u) for (name, dimension), u in zip(self.dimensions.items(), units, strict=True)
         }
-        return self.active(values)
+        return self.active(values) if self.has_conditions else values
 
     def active_units(self, units: Floats) -> Bools:
         """Whether each hyperparameter is active at each point of the unit cube, as in the result of `decode`.
@@ -177,6 +183,8 @@ class Space(Mapping[str, Dimension]):
             if value not in self.dimensions[name]:
                 cure = "give one of these values, or extend the space"
                 raise SpaceError(f"{value!r} is outside of {self.dimensions[name]}", where=name, cure=cure)
+        if len(parameters) == len(self.dimensions) and not self.has_conditions:
+            return  # the usual case: a resumed search checks each of its trials
         for name in self.order:
             if self.is_active(name, parameters) != (name in parameters):
                 if name not in parameters:

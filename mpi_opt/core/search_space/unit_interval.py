@@ -24,7 +24,8 @@ class Interval:
         low, high = self._ends
         if self.prior == "log-uniform":
             value = math.log(value)
-        return min(max((value - low) / (high - low), 0.0), 1.0)
+        unit = (value - low) / (high - low)
+        return 0.0 if unit < 0.0 else 1.0 if unit > 1.0 else unit
 
     def decode(self, unit: float) -> float:
         """The number at `unit` in [0, 1]."""

@@ -104,6 +104,7 @@ class Breeder:
         levels = [0 if known is None else len(known) for known in self._encoding.levels]
         is_category = self._encoding.is_category
         self._n_categories = {i: n for i, n in enumerate(levels) if is_category[i] and n > 1}
+        self._all_active = np.ones(len(space), dtype=bool)
         self._niches = Niches(self._n_categories, population)
         self._parents: list[tuple[Cost, Floats]] = []
         self._offspring: list[tuple[Cost, Floats]] = []
@@ -293,6 +294,8 @@ class Breeder:
         return self._prediction[1]
 
     def _is_active(self, parameters: Parameters) -> Bools:
+        if len(parameters) == len(self._all_active):
+            return self._all_active
         return np.array([name in parameters for name in self._space])
 
 

@@ -257,7 +257,7 @@ class GaussianProcess:
         z, axes = self.hyperparameters.along_axes(z), self.hyperparameters.axes
         values, slopes = (row[0] for row in self.correlation(z[None, :], self._all_x))
         white = _times_lower(self._inverse_factor, values)
-        std = math.sqrt(self.variance * max(1.0 - white @ white, 1e-12))
+        std = math.sqrt(self.variance * max(1.0 - float(white @ white), 1e-12))
         by_point = (2.0 * slopes)[:, None] * ((z - self._all_x) * (self._weights * ~self._is_category))
         mean_slope = self._alpha @ by_point[: len(self._x)]
         std_slope = (-self.variance / std) * (_times_lower(self._inverse_factor, white, is_transposed=True) @ by_point)

@@ -81,7 +81,7 @@ def _squares_at_once(rows: Floats, others: Floats, is_category: Bools) -> Floats
     squares = (theirs * theirs).sum(axis=1, keepdims=True) + CATEGORY_DISTANCE**2 * n_categories
     right = [-2.0 * theirs, np.ones((len(others), 1)), squares]
     for index in np.flatnonzero(is_category):  # a column for each category, 1 where a row has it
-        known = np.unique(others[:, index])
+        known = np.arange(others[:, index].max(initial=-1.0) + 1.0)
         left.append(rows[..., index, None] == known)
         right.append(-(CATEGORY_DISTANCE**2) * (others[:, index, None] == known))
     found: Floats = np.concatenate(left, axis=-1) @ np.concatenate(right, axis=-1).T
