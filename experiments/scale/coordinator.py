@@ -193,6 +193,7 @@ def searched(setting: Setting, folder: Path) -> dict:
             subprocess.run(program, cwd=folder, check=True, stdout=subprocess.DEVNULL)
             line[f"{command}_s"] = round(_children_s() - began_s, 1)
         line["report_mb"] = round(next(folder.glob("*.html")).stat().st_size / 2**20, 1)
+    line["load"] = round(os.getloadavg()[1])
     return line
 
 
