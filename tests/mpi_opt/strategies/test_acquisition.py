@@ -149,3 +149,27 @@ def test_changes_of_an_inactive_hyperparameter_are_no_improvement():
     low, high = np.zeros(2), np.ones(2)
     found = maximize(Deceived(), encoding, start[None, :], low, high, lambda row: True, 1)
     assert encoding.point(found) == {"kind": "b"}
+
+
+def test_a_local_search_ends_if_no_change_of_a_category_is_an_improvement():
+    class Peak:
+        """The maximum is at 0.3, whatever the category."""
+
+        resolution, n_slopes = 0.0, 0
+
+        def __call__(self, rows):
+            return -((rows[:, 0] - 0.3) ** 2)
+
+        def with_slope(self, row):
+            self.n_slopes += 1
+            return -((row[0] - 0.3) ** 2), np.array([0.6 - 2.0 * row[0], 0.0])
+
+    def searched(space):
+        peak, encoding = Peak(), Encoding(Space(space))
+        starts = np.full((1, len(space)), 0.0)
+        found = maximize(peak, encoding, starts, np.zeros(len(space)), np.ones(len(space)), lambda row: True, 1)
+        assert found[0] == pytest.approx(0.3)
+        return peak.n_slopes
+
+    without_category = searched({"x": Real(0, 1), "y": Real(0, 1)})
+    assert searched({"x": Real(0, 1), "c": Categorical(("a", "b", "d"))}) == without_category
