@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from mpi_learn.cli.terminal import duration
 from mpi_learn.settings.yaml_file import dumped
 from mpi_opt.configuration.configuration import EXTERNAL, publishable
+from mpi_opt.core.collecting import collector_paused
 from mpi_opt.core.counted import counted, plural
 from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.limits import reason_of
@@ -57,6 +58,7 @@ N_BEST, N_REASONS, N_EVENTS = 20, 30, 200
 OTHER_STATES: tuple[State, ...] = ("pruned", "failed", "running", "queued")
 
 
+@collector_paused()
 def report(study: Study) -> str:
     """The complete page of a study as HTML. Reads folds, curves, attempts and events from the store."""
     attempts, events = _of_known_trials(study, study.attempts()), study.events()
