@@ -21,98 +21,72 @@ SETS_EPOCHS = ("halving", "population")
 def check_combinations(configuration: StudyConfiguration) -> None:
     """Verifies the names of hyperparameters, and the keys that depend on one another.
 
-    These are figures of merit, directions and targets, and ``stop_early``.
-
     Raises:
         ConfigurationError: A name is invalid, or keys do not agree; the message names the key.
     """
     _check_names(configuration.space)
     configuration.target()
-    _check_keep(configuration)
-    _check_confirm(configuration)
-    _check_pruning(configuration)
-    _check_elastic(configuration)
+    if configuration.search.keep is not None:
+        _check_keep(configuration)
+    if configuration.search.confirm is not None:
+        _check_confirm(configuration)
+    if configuration.search.pruning != "none":
+        _check_pruning(configuration)
+    if configuration.blocks.elastic:
+        _check_elastic(configuration)
     if configuration.blocks.size == MEASURED:
         check_measurable(configuration, "blocks.size")
-    if not configuration.folds.stop_early:
-        return
-    strategy, options = configuration.search.strategy, configuration.search.options
-    if strategy == "population" or (strategy == "halving" and options.get("resume", True)):
-        raise ConfigurationError(
-            f"trials of {strategy} resume from one another, and need all of their folds",
-            where="folds.stop_early",
-            cure="remove it, or use another strategy",
-        )
-    if configuration.figures_of_merit().are_several or configuration.selection != "mean":
-        raise ConfigurationError(
-            "folds are compared by the mean of one figure of merit",
-            where="folds.stop_early",
-            cure="remove it, or use one figure of merit and selection: mean",
-        )
-    if configuration.objective == EXTERNAL:
-        raise ConfigurationError(
-            "the program that runs the trials of this study also runs their folds",
-            where="folds.stop_early",
-            cure="remove it",
-        )
+    if configuration.folds.stop_early:
+        _check_stop_early(configuration)
+
+
+def _refuse(where: str, *reasons: tuple[bool, str, str]) -> None:
+    """Raises ConfigurationError for the first of `reasons` that applies: (whether it does, problem, cure)."""
+    for applies, problem, cure in reasons:
+        if applies:
+            raise ConfigurationError(problem, where=where, cure=cure)
 
 
 def _check_keep(configuration: StudyConfiguration) -> None:
-    keep = configuration.search.keep
-    if keep is not None and configuration.objective != "train":
-        raise ConfigurationError(
+    has_best = not (isinstance(configuration.search.keep, int) and configuration.figures_of_merit().are_several)
+    _refuse(
+        "search.keep",
+        (
+            configuration.objective != "train",
             "the search keeps models of trainings only",
-            where="search.keep",
-            cure="remove it, and save the model in your function",
-        )
-    if isinstance(keep, int) and configuration.figures_of_merit().are_several:
-        raise ConfigurationError(
-            "several figures of merit have no N best trials",
-            where="search.keep",
-            cure="write best, for the Pareto front, or all",
-        )
+            "remove it, and save the model in your function",
+        ),
+        (not has_best, "several figures of merit have no N best trials", "write best, for the Pareto front, or all"),
+    )
 
 
 def _check_confirm(configuration: StudyConfiguration) -> None:
-    """Verifies that the best trials of a study can run again.
-
-    Raises:
-        ConfigurationError: They cannot.
-    """
-    if configuration.search.confirm is None:
-        return
-    reasons = {
-        "several figures of merit have no best trial": configuration.figures_of_merit().are_several,
-        "another program runs the trials of this study": configuration.objective == EXTERNAL,
-        "the hyperparameters of population change during a training": configuration.search.strategy == "population",
-    }
-    for reason, applies in reasons.items():
-        if applies:
-            raise ConfigurationError(reason, where="search.confirm", cure="remove it")
+    """Verifies that the best trials of a study can run again."""
+    is_several, is_external = configuration.figures_of_merit().are_several, configuration.objective == EXTERNAL
+    changes = configuration.search.strategy == "population"
+    _refuse(
+        "search.confirm",
+        (is_several, "several figures of merit have no best trial", "remove it"),
+        (is_external, "another program runs the trials of this study", "remove it"),
+        (changes, "the hyperparameters of population change during a training", "remove it"),
+    )
 
 
 def _check_pruning(configuration: StudyConfiguration) -> None:
-    """Verifies that trials have intermediate values that can be compared, and may be stopped.
-
-    Raises:
-        ConfigurationError: They have none, or the search is reproducible.
-    """
-    if configuration.search.pruning == "none":
-        return
+    """Verifies that trials have intermediate values that can be compared, and may be stopped."""
     figures, strategy = configuration.figures_of_merit(), configuration.search.strategy
     is_metric = isinstance(configuration.figure_of_merit, str) and ":" not in configuration.figure_of_merit
     is_curve = configuration.objective != "train" or (is_metric and figures.names[0] not in RESULT_FIGURES)
     is_reproducible = bool(configuration.search.options.get("reproducible"))
-    reasons = {
-        "trials are compared by one figure of merit": figures.are_several,
-        f"{strategy} chooses itself how long each trial is trained": strategy in SETS_EPOCHS,
-        "another program runs the trials of this study": configuration.objective == EXTERNAL,
-        "which trials are stopped depends on timing, and the search is reproducible": is_reproducible,
-        f"the figure of merit {figures.names[0]} is not a metric with a value per epoch": not is_curve,
-    }
-    for reason, applies in reasons.items():
-        if applies:
-            raise ConfigurationError(reason, where="search.pruning", cure="remove it, or write pruning: none")
+    cure = "remove it, or write pruning: none"
+    _refuse(
+        "search.pruning",
+        (figures.are_several, "trials are compared by one figure of merit", cure),
+        (strategy in SETS_EPOCHS, f"{strategy} chooses itself how long each trial is trained", cure),
+        (configuration.objective == EXTERNAL, "another program runs the trials of this study", cure),
+        (is_reproducible, "which trials are stopped depends on timing, and the search is reproducible", cure),
+        (not is_curve, f"the figure of merit {figures.names[0]} is not a metric with a value per epoch", cure),
+    )
 
 
 def check_measurable(configuration: StudyConfiguration, where: str) -> None:
@@ -121,42 +95,67 @@ def check_measurable(configuration: StudyConfiguration, where: str) -> None:
     Raises:
         ConfigurationError: Trials are no trainings, or have another batch size on each number of ranks.
     """
-    if configuration.objective != "train":
-        raise ConfigurationError(NOT_MEASURED, where=where, cure=NUMBER_OF_RANKS)
-    if (configuration.training or {}).get("batch_size") == "auto":
-        raise ConfigurationError(
+    _refuse(
+        where,
+        (configuration.objective != "train", NOT_MEASURED, NUMBER_OF_RANKS),
+        (
+            (configuration.training or {}).get("batch_size") == "auto",
             "training.batch_size: auto depends on the number of ranks, which is to be measured",
-            where=where,
-            cure="write training.batch_size: {total: …}, or the number of samples per rank",
-        )
+            "write training.batch_size: {total: …}, or the number of samples per rank",
+        ),
+    )
 
 
 def _check_elastic(configuration: StudyConfiguration) -> None:
-    """Verifies that the results of trials do not depend on their number of ranks.
-
-    Raises:
-        ConfigurationError: They do, or the number is fixed.
-    """
-    if not configuration.blocks.elastic:
-        return
-    is_training = configuration.objective == "train"
-    reasons = {
-        ("the steps of a training depend on its number of ranks", "write training.batch_size: {total: …}"): is_training
-        and not configuration.has_total_batch,
-        ("the stages of a pipeline have a fixed number of ranks", "remove it"): configuration.n_stages > 1,
-        ("a function of several folds would begin again on other ranks", "remove it, or folds"): not is_training
-        and configuration.folds.number > 1,
+    """Verifies that the results of trials do not depend on their number of ranks, which can change."""
+    is_training, folds = configuration.objective == "train", configuration.folds
+    measures_time = not set(RESULT_FIGURES).isdisjoint(configuration.figures_of_merit().names)
+    _refuse(
+        "blocks.elastic",
         (
-            "stop_early needs folds that run one after the other",
-            "remove it, or folds.stop_early",
-        ): configuration.folds.stop_early,
-        ("another program runs the trials of this study", "remove it"): configuration.objective == EXTERNAL,
-        ("the duration of a training depends on its number of ranks", "remove it, or this figure of merit"): is_training
-        and not set(RESULT_FIGURES).isdisjoint(configuration.figures_of_merit().names),
-    }
-    for (reason, cure), applies in reasons.items():
-        if applies:
-            raise ConfigurationError(reason, where="blocks.elastic", cure=cure)
+            is_training and not configuration.has_total_batch,
+            "the steps of a training depend on its number of ranks",
+            "write training.batch_size: {total: …}",
+        ),
+        (configuration.n_stages > 1, "the stages of a pipeline have a fixed number of ranks", "remove it"),
+        (
+            not is_training and folds.number > 1,
+            "a function of several folds would begin again on other ranks",
+            "remove it, or folds",
+        ),
+        (folds.stop_early, "stop_early needs folds that run one after the other", "remove it, or folds.stop_early"),
+        (configuration.objective == EXTERNAL, "another program runs the trials of this study", "remove it"),
+        (
+            is_training and measures_time,
+            "the duration of a training depends on its number of ranks",
+            "remove it, or this figure of merit",
+        ),
+    )
+
+
+def _check_stop_early(configuration: StudyConfiguration) -> None:
+    """Verifies that the folds of a trial can be compared with those of another one."""
+    strategy, options = configuration.search.strategy, configuration.search.options
+    resumes = strategy == "population" or (strategy == "halving" and options.get("resume", True))
+    is_mean = configuration.selection == "mean" and not configuration.figures_of_merit().are_several
+    _refuse(
+        "folds.stop_early",
+        (
+            resumes,
+            f"trials of {strategy} resume from one another, and need all of their folds",
+            "remove it, or use another strategy",
+        ),
+        (
+            not is_mean,
+            "folds are compared by the mean of one figure of merit",
+            "remove it, or use one figure of merit and selection: mean",
+        ),
+        (
+            configuration.objective == EXTERNAL,
+            "the program that runs the trials of this study also runs their folds",
+            "remove it",
+        ),
+    )
 
 
 def _check_names(names: Iterable[str]) -> None:
