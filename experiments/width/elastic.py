@@ -6,41 +6,25 @@ Run it in the project's folder: python experiments/width/elastic.py [--pairs 3]
 from __future__ import annotations
 
 import argparse
-import sqlite3
 import statistics
-import subprocess
-import sys
 import tempfile
-from contextlib import closing
 from pathlib import Path
 
-import yaml
+from timed_search import timed_search
 
 OBJECTIVE = Path(__file__).with_name("elastic_objective.py")
-BLOCKS, TRIALS, LIMIT_S = 16, 20, 600.0
+BLOCKS, TRIALS = 16, 20
 
 
 def one_search(folder: Path, seed: int, *, is_elastic: bool, blocks: int, trials: int) -> tuple[float, list[float]]:
-    """Seconds from the start of the first trial to the end of the last one, and the figures of merit."""
-    folder.mkdir()
+    """Seconds of the trials, and the figures of merit."""
     content = {
-        "study": "elastic",
-        "store": "sqlite:///elastic.db",
         "objective": f"{OBJECTIVE.resolve()}:paused",
         "space": {"epochs": {"type": "integer", "low": 4, "high": 40}},
         "search": {"strategy": "random", "trials": trials, "seed": seed},
         "blocks": {"size": 1, "elastic": is_elastic},
     }
-    path = folder / "space.yaml"
-    path.write_text(yaml.safe_dump(content))
-    command = [sys.executable, "-m", "mpi_opt", "search", path.name, "-n", str(blocks + 1)]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=LIMIT_S)
-    with closing(sqlite3.connect(folder / "elastic.db")) as database:
-        ((seconds,),) = database.execute(
-            "SELECT (julianday(max(finished_at)) - julianday(min(started_at))) * 86400 FROM attempts"
-        )
-        values = [value for (value,) in database.execute("SELECT figure_of_merit FROM trials ORDER BY number")]
-    return seconds, values
+    return timed_search(folder, content, blocks + 1)
 
 
 def main() -> None:

@@ -33,12 +33,16 @@ WITH_MPI = {
     "pipeline/tensor_parallel.py": r"\| 64 \| .* \| \d\.\de[-+]\d+ \|(.|\n)*for a rank that has left: .*Timed out",
     "width/invariance.py": r"\| torch \| `\{total: 96, shards: 12\}`, .* \| \d\.\de[-+]\d+, \d\.\de[-+]\d+ \|",
     "width/elastic.py": r"all values equal in 1 of 1 pairs",
+    "width/real_training.py": r"values equal to \d\.\de[-+]\d+",
+    "width/measured_size.py": r"best size chosen in [01] of 1 settings",
     "width/balance.py": r"\| balanced, 12 shards \| \d+ \| \d+ \| \d+% \| \d\.\de[-+]\d+ \|",
     "scaling/measure.py": r"\| PyTorch, 2 ranks \| \d+\.\d \| (.|\n)*\| mlp \| PyTorch, 2 ranks \| [\d,]+ \|",
 }
 """Script -> what its output must contain."""
 OPTIONAL = {
     "width/invariance.py": ["torch"],
+    "width/real_training.py": ["torch"],
+    "width/measured_size.py": ["torch"],
     "width/balance.py": ["torch"],
     "slow_link/search.py": ["torch"],
     "slow_link/number_of_ranks.py": ["torch"],

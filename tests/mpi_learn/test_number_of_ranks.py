@@ -14,11 +14,10 @@ from tests.world import in_world
 
 pytestmark = pytest.mark.mpi
 
-SOME = {"keras": (), "torch": ("shards", "total", "streamed shards", "per rank", "random total")}
-ALL = {
-    "keras": ("shards", "total", "weighted shards", "per rank", "random total"),
-    "torch": ("weighted shards", "streamed total", "accumulated"),
-}
+CASES = ("shards", "total", "streamed shards", "per rank", "random total")
+MORE = ("weighted shards", "streamed total", "accumulated")
+SOME = {"keras": (), "torch": CASES}
+ALL = {"keras": CASES + MORE, "torch": MORE}
 """Framework -> trainings on one and three ranks, and those on one to four ranks, which run with ``make test-all``."""
 
 
