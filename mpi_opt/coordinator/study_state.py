@@ -50,14 +50,12 @@ class StudyState:
 
     def __init__(self, store: RetryingStore, strategy: Strategy, queue: TrialQueue, settings: SearchSettings) -> None:
         self.ended: set[int] = set()
-        self.n_usable, self.failures = 0, FirstFailures()
-        self.has_repeated_step = False
+        self.n_usable, self.failures, self.has_repeated_step = 0, FirstFailures(), False
         self._queue, self._strategy, self._external, self._store = queue, strategy, ExternalTrials(store), store
         self._hints, self._space = HintReader(store), settings.space
         self._values: dict[tuple[int, int], IntermediateValues] = {}  # (trial, attempt) -> what it has reported
         # hashes of the points at which trials have ended, without those that continue a training; and their number
-        self._points: set[int] = set()
-        self._n_at_points = 0
+        self._points, self._n_at_points = set[int](), 0
         self._limits, self._n_folds, self._new_strategy = settings.limits, settings.n_folds, settings.new_strategy
         self._complete_trials, self._pruning_rule = settings.complete_trials, settings.pruning_rule
         self._budget = WaitingBudget()
@@ -226,10 +224,9 @@ class StudyState:
             # a trial that has left its block may not have received that it must stop
             return values.is_pruned and values.is_carried
         cost = self._limits.figures_of_merit.sign * value
-        decision = self._strategy.report(running.proposal, report.step, cost)
+        values.is_pruned |= self._strategy.report(running.proposal, report.step, cost) is Decision.STOP
         if self._pruning_rule is not None:
             values.is_pruned |= self._pruning_rule.prunes(running.proposal, running.attempt, report.step, cost)
-        values.is_pruned |= decision is Decision.STOP
         return values.is_pruned
 
     def has_reported(self, attempt: Attempt) -> bool:
@@ -339,8 +336,7 @@ class StudyState:
         for one in ended:
             self._values.pop((one.number, one.attempt), None)
             if self._pruning_rule is not None:
-                is_complete = one.outcome is not None and one.outcome.state == "complete"
-                figure = one.result.figure_of_merit if is_complete else None
+                figure = one.result.figure_of_merit if one.result.state == "complete" else None
                 self._pruning_rule.end(one.proposal, one.attempt, figure)
 
     def _count_point(self, proposal: Proposal) -> None:
