@@ -270,7 +270,9 @@ def _number(value: object) -> float:
     try:
         number = real_number(value)
     except TypeError:
-        raise TypeError(f"the figure of merit must be a number, not {value!r}") from None
+        several = f"; for several, name them: figure_of_merit=[{', '.join(map(repr, value))}]"
+        hint = several if isinstance(value, Mapping) and value else ""
+        raise TypeError(f"the figure of merit must be a number, not {value!r}{hint}") from None
     if not math.isfinite(number):
         raise ValueError(f"the figure of merit must be a finite number, not {number}")
     return number

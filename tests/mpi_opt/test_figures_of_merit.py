@@ -103,6 +103,11 @@ def test_names_and_numbers_that_were_returned_are_shown():
         FiguresOfMerit().read(math.nan)
 
 
+def test_several_numbers_where_one_is_wanted_say_how_they_are_named():
+    with pytest.raises(TypeError, match=r"figure_of_merit=\['loss', 'acc'\]"):
+        FiguresOfMerit().read({"loss": 0.5, "acc": 3.0})
+
+
 @pytest.mark.parametrize("value", [np.array([0.1, 0.2]), np.array([])])
 def test_value_that_is_not_one_number_is_named_in_the_error(value):
     with pytest.raises(TypeError, match="the figure of merit must be a number, not array"):
