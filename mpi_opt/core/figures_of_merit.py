@@ -270,8 +270,7 @@ def _number(value: object) -> float:
     try:
         number = real_number(value)
     except TypeError:
-        several = f"; for several, name them: figure_of_merit=[{', '.join(map(repr, value))}]"
-        hint = several if isinstance(value, Mapping) and value else ""
+        hint = f"; for several, name them: figure_of_merit={list(value)}" if isinstance(value, Mapping) else ""
         raise TypeError(f"the figure of merit must be a number, not {value!r}{hint}") from None
     if not math.isfinite(number):
         raise ValueError(f"the figure of merit must be a finite number, not {number}")
