@@ -1,6 +1,6 @@
-"""Searches with 8, 64 and 1,000 trials in flight, in virtual time.
+"""Searches with 8, 64 and 1,000 trials in flight, in virtual time; of other programs, too (`searchers.SEARCHERS`).
 
-    python crowd.py --in-flight 64 --trials 300 --strategies "bayesian;evolutionary" --seeds 5
+    python crowd.py --in-flight 64 --trials 640 --strategies "auto;evolutionary;random;Optuna TPE" --problems powell8
 
 The durations of trials are lognormal with the mean `--duration`. By default proposals take no time, and one is made
 whenever a trial ends. With `--charge`, the CPU time of each `ask` and `tell` passes on the virtual clock, one `ask` is
@@ -19,20 +19,24 @@ import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from multiprocessing import get_context
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from functions import ackley, cube, of_reals, rastrigin
+from coco import CHOSEN, coco
+from crowd_tables import tables
+from functions import ackley, cube, functions, of_reals, rastrigin
 from problems import Problem
+from searchers import Peer
+from tables import steps
+from unseen import unseen
 
 from mpi_opt.coordinator.trials.waiting_budget import WaitingBudget
 from mpi_opt.core.search_space.space import Categorical, Integer, Parameters, Real
 from mpi_opt.core.trial import Proposal
-from mpi_opt.strategies import make_strategy
+from mpi_opt.strategies.make_strategy import STRATEGIES, make_strategy
 
 HERE = Path(__file__).resolve().parent
 RESULTS, README = HERE / "crowd.jsonl", HERE / "README.md"
@@ -70,8 +74,14 @@ def decisive(parameters: Parameters) -> float:
     return error + 0.01 * (form == "q") + 0.01 * (norm == "layer")
 
 
+def problem_named(name: str) -> Problem:
+    """A problem of this module, of COCO, or a function."""
+    known = {one.name: one for one in [*functions(), *unseen()]} | problems()
+    return coco(name) if name in CHOSEN else known[name]
+
+
 def problems() -> dict[str, Problem]:
-    """By name."""
+    """Those of this module, by name."""
     mixed = {name: Categorical(values) for name, values in _CHOICES.items()} | {
         "rate": Real(1e-6, 1, prior="log-uniform"),
         "units": Integer(8, 1024, prior="log-uniform"),
@@ -155,9 +165,10 @@ class Blocks:
 def searched(search: Search) -> dict:
     """One search, as a line of the results."""
     warnings.simplefilter("ignore")
-    problem, blocks, budget = problems()[search.problem], Blocks(search), WaitingBudget()
-    strategy = make_strategy(search.strategy, problem.space, seed=search.seed)
-    best, n_told, n_asked, n_models, cpu_s, longest_s = math.inf, 0, 0, 0, 0.0, 0.0
+    problem, blocks, budget = problem_named(search.problem), Blocks(search), WaitingBudget()
+    make = make_strategy if search.strategy in STRATEGIES else Peer
+    strategy = make(search.strategy, problem.space, seed=search.seed)
+    curve, n_told, n_asked, n_models, cpu_s, longest_s = list[float](), 0, 0, 0, 0.0, 0.0
 
     def timed(call, *arguments):
         nonlocal cpu_s, longest_s
@@ -178,60 +189,31 @@ def searched(search: Search) -> dict:
             blocks.start(proposals)
             n_asked, n_models = n_asked + len(proposals), n_models + n_affordable
         for proposal in blocks.ended(several=search.charge):
-            best = min(best, problem.regret(proposal.parameters))
+            curve.append(min([problem.regret(proposal.parameters), *curve[-1:]]))
             timed(strategy.tell, proposal, problem.measure(proposal.parameters))
             budget.earn(search.duration_s)
             n_told += 1
-    return asdict(search) | {
-        "ended": n_told,
-        "regret": float(f"{best:.4g}"),
-        "cpu_ms": round(1e3 * cpu_s / n_told, 2),
-        "longest_ms": round(1e3 * longest_s),
-        "used": round(blocks.used, 3),
-        "choice": strategy.choice,
-    }
-
-
-def table(lines: list[dict]) -> str:
-    """A row for each strategy and a column for each problem: median regret, smallest and largest; and the CPU time."""
-    names = list(dict.fromkeys(line["problem"] for line in lines))
-    rows = [["", *names, "CPU ms a trial", "longest ms", "part of the time used"], ["---"] * (len(names) + 4)]
-    for strategy in sorted({line["strategy"] for line in lines}):
-        mine = [line for line in lines if line["strategy"] == strategy]
-        cells = []
-        for name in names:
-            regrets = [line["regret"] for line in mine if line["problem"] == name]
-            spread = f" ({min(regrets):.2g} to {max(regrets):.2g})" if len(regrets) > 1 else ""
-            cells.append(f"{np.median(regrets):.2g}{spread}" if regrets else "–")
-        cpu, used = np.median([line["cpu_ms"] for line in mine]), np.median([line["used"] for line in mine])
-        longest = max(line["longest_ms"] for line in mine)
-        is_charged = mine[0]["charge"]
-        rows.append([strategy, *cells, f"{cpu:.2g}", f"{longest}", f"{used:.2f}" if is_charged else "–"])
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
-
-
-def tables(lines: list[dict]) -> str:
-    """A table for each setting."""
-
-    def setting(line: dict) -> tuple:
-        return line["in_flight"], line["trials"], line["duration_s"] if line["charge"] else 0.0
-
-    parts = []
-    for (in_flight, n_trials, duration_s), group in groupby(sorted(lines, key=setting), setting):
-        found = list(group)
-        n_seeds = len({line["seed"] for line in found})
-        ended = sorted(line["ended"] for line in found)
-        some = f", of which {ended[0]:,} to {ended[-1]:,} have ended" if ended[0] < n_trials else ""
-        charged = f"; trials of {duration_s:g} s, with the CPU time charged" if duration_s else ""
-        parts.append(f"{in_flight:,} in flight, {n_trials:,} trials{some}, {n_seeds} seeds{charged}:\n\n{table(found)}")
-    return "\n\n".join(parts)
+    return (
+        asdict(search)
+        | {
+            "ended": n_told,
+            "regret": float(f"{curve[-1]:.4g}"),
+            "cpu_ms": round(1e3 * cpu_s / n_told, 2),
+            "longest_ms": round(1e3 * longest_s),
+            "used": round(blocks.used, 3),
+            "choice": strategy.choice,
+        }
+        | ({} if search.charge else {"steps": steps(np.array(curve))})
+    )
 
 
 def main() -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--problems", default="rates5,ellipsoid5,rastrigin6,decisive6")
-    parser.add_argument("--strategies", default="auto;bayesian;evolutionary", help="names, separated by ;")
+    parser.add_argument(
+        "--strategies", default="auto;bayesian;evolutionary", help="names, or other programs, separated by ;"
+    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--in-flight", type=int, default=64)
     parser.add_argument("--trials", type=int, default=300)

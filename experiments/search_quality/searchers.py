@@ -11,7 +11,7 @@ import numpy as np
 from protocol import Searcher
 
 from mpi_opt.core.search_space.space import Categorical, Dimension, Integer, Parameters, Space
-from mpi_opt.core.trial import Failed
+from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies import make_strategy
 
 
@@ -167,3 +167,27 @@ SEARCHERS: dict[str, Callable[[dict, int], Searcher]] = {
     "CMA-ES": CovarianceMatrix,
     "plain GA": Genetic,
 }
+
+
+class Peer:
+    """Another program with the interface of a strategy."""
+
+    choice = ""
+
+    def __init__(self, name: str, space: dict[str, Dimension], seed: int) -> None:
+        self._searcher, self._tokens = SEARCHERS[name](space, seed), dict[int, Any]()
+        self._n_asked = 0
+
+    def afford(self, n_models: float) -> None:
+        """Other programs do not choose between methods."""
+
+    def ask(self, count: int) -> list[Proposal]:
+        return [self._proposal() for _ in range(count)]
+
+    def tell(self, proposal: Proposal, cost: float) -> None:
+        self._searcher.tell(self._tokens.pop(proposal.number), cost)
+
+    def _proposal(self) -> Proposal:
+        self._tokens[self._n_asked], parameters = self._searcher.ask()
+        self._n_asked += 1
+        return Proposal(self._n_asked - 1, parameters)

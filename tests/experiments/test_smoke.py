@@ -60,7 +60,7 @@ ONCE = {"scaling/measure.py"}
 
 
 WITHOUT_MPI = {
-    "search_quality/crowd.py": r"\| auto \| [\d.]+ \| [\d.]+ \| \d+ \| 0\.\d+ \|",
+    "search_quality/crowd.py": r"\| rates5 \| [\d.]+ \| [\d.]+ \| – \| [\d.]+ \|",
     "compression/compression.py": r"\| clusters, outer \| 2-bit \| 15.1 \| 1 \| \d\.\d{4} \| [+-]0\.\d{4} \|",
     "search_quality/fold_noise.py": r"\| branin \| uneven \| (\d\S* ± \d\S* \| ){4}\d\S* ± ",
     "search_quality/beliefs.py": r"\| branin \| wrong \| [\d.e-]+ \| [\d.e-]+ \| \S+ \| \S+ \| \d+ \(\d+ to \d+\) \|",
