@@ -81,8 +81,8 @@ def _encoded(dimension: Dimension, value: float) -> float:
     return dimension.encode(int(value) if isinstance(dimension, Integer) else value)
 
 
-def crossing() -> Table:
-    """Slow learners end best, some curves rise again, a part of the fastest diverges; noise of 0.006."""
+def crossing(noise: float = 0.006) -> Table:
+    """Slow learners end best, some curves rise again, a part of the fastest diverges; with noise."""
     rng, n, n_epochs = np.random.default_rng([0, 0]), 1500, 50
     x, epochs = rng.random((n, 4)), np.arange(1, n_epochs + 1)
     rate = x[:, 0]
@@ -90,25 +90,25 @@ def crossing() -> Table:
     tau = 0.5 * np.exp(3.2 * (1 - rate)) * (0.5 + x[:, 3])
     decay = np.exp(-((epochs / tau[:, None]) ** (0.5 + 0.5 * x[:, 2:3])))
     rise = np.maximum(0, x[:, 1:2] - 0.8) * np.maximum(0, epochs - 25) * 0.01
-    costs = bottom[:, None] + (1.2 - bottom[:, None]) * decay + rise + 0.006 * rng.standard_normal((n, n_epochs))
+    costs = bottom[:, None] + (1.2 - bottom[:, None]) * decay + rise + noise * rng.standard_normal((n, n_epochs))
     costs[rng.random(n) < 0.1 * (rate > 0.8)] = np.nan
     return Table(costs, Space({f"x{index}": Real(0.0, 1.0) for index in range(4)}), x)
 
 
-def late() -> Table:
-    """Costs fall at one epoch: early, or for a random 30 % of the configurations at any time; noise of 0.02."""
+def late(noise: float = 0.02) -> Table:
+    """Costs fall at one epoch: early, or for a random 30 % of the configurations at any time; with noise."""
     rng, n, n_epochs = np.random.default_rng([0, 1]), 1500, 50
     x, epochs = rng.random((n, 4)), np.arange(1, n_epochs + 1)
     drop = np.where(rng.random(n) < 0.3, rng.uniform(5, 40, n), rng.uniform(1, 4, n))
     depth = np.exp(-3 * ((x - 0.35) ** 2).sum(axis=1)) * (0.6 + 0.4 * rng.random(n))
     costs = 2.3 - 1.4 * depth[:, None] / (1 + np.exp(-(epochs - drop[:, None]) / (1 + 3 * x[:, :1])))
     costs -= 0.2 * x[:, 1:2] * np.log(epochs) / np.log(n_epochs)
-    costs += 0.02 * rng.standard_normal((n, n_epochs))
+    costs += noise * rng.standard_normal((n, n_epochs))
     return Table(costs, Space({f"x{index}": Real(0.0, 1.0) for index in range(4)}), x)
 
 
-def table_of(name: str, file: Path) -> Table:
-    return lcbench(file, name) if name in TASKS else {"crossing": crossing, "late": late}[name]()
+def table_of(name: str, file: Path, **noise: float) -> Table:
+    return lcbench(file, name) if name in TASKS else {"crossing": crossing, "late": late}[name](**noise)
 
 
 def rule_of(name: str, space: Space) -> PruningRule | None:
