@@ -93,7 +93,8 @@ class Widths:
         if trial.add(progress, running.attempt, n_ranks):
             moved_s = 0.0 if trial.left_s is None else running.started_at_s - trial.left_s
             assert trial.first is not None, "there are two epochs"
-            cost_s = moved_s + max(0.0, trial.first.elapsed_s - trial.epoch_s[n_ranks])
+            step_s = progress.elapsed_s - trial.first.elapsed_s  # of one fold, also if they run in turn
+            cost_s = moved_s + max(0.0, trial.first.elapsed_s - step_s)
             if rank in self._warm:
                 self._costs_s.append(cost_s)
             self._first_cost_s = min(self._first_cost_s, cost_s)

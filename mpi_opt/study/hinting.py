@@ -90,7 +90,8 @@ def _assignment(study: StudyRecord, text: str) -> tuple[str, Any]:
     for value in (_value(written), written):
         if value in dimension:
             return name, dimension.exact(value)
-    cure = f"write --narrow {text}, or --widen {name}" if ".." in written else "write one of these values"
+    is_range = ".." in written and not isinstance(dimension, Categorical)
+    cure = f"write --narrow {text}, or --widen {name}" if is_range else "write one of these values"
     raise SpaceError(f"expected {dimension}; found {written}", where=name, cure=cure)
 
 
@@ -105,7 +106,7 @@ def _range(study: StudyRecord, text: str) -> tuple[str, tuple[float, float]]:
         raise ConfigurationError(f"expected LOW..HIGH, found {written!r}", where=name, cure="write 1e-4..1e-2")
     assert isinstance(dimension, Real | Integer), "there is no other kind"
     if low > high:
-        raise ConfigurationError(f"expected LOW..HIGH, found {written!r}", where=name, cure=f"write {high:g}..{low:g}")
+        raise ConfigurationError(f"expected LOW..HIGH, found {written!r}", where=name, cure=f"write {high}..{low}")
     if not dimension.low <= low <= high <= dimension.high:
         cure = "a larger space needs search: {extend: true}, see the documentation"
         raise SpaceError(f"expected a part of: {dimension}; found {low:g} to {high:g}", where=name, cure=cure)

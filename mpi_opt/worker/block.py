@@ -72,17 +72,18 @@ class Block:
             return self._measure(assignment, assignment.measured_s)
         if assignment.choice is not None:
             self.objective.choose(assignment.choice)
-        started = time.perf_counter() - assignment.before_s
+        began_s = time.perf_counter()  # what the ranks share is a cost of a change of their number
         # the ranks of a fold may have been those of another one before
         if len(self.groups) > 1 and (self.settings.is_elastic or assignment.before_s > 0):
             self.objective.share(self.comm, assignment.study, assignment.number)
-        folds = self._collected(self._run_folds(assignment))
+        folds = self._collected(self._run_folds(assignment, began_s))
         if self.settings.is_elastic and len(self.groups) > 1 and self._has_left(folds):
             # now, because it may continue on ranks of some folds only
             self.objective.share(self.comm, assignment.study, assignment.number)
         if self.comm.rank != 0:
             return None
-        return merged(folds, time.perf_counter() - started, self.settings, assignment.reference)
+        duration_s = time.perf_counter() - began_s + assignment.before_s
+        return merged(folds, duration_s, self.settings, assignment.reference)
 
     def _collected(self, folds: list[Outcome]) -> list[Outcome]:
         """The outcomes of all ranks on the leader, its own first, once all ranks have ended their parts."""
@@ -128,10 +129,9 @@ class Block:
     def _split(self) -> Communicator:
         return self.comm if self.comm.size == 1 else communicators.split(self.comm, self.group, self.comm.rank)
 
-    def _run_folds(self, assignment: Assignment) -> list[Outcome]:
+    def _run_folds(self, assignment: Assignment, began_s: float) -> list[Outcome]:
         """The outcomes of the folds of this rank's group; only the first rank of the group has figures of merit."""
-        folds, began_s = list[Outcome](), time.perf_counter()
-        started = began_s - assignment.before_s
+        folds, started = list[Outcome](), began_s - assignment.before_s
         for fold in folds_of_group(self.group, len(self.groups), self.settings.n_folds):
             self.check()  # user code may have caught the exception that the disbanding of the block raised in it
             trial = Trial(

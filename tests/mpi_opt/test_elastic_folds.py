@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ class Leaving(Reporter):
     """Lets each fold leave after `stay` epochs, and records the progress."""
 
     def __init__(self, stay: int, heard: list[float]) -> None:
-        self.stay, self.heard, self.n_epochs, self.n_spoken = stay, heard, 0, 0
+        self.stay, self.heard, self.n_epochs = stay, heard, 0
 
     def report(self, number, fold, step, value):
         pass
@@ -119,3 +120,18 @@ def test_the_fold_with_the_most_epochs_left_tells_how_much_of_the_trial_is_done(
     assert heard == pytest.approx([1 / 3, 2 / 3, 1, 4 / 3]), "in turn, in epochs of all folds"
     # at the same time: the first fold is complete, the second one has an epoch, the third one begins
     assert attempt([*fresh(2), ranks[0]], 1)[2] == [1]
+
+
+def test_the_time_in_which_ranks_share_epochs_is_a_part_of_the_attempt(attempt, monkeypatch):
+    """It is a cost of the change of ranks."""
+    clock, late_s, elapsed_s = time.perf_counter, [], []
+
+    def share(self, comm, study, number):
+        late_s.append(1000.0)
+        comm.allgather(0)  # each rank goes on after all have added their time
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock() + sum(late_s))
+    monkeypatch.setattr(TrainingObjective, "share", share)
+    monkeypatch.setattr(Leaving, "progress", lambda self, *progress: elapsed_s.append(progress[-1]))
+    attempt(fresh(FOLDS), 1)
+    assert min(elapsed_s) >= 1000.0

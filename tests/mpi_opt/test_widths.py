@@ -259,3 +259,13 @@ def test_parallel_folds_get_no_ranks_that_would_leave_one_of_them_as_slow_as_bef
     assert asked(widths, {block: (10.0, 100, 0.1)}) == {}
     widths._ask(widths.queue.running[block], [])
     assert sent == [(rank, Leave(block)) for rank in (1, 2, 3)]
+
+
+def test_folds_in_turn_do_not_hide_the_time_of_a_start():
+    """The first epoch of a fold ends 2 s later than the others; that of the trial has four such epochs."""
+    widths = searching(1, 0, n_folds=4)
+    widths.queue.mark_running([Attempt(Proposal(0, {}), block=0)])
+    for done, elapsed_s in ((0.25, 3.0), (0.5, 4.0)):
+        widths.hear(1, TrialProgress(0, done, 10, 6, elapsed_s))
+    assert widths._cost_s == pytest.approx(2.0)
+    assert widths._trials[0].epoch_s == {1: pytest.approx(4.0)}
