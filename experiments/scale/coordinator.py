@@ -58,6 +58,8 @@ from mpi_opt.objectives.function_objective import FunctionObjective  # noqa: E40
 
 FAILING = 0.01
 """The part of the trials that fail."""
+RATE = 1000
+"""The number of trials that end per second in the searches whose growth is computed."""
 SPACE = {f"x{index}": {"type": "real", "low": 1e-7, "high": 10.0, "prior": "log-uniform"} for index in range(4)} | {
     "units": {"type": "integer", "low": 8, "high": 1024, "prior": "log-uniform"},
     "solver": {"type": "categorical", "categories": ["a", "b", "c"]},
@@ -186,7 +188,10 @@ def searched(setting: Setting, folder: Path) -> dict:
     line["memory_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     line["store_mb"] = round((folder / "scale.db").stat().st_size / 2**20, 1)
     if setting.trials >= 10_000:
-        line["resume_s"] = _run(setting, folder, setting.trials + 1)["first_assignment_s"]
+        # in a process of its own, as a search that continues: one that holds earlier trials takes longer
+        program = [sys.executable, __file__, "--one", json.dumps(asdict(setting)), "--resume", str(folder)]
+        out = subprocess.run(program, check=True, stdout=subprocess.PIPE, text=True).stdout
+        line["resume_s"] = float(out.splitlines()[-1])
         for command in ("results", "report"):
             began_s = _children_s()
             program = [sys.executable, "-m", "mpi_opt", command, "--store", "sqlite:///scale.db"]
@@ -246,7 +251,7 @@ def table(lines: list[dict]) -> str:
         "blocks used",
         "latency, ms: median, 99 %, max",
     ]
-    names += ["memory, MB", "store, MB", "resume, s", "results, s", "report, s", "report, MB"]
+    names += ["memory, MB", "store, MB", "resume, s", "results, s", "report, s", "report, MB", "load"]
     rows = []
     for line in sorted(lines, key=lambda line: (line["strategy"], line["duration_s"], line["trials"], line["blocks"])):
         latency = ", ".join(f"{value:,.0f}" if value >= 10 else f"{value:.1f}" for value in line["latency_ms"])
@@ -254,9 +259,28 @@ def table(lines: list[dict]) -> str:
             [f"{line['blocks']:,}", f"{line['trials']:,}", f"{line['duration_s']:g}", f"{line['cpu_ms']:.2f}"]
             + [f"{100 * line['core']:.1f} %", f"{100 * line['used']:.1f} %", latency]
             + [f"{line['memory_mb']:,}", f"{line['store_mb']:,.0f}"]
-            + [str(line.get(key, "–")) for key in ("resume_s", "results_s", "report_s", "report_mb")]
+            + [str(line.get(key, "–")) for key in ("resume_s", "results_s", "report_s", "report_mb", "load")]
         )
     return markdown_table(names, rows)
+
+
+def exponents(lines: list[dict]) -> str:
+    """The growth with the number of trials, of the searches in which `RATE` trials end per second."""
+    found = [line for line in lines if line["blocks"] == RATE * line["duration_s"]]
+    columns = {
+        "CPU of the search": [line["cpu_ms"] * line["trials"] for line in found],
+        "memory": [line["memory_mb"] for line in found],
+        "store": [line["store_mb"] for line in found],
+        "resume": [line["resume_s"] for line in found],
+        "`results`": [line["results_s"] for line in found],
+        "`report`": [line["report_s"] for line in found],
+        "size of the report": [line["report_mb"] for line in found],
+    }
+    trials = np.log([line["trials"] for line in found])
+    rows = [[name, f"{np.polyfit(trials, np.log(values), 1)[0]:.2f}"] for name, values in columns.items()]
+    sizes = ", ".join(f"{line['trials']:,}" for line in found)
+    head = f"Exponents of growth with the number of trials ({sizes}; {RATE:,} trials a second):"
+    return f"{head}\n\n{markdown_table(['quantity', 'exponent'], rows)}"
 
 
 def main() -> None:
@@ -267,15 +291,20 @@ def main() -> None:
     parser.add_argument("--duration", default="10,600", help="mean durations of a trial in seconds")
     parser.add_argument("--strategies", default="auto")
     parser.add_argument("--one", help="a setting as JSON; prints its line")
+    parser.add_argument("--resume", type=Path, help="with --one: the folder of its store, which continues")
     parser.add_argument("--readme", action="store_true", help="only write the table")
     given = parser.parse_args()
+    if given.resume:
+        setting = Setting(**json.loads(given.one))
+        print(_run(setting, given.resume, setting.trials + 1)["first_assignment_s"])
+        return
     if given.one:
         with tempfile.TemporaryDirectory() as folder:
             print(json.dumps(searched(Setting(**json.loads(given.one)), Path(folder))))
         return
     known = [json.loads(line) for line in RESULTS.open()] if RESULTS.is_file() else []
     if given.readme:
-        write_end(README, table(known))
+        write_end(README, f"{table(known)}\n\n{exponents(known)}")
         return
     wanted = settings(
         [int(value) for value in given.blocks.split(",")],

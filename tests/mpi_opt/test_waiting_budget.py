@@ -149,7 +149,7 @@ def test_models_let_few_messages_of_a_crowd_wait_long():
         n_models = budget.n_models(1, n_blocks - 1)
         budget.pay(model_s if n_models else 0.0005, n_models, 1, n_blocks - 1)
         n_late += n_models * (model_s - PROMPT_S) * n_blocks / trial_s
-    assert 0.005 * n_trials < n_late < 0.01 * n_trials
+    assert 0.003 * n_trials < n_late < 0.007 * n_trials
 
 
 def test_one_long_pause_does_not_make_models_seem_too_slow_for_ever():

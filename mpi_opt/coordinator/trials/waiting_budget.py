@@ -36,7 +36,7 @@ FEW_MESSAGES = 0.1
 """As long as fewer messages than this come during a model, on average, nobody waits."""
 PROMPT_S = 0.1
 """The longest time after which a message is answered promptly, in seconds."""
-LATE_SHARE, LATE_CREDIT_S = 0.005, 5.0
+LATE_SHARE, LATE_CREDIT_S = 0.004, 3.0
 """The part of the time of rank 0 in which models may let a new message wait for longer; and that time in advance."""
 MAX_WAITING = 4
 """With more idle blocks than this, rank 0 is behind: what a model costs then grows with its load."""
