@@ -157,9 +157,16 @@ def test_an_entry_that_does_not_fit_the_source_is_reported(change, complaint, pr
             outcomes([change], project)
 
 
-@pytest.mark.parametrize(("file", "tests"), [("moved.py", "tests/test_sums.py"), ("sums.py", "tests/moved.py")])
+@pytest.mark.parametrize(
+    ("file", "tests"),
+    [
+        ("moved.py", ["tests/test_sums.py"]),
+        ("sums.py", ["tests/moved.py"]),
+        ("sums.py", ["tests/test_sums.py", "-k", "total and not moved.py"]),
+    ],
+)
 def test_an_entry_without_its_file_or_tests_is_reported(project, file, tests):
-    moved = Mutant("list.yaml", file, "", "+=", "-=", (tests,))
+    moved = Mutant("list.yaml", file, "", "+=", "-=", tuple(tests))
     assert [message.endswith("moved.py") for message in stale_mutants([moved], project).values()] == [True]
 
 

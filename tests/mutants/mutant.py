@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import shlex
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -150,7 +152,18 @@ def _mismatch(mutant: Mutant, root: Path) -> str:
     except StaleMutant as error:
         return str(error)
     missing = [test for test in selected_files(mutant) if not (root / test).exists()]
+    missing = missing or _words_of_no_test(mutant, root)
     return f"tests/mutants/{mutant.listed_in}: {mutant}: no such tests: {', '.join(missing)}" if missing else ""
+
+
+def _words_of_no_test(mutant: Mutant, root: Path) -> list[str]:
+    """Returns the words after ``-k`` that neither the selected tests nor the suites for users contain."""
+    paths = [root / name for name in (*selected_files(mutant), "mpi_learn/testing", "mpi_opt/testing")]
+    files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*.py"))]
+    text = " ".join([*map(str, files), *(file.read_text(encoding="utf-8") for file in files)]).lower()
+    pairs = [pair for stage in mutant.stages for pair in pairwise(stage)]
+    words = {word for option, value in pairs if option == "-k" for word in re.findall(r"[^\s()]+", value)}
+    return sorted(f"-k {word}" for word in words - {"and", "or", "not"} if word.lower() not in text)
 
 
 def selected_files(change: Change) -> list[str]:
