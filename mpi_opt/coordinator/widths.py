@@ -226,7 +226,7 @@ class Widths:
             while last:
                 merit, _, number = last[0]
                 n_ranks = wider[number] + len(self.pool.ranks(block))
-                ends_s = remaining_s[number] / self._speed_up(sizes[number], n_ranks)
+                ends_s = self._ends_s(number, remaining_s[number], sizes[number], n_ranks)
                 if n_ranks <= self._most_ranks(number, sizes[number]) and ends_s < then_s[number]:
                     plan.setdefault(number, []).append(block)
                     wider[number], then_s[number] = n_ranks, ends_s
@@ -246,6 +246,15 @@ class Widths:
 
     def _speed_up(self, few: int, many: int) -> float:
         return self.curve.factor(self._useful(few), self._useful(many))
+
+    def _ends_s(self, number: int, left_s: float, few: int, many: int) -> float:
+        """The time for the rest of a trial on `many` ranks, which is `left_s` on `few`."""
+        trial, n_folds = self._trials[number], self.settings.n_folds
+        if few < n_folds <= many and trial.last is not None:
+            # folds in turn will run at the same time: one that has not begun has all its epochs left
+            left = min(trial.last.total, n_folds * (trial.last.total - trial.last.done))
+            left_s = max(left_s, left * trial.epoch_s[few])
+        return left_s / self._speed_up(few, many)
 
     def _most_ranks(self, number: int, now: int) -> int:
         progress = self._trials[number].last

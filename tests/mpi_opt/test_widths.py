@@ -269,3 +269,14 @@ def test_folds_in_turn_do_not_hide_the_time_of_a_start():
         widths.hear(1, TrialProgress(0, done, 10, 6, elapsed_s))
     assert widths._cost_s == pytest.approx(2.0)
     assert widths._trials[0].epoch_s == {1: pytest.approx(4.0)}
+
+
+@pytest.mark.parametrize(("done", "joining"), [(20.0, [1]), (60.0, [])])
+def test_the_last_fold_gets_no_rank_that_would_only_repeat_complete_ones(done, joining):
+    """Two folds of 100 epochs in turn: the first one runs, or the second one."""
+    widths = searching(2, 1, n_folds=2)
+    widths.queue.mark_running([Attempt(Proposal(0, {}), block=0)])
+    for step in (0, 1):
+        widths.hear(1, TrialProgress(0, done + step / 2, 100, 6, 10.0 * (step + 1)))
+    widths.change()
+    assert widths._trials[0].joining == joining
