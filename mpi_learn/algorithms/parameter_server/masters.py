@@ -157,7 +157,7 @@ class Server:
 
     def _answer(self, source: int, vector: np.ndarray) -> None:
         has_message = not self.has_failure and source not in self.mailboxes
-        # before the header, which promises it: if encoding fails, the child can still be told that a rank failed
+        # before the header, which promises it: if encoding fails, the child can still learn that a rank failed
         message = self.transfers[source].down.message(vector, 1) if has_message else None
         header = NO_ANSWER if self.has_failure else make_header(self.centre.version)
         send_from(self.comm, header, source, ANSWER)

@@ -33,7 +33,7 @@ MAX_LOAD = 0.95
 CROWD = 500
 """With more blocks than this, rank 0 answers nearly all messages promptly, if some come during each model."""
 FEW_MESSAGES = 0.1
-"""As long as fewer messages than this come during a model, on average, nobody waits."""
+"""As long as fewer messages than this come during a model, on average, no block waits."""
 PROMPT_S = 0.1
 """The longest time after which a message is answered promptly, in seconds."""
 LATE_SHARE, LATE_CREDIT_S = 0.004, 3.0
