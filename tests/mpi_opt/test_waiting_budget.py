@@ -152,6 +152,16 @@ def test_models_let_few_messages_of_a_crowd_wait_long():
     assert 0.003 * n_trials < n_late < 0.007 * n_trials
 
 
+def test_a_crowd_with_trials_of_hours_waits_for_slow_models():
+    n_blocks, trial_s, model_s, n_trials = 4_000, 3 * 3600.0, 0.4, 20_000
+    budget, n_models = ready_budget(n_blocks, trial_s), 0
+    for _ in range(n_trials):
+        budget.earn(trial_s)
+        budget.pay(model_s, n := budget.n_models(1, n_blocks - 1), 1, n_blocks - 1)
+        n_models += n
+    assert n_models > 0.4 * n_trials  # not two in a row
+
+
 def test_one_long_pause_does_not_make_models_seem_too_slow_for_ever():
     budget, n_blocks, trial_s = WaitingBudget(), 32, 600.0
     budget.earn(trial_s)

@@ -6,7 +6,7 @@ thousands of blocks and trials of seconds only some do.
 
 Rank 0 answers no message while it proposes. With thousands of blocks, models that together cost the blocks little time
 would occupy rank 0 always, and every block would wait. A second account limits them to a part of the time of rank 0,
-and a third one the time in which a new message waits longer than `PROMPT_S`.
+and a third one the time in which a new message waits for longer than a tenth of a second.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ CROWD = 500
 FEW_MESSAGES = 0.1
 """As long as fewer messages than this come during a model, on average, no block waits."""
 PROMPT_S = 0.1
-"""The longest time after which a message is answered promptly, in seconds."""
+"""The longest time after which a message is answered promptly, in seconds; with long trials, see `PROMPT_PART`."""
+PROMPT_PART = 1e-4
+"""A block that waits for this part of a trial loses nothing that can be measured: 0.36 s with trials of an hour."""
 LATE_SHARE, LATE_CREDIT_S = 0.004, 3.0
 """The part of the time of rank 0 in which models may let a new message wait for longer; and that time in advance."""
 MAX_WAITING = 4
@@ -94,14 +96,18 @@ class WaitingBudget:
         debt_s = MAX_DEBT_TRIALS * SHARE * (n_idle + n_running) * self._trial_s if math.isfinite(self._trial_s) else 0.0
         self._balance_s = max(self._balance_s - self._waiting_s(taken_s, n_idle, n_running), -debt_s)
         self._own_s = max(self._own_s - taken_s, -OWN_CREDIT_S)
-        self._late_s = max(self._late_s - max(taken_s - PROMPT_S, 0.0), -LATE_CREDIT_S)
+        self._late_s = max(self._late_s - max(taken_s - self._prompt_s, 0.0), -LATE_CREDIT_S)
 
     def _n_prompt(self, n_idle: int) -> int:
         """How many models leave time for the messages of many blocks."""
         # the blocks that became idle during a model do not wait for the next one
         if self._has_modelled or n_idle > MAX_WAITING or self._late_s <= 0.0:
             return 0
-        return max(int(0.5 * PROMPT_S / self._model_s), 1)
+        return max(int(0.5 * self._prompt_s / self._model_s), 1)
+
+    @property
+    def _prompt_s(self) -> float:
+        return max(PROMPT_S, PROMPT_PART * self._trial_s) if math.isfinite(self._trial_s) else PROMPT_S
 
     def _is_affordable(self, taken_s: float, n_idle: int, n_running: int) -> bool:
         return taken_s <= self._own_s and self._waiting_s(taken_s, n_idle, n_running) <= self._balance_s
