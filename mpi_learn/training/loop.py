@@ -235,6 +235,7 @@ class Training:
             with timeline.span("serve", IDLE) if self.context.worker is None else nullcontext():
                 self._run(self._steps(number, sums), sums)
             weighted = weighted_statistics(self.model.state, float(self._n_samples))
+            counters = self._sharded.counters(peers.size) if self._sharded is not None else None
         with timeline.span("synchronize", COMMUNICATION):
             self.algorithm.synchronize()
             # a rank whose buffers got no samples may have another number of statistics, and sums would mix them up
@@ -246,9 +247,11 @@ class Training:
                 weighted = agreed_statistics(peers, self.model, self._n_samples)
             sum_in_place(peers, weighted)
             diagnostics = self.algorithm.diagnostics()
-            if self._sharded is not None:
-                self._sharded.agree(peers)
+            if counters is not None:
+                counters = peers.bcast(counters, root=peers.size - 1)
         with agreed_errors(self.comm):
+            if self._sharded is not None and counters is not None:
+                self._sharded.use_counters(counters)
             if peers.size > 1 and weighted.size > 1:
                 self.model.state.set_floats(mean_statistics(weighted))
             metrics = self.model.metrics(sums) | diagnostics

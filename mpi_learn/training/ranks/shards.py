@@ -11,7 +11,6 @@ from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
 from mpi_learn.data.samples.make_batches import Shards
 from mpi_learn.models.model import Model
 from mpi_learn.models.settings import Example
-from mpi_learn.mpi.communicators import Communicator
 
 UNSETTABLE_RANDOM = (
     "a layer, loss or metric draws random numbers with tf.random, or on PyTorch with keras.random without a "
@@ -66,15 +65,18 @@ class ShardedGradient:
             state.set_floats(mean_statistics(statistics))
         return self._total
 
-    def agree(self, comm: Communicator) -> None:
-        """Gives all ranks the counters of the last one, whose last shard is never empty. Collective over `comm`.
+    def counters(self, n_ranks: int) -> np.ndarray | None:
+        """The integers of the model, of which all ranks use those of the last one; None if ranks cannot differ.
 
-        In the last step of an epoch, all shards of another rank may be empty: its layers then do not count the step.
+        In the last step of an epoch, all shards of a rank may be empty: its layers then do not count the step. The last
+        shard, which the last rank computes, is never empty.
         """
-        if comm.size > 1 and self._has_counters:
-            state = self.model.state
-            of_last = comm.bcast(state.integers(), root=comm.size - 1)
-            state.set_integers(np.where(state.random_mask(), state.integers(), of_last))
+        return self.model.state.integers() if n_ranks > 1 and self._has_counters else None
+
+    def use_counters(self, of_last: np.ndarray) -> None:
+        """Takes the integers of the last rank, except random states, which each shard seeds."""
+        state = self.model.state
+        state.set_integers(np.where(state.random_mask(), state.integers(), of_last))
 
 
 def dependence_on_ranks(model: Model, example: Example, *, has_shards: bool) -> str:
