@@ -40,7 +40,10 @@ OPTIMIZER = """
 import numpy as np
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.optimizers.configuration import Adam
-from mpi_learn.optimizers.optimizer import make_optimizer
+try:
+    from mpi_learn.optimizers.optimizer import make_optimizer
+except ImportError:  # where earlier commits have it
+    from mpi_learn.optimizers.make_optimizer import make_optimizer
 weights, gradient = aligned_empty(10**6), aligned_empty(10**6)
 weights[:], gradient[:] = 0, 1
 optimizer = make_optimizer(Adam(), FlatLayout(((10**6,),)))
