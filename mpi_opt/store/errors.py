@@ -84,7 +84,8 @@ SQLITE_ERRORS: dict[int, tuple[type[StoreError], str, str]] = {
         "check the quota, and that the file system is mounted",
     ),
     **dict.fromkeys(
-        (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED),
+        # PROTOCOL ("locking protocol"): a lock of the log was not free after many attempts; its holder may be frozen
+        (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL),
         (StoreLockedError, "another program is writing to it", "end or commit that program's transaction"),
     ),
     sqlite3.SQLITE_READONLY: (

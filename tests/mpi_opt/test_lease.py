@@ -412,18 +412,20 @@ def test_search_that_wakes_up_after_another_has_taken_over_writes_nothing(store,
 
     command, other = [sys.executable, "-c", WRITER, str(path)], Leases.open(store.address, 0.05)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
-        for _ in range(n):
-            process.stdin.write("another round\n")
-            assert process.stdout.readline() == "owned\n"
-            while not taken_over():
-                pass
-            time.sleep(0.25)  # longer than the writer's GONE_S
-            n_written = len(store.events(study.id))
-            process.send_signal(signal.SIGCONT)
-            assert process.stdout.readline() == "lost\n"
-            assert len(store.events(study.id)) == n_written
-            other.release(study.id, "theirs")
-        process.kill()
+        try:
+            for _ in range(n):
+                process.stdin.write("another round\n")
+                assert process.stdout.readline() == "owned\n"
+                while not taken_over():
+                    pass
+                time.sleep(0.25)  # longer than the writer's GONE_S
+                n_written = len(store.events(study.id))
+                process.send_signal(signal.SIGCONT)
+                assert process.stdout.readline() == "lost\n"
+                assert len(store.events(study.id)) == n_written
+                other.release(study.id, "theirs")
+        finally:
+            process.kill()  # the block waits for its end, which a stopped process does not reach
     other.close()
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from mpi_opt.core.search_space.space import Real, Space
 from mpi_opt.store import Store, connecting
-from mpi_opt.store.errors import StoreFullError, StoreLockedError, StoreNotReadyError
+from mpi_opt.store.errors import StoreFullError, StoreLockedError, StoreNotReadyError, explained
 from mpi_opt.store.records import StudyRecord
 from tests.mpi_opt.store.made_up import finish, start
 from tests.optional_packages import needs
@@ -283,3 +283,9 @@ def test_time_limit_of_the_server_is_reported_as_such(postgresql: str) -> None:
     with Store.open(postgresql) as store, pytest.raises(StoreNotReadyError, match="cancelled the query") as caught:
         store.sql("SET statement_timeout = '20ms'; SELECT pg_sleep(5)")
     assert "statement_timeout" in caught.value.cure
+
+
+def test_a_process_that_is_frozen_while_it_holds_a_lock_of_the_log_is_waited_for() -> None:
+    error = sqlite3.OperationalError("locking protocol")
+    error.sqlite_errorcode = sqlite3.SQLITE_PROTOCOL
+    assert isinstance(explained(error, "sqlite:///results.db"), StoreLockedError)  # which searches wait for
