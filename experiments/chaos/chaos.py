@@ -193,7 +193,7 @@ def one_round(seed: int, folder: Path, trials: int, names: list[str], n_faults: 
         one = Round(folder, search, trials, draw)
         while search.is_running and len(one.faults) < n_faults and time.time() - search.began < LIMIT_S:
             n_ended = _n_ended(one)
-            time.sleep(draw.uniform(0.5, 5.0))
+            _wait(one, draw.uniform(0.5, 5.0), (n_ended + trials) / 2)
             if not n_ended or _n_ended(one) >= trials:  # a fault needs a search with results
                 continue
             name, at = draw.choice(names), time.time()
@@ -206,6 +206,13 @@ def one_round(seed: int, folder: Path, trials: int, names: list[str], n_faults: 
             status = "hung"
     problems = [] if status == 0 else [f"status {status}"]
     return {"faults": one.faults, "problems": problems + wrong(one), "to_next_start_s": to_next_start_s(one)}
+
+
+def _wait(one: Round, seconds: float, n_ended: float) -> None:
+    """Waits for this time, but not longer than until so many trials have ended: a fast search has its faults too."""
+    end = time.time() + seconds
+    while time.time() < end and _n_ended(one) < n_ended:
+        time.sleep(0.05)
 
 
 def _n_ended(one: Round) -> int:
