@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -86,8 +87,10 @@ def test_ranks_with_other_arrays_are_named_with_the_array(arrays):
 @pytest.mark.parametrize("is_zero", [True, False])
 def test_another_constant_is_noticed_also_behind_weights_that_begin_with_zeros(is_zero):
     weights = (0.0,) * 3 if is_zero else (1.0, -2.0, 0.5)
-    with pytest.raises(ModelError, match=r"with the same weights, rank 2 and rank 0 compute other outputs"):
+    with pytest.raises(ModelError, match=r"with the same weights, rank 2 and rank 0 compute other outputs") as error:
         compared([Line(weights=weights), Line(weights=weights), Line(scale=1.01, weights=weights)])
+    of_rank_2, of_rank_0 = map(float, re.findall(r"samples: (\S+) instead of (\S+)", str(error.value))[0])
+    assert of_rank_2 / of_rank_0 == pytest.approx(1.01, rel=1e-4)
 
 
 def test_rounding_is_no_difference_and_16_bits_round_more():

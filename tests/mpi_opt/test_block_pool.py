@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from mpi_learn.settings.user_files import SourceCode
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.block_pool import BlockPool
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.block_layout import BlockLayout
+from mpi_opt.core.objective import Choice
 from mpi_opt.core.trial import Proposal
-from mpi_opt.messages.messages import Broken, Ready
+from mpi_opt.messages.messages import Broken, Join, Ready
 from tests.mpi_opt.fakes import ScriptedLink
 from tests.mpi_opt.outcomes import an_outcome
 
@@ -211,3 +213,36 @@ def test_a_block_rests_as_long_as_it_is_asked_to(pool, monkeypatch):
     for now_s[0], idle in ((102.9, [0]), (103.0, [0, 1]), (110.0, [0, 1])):
         pool.wake()
         assert pool.idle == idle
+
+
+def test_a_rank_is_described_by_its_block_and_the_host_of_it(pool):
+    pool.mark_ready(Ready(1, "host7"))
+    assert [pool.describe(rank) for rank in (1, 3, 4)] == ["of block 0 on its host", *["of block 1 on host7"] * 2]
+    pool.disband(0)
+    assert pool.describe(2) == "a spare rank"
+
+
+def test_the_blocks_are_formed_once_with_the_code_and_the_choice_of_the_search(pool, monkeypatch):
+    joins, code, choice = [], SourceCode({}), Choice({"batch_size": 8})
+    monkeypatch.setattr(pool.link, "send", lambda rank, message: joins.append((rank, message)))
+    pool.choose(choice)
+    for _ in range(2):
+        pool.assemble(code)
+    blocks = {1: (0, (1, 2)), 2: (0, (1, 2)), 3: (1, (3, 4)), 4: (1, (3, 4))}
+    assert joins == [(rank, Join(*block, code, choice)) for rank, block in blocks.items()]
+
+
+def test_the_reason_without_any_rank_is_what_happened_last(pool):
+    """Ranks that were lost before a block was ready, ranks that could form none, and ranks that were only silent."""
+    assert pool.why_empty.startswith("every rank was lost before its first trial")
+    pool.lose_silent({4})
+    assert pool.why_empty == "every rank that could run a trial was lost"
+    assert pool.may_work_later
+    pool.assemble()
+    for _ in range(3):
+        block = next(number for number, ranks in pool.membership.blocks.items() if 1 in ranks)
+        pool.mark_broken(Broken(block, "MPI_ERR_OTHER"))
+        pool.disband(block)
+        for rank in (1, 2):
+            pool.mark_left(rank)
+    assert pool.why_empty == "no block of ranks could be formed; MPI says: MPI_ERR_OTHER"

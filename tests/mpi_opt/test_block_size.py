@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +13,8 @@ from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.block_pool import BlockPool
-from mpi_opt.coordinator.measuring import SIZE_MEASURED, choose_size
+from mpi_opt.coordinator.measuring import SIZE_MEASURED, choose_size, run_measurement
+from mpi_opt.errors import ConfigurationError
 from mpi_opt.messages.messages import LeftBlock, Lost, Ready
 from mpi_opt.store import Store
 from mpi_opt.study.opening.open_study import open_study
@@ -20,25 +23,31 @@ from tests.mpi_opt.test_measuring import MeasuredLink
 NO_REQUEST = SimpleNamespace(signal_name=None)
 
 
+def planned(folder: Path, n_ranks: int, n_trials: int = 1, batch_size=None, n_stages: int = 1) -> Plan:
+    (folder / "model.py").write_text("def build(x):\n    pass\n")
+    content = {
+        "study": "sized",
+        "store": f"sqlite:///{folder}/sized.db",
+        "space": {"x": {"type": "integer", "low": 0, "high": 2}},
+        "search": {"strategy": "random", "trials": n_trials},
+        "blocks": {"size": "measured"},
+        "training": {
+            "model": "model.py:build",
+            "data": {"train": ["a.h5"], "features": "X", "labels": "y"},
+            "loss": "cross_entropy",
+            "batch_size": batch_size or {"total": 96},
+            "pipeline": {"stages": n_stages},
+        },
+    }
+    return Plan(StudyConfiguration.model_validate(content), folder, None, n_ranks)
+
+
 @pytest.fixture
 def search(tmp_path):
     """Starts a search with `n_trials` trials and returns the sizes of its blocks and what it says."""
 
     def start(n_trials: int, n_ranks: int, link: MeasuredLink, batch_size=None) -> tuple[list[int], list[str]]:
-        content = {
-            "study": "sized",
-            "store": f"sqlite:///{tmp_path}/sized.db",
-            "space": {"x": {"type": "integer", "low": 0, "high": 2}},
-            "search": {"strategy": "random", "trials": n_trials},
-            "blocks": {"size": "measured"},
-            "training": {
-                "model": "model.py:build",
-                "data": {"train": ["a.h5"], "features": "X", "labels": "y"},
-                "loss": "cross_entropy",
-                "batch_size": batch_size or {"total": 96},
-            },
-        }
-        plan = Plan(StudyConfiguration.model_validate(content), tmp_path, None, n_ranks)
+        plan = planned(tmp_path, n_ranks, n_trials, batch_size)
         pool = BlockPool(link, BlockMembership.of(plan.layout, itertools.count()))
         said: list[str] = []
         with open_study(plan) as study:
@@ -115,3 +124,22 @@ def test_after_a_lost_rank_the_others_form_the_smallest_blocks(search):
     sizes, (said,) = search(1, 5, link)
     assert sizes == [1, 1, 1]
     assert "1 rank lost" in said
+
+
+def test_a_measurement_without_a_search_says_what_it_measures_and_what_has_failed(tmp_path):
+    link, said = MeasuredLink(failing={(4, 0), (4, 1), (4, 2)}), []
+    curves = run_measurement(planned(tmp_path, 5), link, NO_REQUEST, itertools.count(), said.append)
+    first, *others = said
+    n = int(re.fullmatch(r"measuring (\d) configurations on 1 rank", first)[1])
+    assert others == [
+        *[f"measuring {n} configurations on {ranks} ranks" for ranks in (2, 4)],
+        "note: some trainings could not be measured: ValueError: too large",
+    ]
+    assert [curve.n for curve in curves] == [[1, 2]] * n
+    assert link.dismissed == {1, 2, 3, 4}
+
+
+def test_a_measurement_needs_the_ranks_of_one_model_in_stages(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"a model in 3 stages is measured on 4 ranks or more") as error:
+        run_measurement(planned(tmp_path, 1, n_stages=3), MeasuredLink(), NO_REQUEST, itertools.count(), print)
+    assert error.value.cure == "write --ranks 4"

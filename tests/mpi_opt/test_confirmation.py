@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import sys
 
@@ -131,7 +132,7 @@ def test_new_runs_have_the_budget_of_the_longest_trials(tmp_path):
     assert study.confirmation.winner.trial.budget == 9
 
 
-def test_new_runs_that_have_all_failed_are_not_repeated(tmp_path):
+def test_new_runs_that_have_all_failed_are_not_repeated(tmp_path, capsys):
     runs = []
 
     def fails_later(trial):
@@ -141,7 +142,8 @@ def test_new_runs_that_have_all_failed_are_not_repeated(tmp_path):
         return noisy(trial)
 
     store = f"sqlite:///{tmp_path}/s.db"
-    assert not searched(store, fails_later).is_finished  # after ten failures
+    assert not searched(store, fails_later, progress=True).is_finished  # after ten failures
+    assert re.search(r"(?s)the best points could not run again: .*ValueError: no device", capsys.readouterr().err)
     assert len(runs) == 15 + 10
     assert searched(store, fails_later).is_finished
     assert program(["results", "--finished", "--study", "s", "--store", f"{tmp_path}/s.db"]) == 0

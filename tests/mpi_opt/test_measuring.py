@@ -102,6 +102,17 @@ def test_points_without_a_common_size_or_without_any_cannot_be_compared():
         measured.curves()
 
 
+def test_the_last_reason_for_missing_times_is_said_if_there_is_one():
+    said, measured = [], measuring(MeasuredLink(failing={(2, 1)}))
+    measured.note = said.append
+    measured.measure(1)
+    measured.note_failures()
+    assert said == []
+    measured.measure(2)
+    measured.note_failures()
+    assert said == ["note: some trainings could not be measured: ValueError: too large"]
+
+
 def test_a_size_on_which_every_training_fails_is_left_out():
     measured = measuring(MeasuredLink(failing={(2, 0), (2, 1)}))
     for size in (1, 2, 4):

@@ -91,6 +91,16 @@ def test_a_stopped_trial_that_runs_again_is_stopped_at_the_same_rung():
     assert strategy.report(trials[0], 1, 0.0) is Decision.CONTINUE
 
 
+def test_a_value_between_two_rungs_changes_neither():
+    strategy = make_strategy("halving", SPACE, seed=0, options=OPTIONS | {"resume": False})
+    trials = strategy.ask(7)
+    for trial in trials[:6]:
+        strategy.report(trial, 0, 10.0 + trial.number)
+    assert strategy.report(trials[0], 1, 99.0) is Decision.CONTINUE  # still the best at the first rung
+    assert strategy.report(trials[2], 1, 0.0) is Decision.STOP  # too late: it was the third
+    assert strategy.report(trials[6], 0, 10.5) is Decision.CONTINUE  # the second of seven
+
+
 def test_a_value_that_is_not_finite_is_not_among_the_best():
     strategy = make_strategy("halving", SPACE, seed=0, options=OPTIONS | {"resume": False})
     trials = strategy.ask(6)

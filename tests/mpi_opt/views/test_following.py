@@ -7,20 +7,26 @@ import re
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mpi_opt.cli.main import run as program
 from mpi_opt.cli.search_progress import SearchProgress
 from mpi_opt.configuration.read_study import read_study
+from mpi_opt.core.trial import Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
 from mpi_opt.study.opening.lease import leased
+from mpi_opt.study.progress import Progress
 from mpi_opt.study.status import BlockStatus, SearchStatus
 from mpi_opt.views import following
 from mpi_opt.views.following import Notices
+from mpi_opt.views.trackers import JsonLog
 from tests.in_process import in_process
+from tests.mpi_opt.outcomes import an_outcome
 from tests.mpi_opt.store.made_up import make_study
 from tests.mpirun import patient_s
 from tests.optional_packages import needs
@@ -259,3 +265,36 @@ def test_the_log_has_a_json_object_for_each_event(folder):
     assert [entry["event"] for entry in entries].count("ended") == 2  # the second search has appended its events
     times = [datetime.fromisoformat(entry["at"]) for entry in entries]
     assert times == sorted(times)
+
+
+def test_the_log_writes_each_event_with_its_values_and_passes_it_on(tmp_path):
+    outcome, proposal = an_outcome(4, "failed", None, duration_s=2.5, error="ValueError: no"), Proposal(4, {"x": 0.5})
+    events = {
+        "begins": ("a study",), "resumed": ("the study",), "ready": (2,), "started": (3, 4),
+        "finished": (3, outcome, proposal), "requeued": (5,), "given_up": (6,), "dissolved": (7,),
+        "note": ("a note",), "tick": (),
+    }  # fmt: skip
+    assert set(events) == {name for name in vars(Progress) if not name.startswith("_")}
+    seen: dict[str, tuple[object, ...]] = {}
+    log = JsonLog(tmp_path / "log", SimpleNamespace(**{name: partial(note_event, seen, name) for name in events}))
+    for name, values in events.items():
+        getattr(log, name)(*values)
+    log.close()
+    assert seen == events
+    ended = {"block": 3, "trial": 4, "state": "failed", "figure_of_merit": None, "duration_s": 2.5}
+    written = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [{key: value for key, value in entry.items() if key != "at"} for entry in written] == [
+        {"event": "begins", "text": "a study"},
+        {"event": "block_ready", "block": 2},
+        {"event": "trial_started", "block": 3, "trial": 4},
+        {"event": "trial_ended", **ended, "parameters": {"x": 0.5}, "error": "ValueError: no"},
+        {"event": "trial_requeued", "block": 5},
+        {"event": "block_given_up", "block": 6},
+        {"event": "block_dissolved", "block": 7},
+        {"event": "note", "text": "a note"},
+        {"event": "ended"},
+    ]
+
+
+def note_event(seen: dict[str, tuple[object, ...]], name: str, *values: object) -> None:
+    seen[name] = values

@@ -6,6 +6,7 @@ import cProfile
 import math
 import sys
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -270,6 +271,25 @@ def test_attempts_have_the_colours_of_their_outcomes_in_the_legend(monkeypatch: 
     drawn = {(round(place.x0), round(place.y0 + 0.36)): colour for colour, place in corners}
     assert {place: drawn[place] for place in places.values()} == {places[name]: colours[name] for name in places}
     assert len(set(colours.values())) == 4
+
+
+@needs("matplotlib")
+def test_each_hyperparameter_has_its_own_bar_with_its_share(digits: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mpi_opt.views.figures import plots
+
+    shares = {"rate": 0.5, "layers": 0.25, "width": 0.125}
+    forest = SimpleNamespace(ranked=lambda: list(shares), shares=shares, names=list(shares))
+    monkeypatch.setattr(plots, "_forest_of", lambda study: forest)
+    axes = plots.KINDS["importance"](digits).axes[0]
+    names = [tick.get_text() for tick in axes.get_yticklabels()]
+    assert names == ["width", "layers", "rate"]  # from below
+    assert [bar.get_width() for bar in axes.patches] == [0.125, 0.25, 0.5]
+    assert [(text.get_position()[1], text.get_text().strip()) for text in axes.texts] == [
+        (position, f"{shares[name]:.0%}") for position, name in enumerate(names)
+    ]
+    ends = [(bar.get_y(), bar.get_y() + bar.get_height()) for bar in axes.patches]
+    assert all(low < position < high for position, (low, high) in enumerate(ends))
+    assert all(below < above for (_, below), (above, _) in pairwise(ends))
 
 
 @needs("matplotlib")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import json
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +22,7 @@ from mpi_opt.study.study import Study
 from mpi_opt.views.page.report import report, save_report
 from mpi_opt.views.page.report_data import as_script, short
 from tests.mpi_opt.outcomes import a_fold, an_end, an_outcome, several_figures
-from tests.mpi_opt.store.made_up import make_study
+from tests.mpi_opt.store.made_up import finish, make_study, start
 from tests.timing import reference_s_of
 
 EVIL = "</script><script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">{{data}}"
@@ -144,6 +146,34 @@ def test_external_trials_of_a_report_are_on_no_block(tmp_path: Path) -> None:
     assert "lost in a workload system: the job was cancelled" in page
     assert "lost on block 0: rank 1 was lost" in page
     assert "The row “external”" in page
+
+
+def test_numbers_at_the_top_of_a_report_are_those_of_its_times(tmp_path: Path) -> None:
+    """Block 0 is busy for 400 s and block 1 for 200 s, of 400 s; three trials have ended in this time."""
+    path = tmp_path / "a.db"
+    with Store.open(str(path)) as store:
+        study = store.create_study("a", strategy="random", seed=1, configuration={}, space=Space({"x": Real(0, 1)}))
+        blocks = [0, 1, 0]
+        store.start(study.id, [start(number, block=block) for number, block in enumerate(blocks)])
+        store.finish(study.id, [finish(0), finish(1, block=1), finish(2, None, state="failed")])
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for number, (began, ended) in enumerate([(0, 250), (100, 300), (250, 400)]):
+            times = [f"2030-01-01T00:{at // 60:02}:{at % 60:02}.000000+00:00" for at in (began, ended)]
+            connection.execute(
+                "UPDATE attempts SET started_at=?, finished_at=? WHERE trial_id % 1000=?", (*times, number)
+            )
+            connection.execute("UPDATE trials SET started_at=?, finished_at=? WHERE number=?", (*times, number))
+        connection.execute("UPDATE events SET at='2030-01-01T00:00:00.000000+00:00'")
+    with Store.open(str(path), read_only=True) as store:
+        page = report(Study.read(store, "a"))
+    tiles = re.findall(r'<div class="tile"><b>(.*?)</b><span>(.*?)</span>', page)
+    assert tiles[1:] == [
+        ("2", "trials complete; 1 failed"),
+        ("6 min 40 s", "from the first start to the last end"),
+        ("27", "trials per hour"),
+        ("75.0%", "of the time busy, 2 blocks"),
+    ]
+    assert "blocks busy 75.0% of the time" in page
 
 
 def test_report_of_a_search_names_no_workload_system(page: str) -> None:
