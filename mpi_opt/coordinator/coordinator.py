@@ -119,6 +119,7 @@ class Coordinator:
     def _resume(self) -> None:
         """Continues from the trials of the study in the store."""
         if past := self.state.resume():
+            self.progress.resumed(past.ended)
             if self.settings.kept_models is not None:
                 self.settings.kept_models.resume((one.proposal, one.outcome) for one in past.ended)
             if self.ending.resume(past):

@@ -33,7 +33,7 @@ from mpi_opt.store import Store
 from mpi_opt.store.records import StudyRecord
 from mpi_opt.strategies.make_strategy import make_strategy  # imports SciPy only if sizes are measured
 from mpi_opt.study.opening.announcement import n_to_run
-from mpi_opt.study.study import Study
+from mpi_opt.study.reading import read_record
 
 SIZE_MEASURED = "size_measured"
 """Event: the size of the blocks that was measured, for how many ranks, and why it is the best."""
@@ -345,7 +345,7 @@ def choose_size(
         note(f"measured before: {text}")
     else:
         try:
-            n_trials = n_to_run(plan, Study.read(store, record.name), store)
+            n_trials = n_to_run(plan, read_record(store, record.name), store)
             found = _measured_in_search(plan, pool, code, request, note, n_trials)
             size, why = found.best.n_ranks, found.reason
         except MeasuringFailed as error:

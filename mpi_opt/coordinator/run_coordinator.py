@@ -35,7 +35,7 @@ from mpi_opt.study.opening.announcement import announcement, n_to_run
 from mpi_opt.study.opening.lease import Lease, leased
 from mpi_opt.study.opening.open_study import OpenStudy, open_study
 from mpi_opt.study.progress import NotesOnly, Progress
-from mpi_opt.study.reading import CODE_CHANGED, SEARCH_RESTARTED, is_finished
+from mpi_opt.study.reading import CODE_CHANGED, SEARCH_RESTARTED, is_finished, read_record
 from mpi_opt.study.study import Study
 from mpi_opt.study.user_code import changes, code_record, use_code
 
@@ -186,15 +186,15 @@ def _frozen_objects() -> Iterator[None]:
 
 def _use_code(plan: Plan, study: OpenStudy, progress: Progress, source: SourceCode) -> int | None:
     """Announces the search, and records its code unless no trial will run; returns the number of the code."""
-    before, code = Study.read(study.store, study.record.name), code_record(plan, source)
-    n_new, differences = n_to_run(plan, before, study.store), changes(study.store, study.record.id, code)
-    progress.begins(announcement(plan, before, n_new, differences))
-    progress.resumed(before)
+    store, code = study.store, code_record(plan, source)
+    before = read_record(store, study.record.name)
+    n_new, differences = n_to_run(plan, before, store), changes(store, before.id, code)
+    progress.begins(announcement(plan, before, n_new, store.missing(before.id), differences))
     if n_new == 0:
         return None
     if differences:
-        study.store.event(study.record.id, CODE_CHANGED, "; ".join(differences))
-    return use_code(study.store, study.record.id, code)
+        store.event(before.id, CODE_CHANGED, "; ".join(differences))
+    return use_code(store, before.id, code)
 
 
 def _use_settings(plan: Plan, study: OpenStudy, progress: Progress) -> None:

@@ -201,6 +201,12 @@ def read_latest_code(connection: Connection, study_id: int) -> int | None:
     return connection.execute(query.limit(1)).scalar()
 
 
+def read_missing(connection: Connection, study_id: int) -> list[int]:
+    """The numbers of trials whose rows were deleted from `trials`, except the last ones."""
+    known = set(connection.scalars(select(trials.c.number).where(trials.c.study_id == study_id)))
+    return sorted(set(range(max(known, default=-1) + 1)) - known)
+
+
 def read_left_over(connection: Connection, study_id: int) -> list[int]:
     """The numbers of trials whose rows were deleted from `trials`, but not their attempts.
 

@@ -261,6 +261,7 @@ class Store:
     hints = _query(reading.read_hints)
     codes = _query(reading.read_codes)
     latest_code = _query(reading.read_latest_code)
+    missing = _query(reading.read_missing)
     left_over = _query(reading.read_left_over)
 
     def best(self, study: StudyRecord, count: int = 1) -> list[TrialRecord]:

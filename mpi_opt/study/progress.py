@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from mpi_opt.core.trial import Outcome, Proposal
-from mpi_opt.study.study import Study
+from collections.abc import Sequence
+
+from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 
 
 class Progress:
@@ -12,8 +13,8 @@ class Progress:
     def begins(self, text: str) -> None:
         """The search begins: `text` says which study, which store, and how many trials exist and will run."""
 
-    def resumed(self, study: Study) -> None:
-        """The search continues `study`, which has trials of earlier searches."""
+    def resumed(self, ended: Sequence[TrialRecord]) -> None:
+        """The search continues a study. `ended` are its finished trials, in the order in which they ended."""
 
     def ready(self, block: int) -> None:
         """The block is ready for trials."""

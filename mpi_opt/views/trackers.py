@@ -9,19 +9,18 @@ from __future__ import annotations
 import json
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from mpi_learn.settings.paths import file_name
 from mpi_opt.core.search_space.space import Parameters
-from mpi_opt.core.trial import Outcome, Proposal
+from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import ConfigurationError, without_passwords
 from mpi_opt.store.records import CurveRecord, now
 from mpi_opt.study.presentation import with_null
 from mpi_opt.study.progress import Progress
-from mpi_opt.study.study import Study
 from mpi_opt.views.series import figures as series
 
 MLFLOW_BATCH = 900
@@ -183,8 +182,8 @@ class JsonLog(Progress):
         self._write("begins", text=text)
         self._observer.begins(text)
 
-    def resumed(self, study: Study) -> None:
-        self._observer.resumed(study)
+    def resumed(self, ended: Sequence[TrialRecord]) -> None:
+        self._observer.resumed(ended)
 
     def ready(self, block: int) -> None:
         self._write("block_ready", block=block)

@@ -18,7 +18,7 @@ from mpi_opt import search
 from mpi_opt.cli.main import main, run
 from mpi_opt.core.search_space.space import Real
 from mpi_opt.errors import StoreError
-from mpi_opt.store import Store
+from mpi_opt.store import Store, reading
 from mpi_opt.store.errors import StoreUnreachableError
 from mpi_opt.store.records import LeaseRecord
 from mpi_opt.strategies import make_strategy
@@ -271,6 +271,24 @@ def test_a_deleted_trial_is_named_and_another_one_takes_its_place(tmp_path, caps
     assert "\ntrial 3 is not in the store any more, because rows were deleted" in capsys.readouterr().err
     assert [trial.number for trial in study.trials] == [0, 1, 2, 4, 5, 6]
     assert study.add_trial({"x": 0.5}, 1.0) == 7
+
+
+def test_a_continued_search_reads_each_earlier_trial_once_and_counts_it_in_its_progress(tmp_path, monkeypatch, capsys):
+    options = {"space": {"x": Real(0, 1)}, "strategy": "random", "study": "d", "store": str(tmp_path / "d.db")}
+
+    def value(trial) -> float:
+        n_read.append(len(read))
+        if trial.number == 1:
+            raise ValueError("no")
+        return 0.5 + trial.number
+
+    read, n_read, make = [], [], reading._trial
+    monkeypatch.setattr(reading, "_trial", lambda *row: read.append(row) or make(*row))
+    search(value, trials=40, progress=False, **options)
+    read.clear()
+    search(value, trials=41, progress=True, resume=True, **options)
+    assert n_read[-1] < 2 * 40, "the best trial is read several times"
+    assert "done: 41/41 trials, 1 failed, best 0.5 (trial 0)" in capsys.readouterr().err
 
 
 def test_the_rest_of_a_deleted_last_trial_is_refused_instead_of_waiting_for_ever(tmp_path):

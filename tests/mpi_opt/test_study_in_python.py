@@ -160,7 +160,7 @@ def test_waiting_trials_are_announced_although_fewer_trials_are_wanted_now(url: 
     search = study.record.configuration["search"] | {"trials": 1}
     plan = plan_of(replace(study.record, configuration=study.record.configuration | {"search": search}), url)
     with Store.open(url) as store:
-        assert n_to_run(plan, study, store) == 1
+        assert n_to_run(plan, study.record, store) == 1
 
 
 def test_study_with_the_former_key_learn_of_a_transfer_continues(url: str) -> None:

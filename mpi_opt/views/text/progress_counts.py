@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mpi_learn.cli.terminal import Trend, duration
@@ -13,9 +13,8 @@ from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.core.counted import plural
 from mpi_opt.core.figures_of_merit import rank_of_length
 from mpi_opt.core.search_space.space import Parameters
-from mpi_opt.core.trial import FINISHED, Outcome, Proposal, State
+from mpi_opt.core.trial import Outcome, Proposal, State, TrialRecord
 from mpi_opt.study.study import Study
-from mpi_opt.views.series.figures import by_end_time
 
 
 @dataclass
@@ -92,10 +91,10 @@ class ProgressCounts:
         """The expected time for the remaining trials, in seconds; None before the first trial has ended."""
         return None if self.pace_s is None else self.pace_s * max(self.trials - self.n_ended, 0)
 
-    def resume(self, study: Study) -> None:
-        """Counts the trials of earlier runs."""
-        self.ended = Counter({state: study.record.counts.get(state, 0) for state in FINISHED})
-        for trial in by_end_time(study):
+    def resume(self, ended: Sequence[TrialRecord]) -> None:
+        """Counts the trials of earlier runs, in the order in which they ended."""
+        self.ended = Counter(trial.state for trial in ended)
+        for trial in ended:
             if trial.state == "complete":
                 self._note_best(trial.figure_of_merit, trial.proposal)
 

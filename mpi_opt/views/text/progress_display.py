@@ -6,15 +6,14 @@ import contextlib
 import io
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from mpi_learn.cli.terminal import console_size, duration, is_notebook, is_watched, make_console
-from mpi_opt.core.trial import Outcome, Proposal
+from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import without_passwords
 from mpi_opt.study.presentation import cell, with_null
 from mpi_opt.study.progress import Progress
-from mpi_opt.study.study import Study
 from mpi_opt.views.text.progress_counts import ProgressCounts
 from mpi_opt.views.trackers import Tracker
 
@@ -61,8 +60,8 @@ class PlainProgress(Progress):
     def begins(self, text: str) -> None:
         self.note(text)
 
-    def resumed(self, study: Study) -> None:
-        self.counts.resume(study)
+    def resumed(self, ended: Sequence[TrialRecord]) -> None:
+        self.counts.resume(ended)
 
     def ready(self, block: int) -> None:
         self.counts.add_block(block)

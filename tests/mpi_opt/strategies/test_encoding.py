@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
-from mpi_opt.strategies.points.encoding import Encoding
+from mpi_opt.strategies.points.encoding import MIN_DISTANCE, Encoding, is_near
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,13 @@ def test_numbers_of_at_most_sixteen_values_and_all_categories_have_levels(dimens
     if values is not None:
         assert [encoding.point(np.array([0.5, level]))["own"] for level in levels] == values
         assert [encoding.row({"first": 0.5, "own": value})[1] for value in values] == pytest.approx(levels)
+
+
+def test_points_are_near_if_every_number_differs_by_less_than_the_limit():
+    rng = np.random.default_rng(1)
+    others = rng.integers(3, size=(40, 3)) / 2 + rng.choice([0.0, 0.5, 0.99, 1.01], size=(40, 3)) * MIN_DISTANCE
+    rows = rng.integers(3, size=(60, 3)) / 2.0
+    found = [is_near(row, others) for row in rows]
+    assert found == [any(max(abs(row - other)) < MIN_DISTANCE for other in others) for row in rows]
+    assert 5 < sum(found) < 55
+    assert not is_near(rows[0], others[:0])
