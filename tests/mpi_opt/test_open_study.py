@@ -273,7 +273,7 @@ def test_a_deleted_trial_is_named_and_another_one_takes_its_place(tmp_path, caps
     assert study.add_trial({"x": 0.5}, 1.0) == 7
 
 
-def test_a_continued_search_reads_each_earlier_trial_once_and_counts_it_in_its_progress(tmp_path, monkeypatch, capsys):
+def test_a_continued_search_reads_and_counts_each_earlier_trial_once(tmp_path, monkeypatch, capsys):
     options = {"space": {"x": Real(0, 1)}, "strategy": "random", "study": "d", "store": str(tmp_path / "d.db")}
 
     def value(trial) -> float:

@@ -152,15 +152,16 @@ def test_equal_categories_of_different_types_are_different_points(url: str) -> N
     assert [study.add_trial({"k": kind}, 0.5) for kind in (1, True, 1, True)] == [0, 1, 0, 1]
 
 
-def test_waiting_trials_are_announced_although_fewer_trials_are_wanted_now(url: str) -> None:
+def test_waiting_trials_are_announced_unless_the_target_is_reached(url: str) -> None:
     study = Study.create(url, "s", {"x": Real(0, 1)}, trials=2, strategy="random")
     first, second = study.ask(2)
     study.tell(first.number, 1.0)
     study.tell(second.number, lost="stopped")
-    search = study.record.configuration["search"] | {"trials": 1}
-    plan = plan_of(replace(study.record, configuration=study.record.configuration | {"search": search}), url)
-    with Store.open(url) as store:
-        assert n_to_run(plan, study.record, store) == 1
+    for changes, expected in (({"trials": 1}, 1), ({"target": 0.9}, 1), ({"target": 1.0}, 0)):
+        search = study.record.configuration["search"] | changes
+        plan = plan_of(replace(study.record, configuration=study.record.configuration | {"search": search}), url)
+        with Store.open(url) as store:
+            assert n_to_run(plan, study.record, store) == expected
 
 
 def test_study_with_the_former_key_learn_of_a_transfer_continues(url: str) -> None:
