@@ -17,6 +17,7 @@ import inspect
 import os
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -68,12 +69,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Applies the options. Lets commands under test receive SIGINT where the shell that started pytest ignores it."""
+    """Applies the options, and compiles loops beside the first tests.
+
+    Lets commands under test receive SIGINT where the shell that started pytest ignores it.
+    """
     requirements()  # read before anything is hidden
     if config.option.without:
         hide_always(config.option.without)
-    if config.option.write_ran and not hasattr(config, "workerinput"):  # not in the processes of pytest-xdist
-        config.pluginmanager.register(RanTests(Path(config.option.write_ran)))
+    if not hasattr(config, "workerinput"):  # not in the processes of pytest-xdist
+        if config.option.write_ran:
+            config.pluginmanager.register(RanTests(Path(config.option.write_ran)))
+        if getattr(config.option, "numprocesses", None):
+            subprocess.Popen([sys.executable, "-m", "tests.compiled_loops"], cwd=config.rootpath)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
