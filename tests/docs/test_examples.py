@@ -149,11 +149,12 @@ def test_store_page_names_every_column():
         assert [name for name in shown if f"`{name}`" not in section] == [], table.name
 
 
-thorough = pytest.mark.thorough  # pages that train several models
+thorough = pytest.mark.thorough  # pages that train several models; test_readme runs the commands of index.md
 TUTORIAL = pytest.param("tutorial.md", marks=[needs("matplotlib", "pandas"), thorough])
 MODELS = pytest.param("models.md", marks=[needs("torch"), thorough])
 FUNCTIONS = pytest.param("functions.md", marks=thorough)
-PAGES = [TUTORIAL, MODELS, FUNCTIONS, "index.md", "workload-systems.md"]
+INDEX = pytest.param("index.md", marks=thorough)
+PAGES = [TUTORIAL, MODELS, FUNCTIONS, INDEX, "workload-systems.md"]
 
 
 def runnable(page: str) -> list[Example]:
