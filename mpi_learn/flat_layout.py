@@ -137,15 +137,19 @@ class UpdateRule(Protocol):
 
     Attributes:
         layout: The arrays in the vector.
-        learning_rate: The rate of the configuration, or the one with which the framework's optimizer was created.
+        learning_rate: The rate of the configuration, or the one with which the framework's optimizer was created; with
+            a schedule of its own, that of the next step.
         has_schedule: Whether it determines the learning rate itself, so that a schedule has no effect.
         has_final_weights: Whether `finalize` changes the weights.
     """
 
     layout: FlatLayout
-    learning_rate: float
     has_schedule: bool
     has_final_weights: bool
+
+    @property
+    def learning_rate(self) -> float:
+        """See the attributes of the class."""
 
     @property
     def state(self) -> Mapping[str, np.ndarray]:

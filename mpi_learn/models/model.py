@@ -173,6 +173,16 @@ class Model(ABC):
             own = [array for array in arrays if array.name.startswith(prefix)]
             network.resize([array._replace(name=array.name.removeprefix(prefix)) for array in own])
 
+    @property
+    def sees_attributes(self) -> bool:
+        """See `Network.sees_attributes`."""
+        return all(network.sees_attributes for network in self.networks.values())
+
+    def traits(self) -> dict[str, Any]:
+        """The `Network.traits` of all of its networks."""
+        pairs = ((name, network.traits().items()) for name, network in self.networks.items())
+        return {f"{name}.{trait}" if name else trait: value for name, traits in pairs for trait, value in traits}
+
     @contextmanager
     def repeatable(self) -> Iterator[None]:
         """As `Network.repeatable`, for all of its networks."""

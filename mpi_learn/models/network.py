@@ -19,6 +19,14 @@ Loss = Callable[[Any, Any], Any]
 """(labels, output) -> mean loss of a batch."""
 
 
+NOT_IN_OPTIMIZER = "trained, but not by the optimizer"
+"""The trait of a parameter that has become trainable, or part of the model, after the optimizer was made."""
+
+
+OF_FRAMEWORK = ("training", "stop_training", "stop_evaluating", "stop_predicting", "built", "compiled")
+"""Attributes that the framework itself changes in a model."""
+
+
 class ArrayKind(NamedTuple):
     """What two ranks compare of an array of a model.
 
@@ -70,6 +78,15 @@ def seed_of(keys: Sequence[int]) -> int:
     return int(np.random.SeedSequence(keys).generate_state(1)[0] >> 1)
 
 
+def plain_attributes(layer: Any) -> dict[str, Any]:
+    """The public numbers, texts and flags of an object of a framework that user code may change."""
+    return {
+        name: value
+        for name, value in vars(layer).items()
+        if isinstance(value, float | int | str | None) and not name.startswith("_") and name not in OF_FRAMEWORK
+    }
+
+
 def joined(arrays: Iterable[Any], dtype: type) -> np.ndarray:
     """Copies the elements of all arrays, tensors or variables into one vector."""
     parts: list[np.ndarray] = [np.asarray(array).astype(dtype).ravel() for array in arrays]
@@ -84,12 +101,14 @@ class Network(ModelState, Protocol):
         settings: The settings with which the network was built.
         layout: Layout of the trainable arrays.
         weights: (layout.size,) float32, their values; see `move_into`.
+        sees_attributes: Whether its steps see a change of an attribute of a layer. Compiled ones do not.
     """
 
     framework: str
     settings: ModelSettings
     layout: FlatLayout
     weights: np.ndarray
+    sees_attributes: bool
 
     @property
     def uses_gpu(self) -> bool:
@@ -116,6 +135,9 @@ class Network(ModelState, Protocol):
 
     def resize(self, arrays: Sequence[ArrayKind]) -> None:
         """Gives arrays that are not trained the shapes of `arrays`, with zeros where the shape differs."""
+
+    def traits(self) -> dict[str, Any]:
+        """Numbers, texts and flags of its layers that user code may change and ranks do not exchange, by name."""
 
     def repeatable(self) -> AbstractContextManager[None]:
         """In the block, random numbers depend on the configured seed alone; at its end, the state is as before."""

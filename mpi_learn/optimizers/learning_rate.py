@@ -44,6 +44,7 @@ class LearningRate:
         self._steps_per_epoch = n_steps
         self.base = 0.0 if isinstance(options, NotFused) else options.learning_rate
         self.chosen: float | None = None
+        self._of_framework: UpdateRule | None = None  # an optimizer with a schedule of its own
         self._scheduled: list[ScheduledRate] = []
         has_schedule = self.schedule.name != "constant" or self.schedule.warmup_epochs
         self.fixed_by = also_fixed_by or ("optimizer.schedule determines it" if has_schedule else "")
@@ -78,6 +79,8 @@ class LearningRate:
         """The rate at the beginning of an epoch, as callbacks read it."""
         if self.chosen is not None:
             return self.chosen
+        if self._of_framework is not None:
+            return self._of_framework.learning_rate
         scheduled = ScheduledRate(self.base, self.schedule, self._steps_per_epoch, self.epochs, self.n_workers)
         scheduled.begin_epoch(epoch, self._history_before(epoch))
         return scheduled(0)
@@ -90,6 +93,7 @@ class LearningRate:
         """
         self.base = rule.learning_rate
         if rule.has_schedule:
+            self._of_framework = rule
             self.fixed_by = "the optimizer determines its learning rate itself"
             if schedule != Schedule():
                 raise ConfigurationError(self.fixed_by, where="optimizer.schedule", cure="leave schedule out")

@@ -87,9 +87,8 @@ class Training:
                 self._sharded = ShardedGradient(model, configuration.seed) if configuration.shards else None
                 self.device = model.keep_on_device() if steps_stay_on_device(configuration) else None
                 setup = self._algorithm_setup()
-            self.callbacks = Callbacks(
-                configuration.callbacks, comm, context.first_worker, model, configuration.epochs, self.rate
-            )
+            wanted, epochs, n_steps = configuration.callbacks, configuration.epochs, self.batches.n_steps
+            self.callbacks = Callbacks(wanted, comm, context.first_worker, model, epochs, self.rate, n_steps)
             with agreed_errors(comm):
                 self.algorithm = make_algorithm(configuration.algorithm, setup)
             try:
@@ -346,8 +345,11 @@ class Training:
         metrics = self.comm.bcast(metrics, root=self.context.first_worker)  # so that all ranks decide alike
         with agreed_errors(self.comm):
             reason = self.state.finish_epoch(epoch, metrics)
-        if self.callbacks.after_epoch(epoch, metrics):
+        is_stopped, changed = self.callbacks.after_epoch(epoch, metrics)
+        if is_stopped:
             reason = reason or "callback"
+        metrics |= changed
+        self.state.add_metrics(epoch.number, changed)
         with agreed_errors(self.comm):
             if on_epoch is not None and on_epoch(epoch.number, dict(metrics)):
                 reason = reason or "callback"
@@ -369,7 +371,7 @@ class Training:
             with agreed_errors(self.comm):
                 finish_validation = self.validator.begin()
             metrics = self.comm.bcast(finish_validation(), root=self.context.first_worker)
-            self.state.add_validation(epoch, metrics)
+            self.state.add_metrics(epoch, metrics)
 
     def _restore_best(self) -> None:
         stopping = self.state.stopping

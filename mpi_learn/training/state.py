@@ -187,8 +187,8 @@ class State:
         self.stopping.remember(epoch.number, metrics, epoch.weights, epoch.statistics)
         return self.stopping.reason(metrics)
 
-    def add_validation(self, epoch: int, metrics: dict[str, float]) -> None:
-        """Adds the metrics of a validation that an earlier epoch did not have."""
+    def add_metrics(self, epoch: int, metrics: dict[str, float]) -> None:
+        """Adds metrics that an earlier epoch did not have, of a validation or of callbacks."""
         self.history.replace(epoch, metrics)
 
     def pause(self, ended_by: str | None, seconds: float, callbacks: list[dict[str, float]]) -> None:

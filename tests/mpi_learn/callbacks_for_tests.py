@@ -106,3 +106,106 @@ def halved(epoch, metrics, model):
 def noting_device(epoch, metrics, model):
     """Notes where the parameters of a PyTorch module are."""
     CALLS.extend(parameter.device.type for parameter in model.parameters())
+
+
+def conversation():
+    """A callback of Keras that notes how it is called, and adds a metric."""
+    import keras
+
+    class Notes(keras.callbacks.Callback):
+        def set_model(self, model):
+            super().set_model(model)
+            CALLS.append("set_model")
+
+        def on_train_begin(self, logs):
+            CALLS.append((self.params, logs))
+
+        def on_epoch_begin(self, epoch, logs):
+            CALLS.append((epoch, logs))
+
+        def on_epoch_end(self, epoch, logs):
+            logs["gap"] = 2.0 * epoch
+            logs["note"] = f"of epoch {epoch}"
+            CALLS.append((epoch, {name: len(values) for name, values in self.model.history.history.items()}))
+
+        def on_train_end(self, logs):
+            CALLS.append((sorted(logs), sorted(self.model.history.history)))
+
+    return Notes()
+
+
+def hearing(epoch, metrics, model):
+    CALLS.append((metrics["note"], metrics["gap"]))
+
+
+def of_validation():
+    import keras
+
+    class Waits(keras.callbacks.Callback):
+        def on_test_end(self, logs=None):
+            pass
+
+    return Waits()
+
+
+def before_epochs(function):
+    """A callback of Keras that calls a function of this file with the model before each epoch."""
+    import keras
+
+    class Calls(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            globals()[function](self.model)
+
+    return Calls()
+
+
+def decayed(model):
+    model.optimizer.weight_decay = 0.5
+
+
+def with_another_optimizer(model):
+    import keras
+
+    model.optimizer = keras.optimizers.SGD(1e-9)
+
+
+def restarted(model):
+    model.optimizer.iterations.assign(7)
+
+
+def frozen(model):
+    model.layers[0].trainable = False
+
+
+def noting_the_rate(epoch, metrics, model):
+    CALLS.append(float(model.optimizer.learning_rate))
+
+
+def make_saving(path):
+    return lambda epoch, metrics, model: model.save(path)
+
+
+def counted(epoch, metrics, model):
+    """Changes an integer buffer of a PyTorch module."""
+    model.count.fill_(epoch + 2)
+
+
+def rescaled(epoch, metrics, model):
+    """Changes an attribute of a PyTorch module."""
+    model.scale = 3.0
+
+
+def hooked(epoch, metrics, model):
+    model.register_forward_hook(lambda module, inputs, outputs: 0 * outputs)
+
+
+def freezing(epoch, metrics, model):
+    """Trains the first array of a PyTorch module in every second epoch only."""
+    first = next(model.parameters())
+    first.requires_grad_(epoch % 2 == 1)
+    CALLS.append(first.tolist())
+
+
+def thawing(epoch, metrics, model):
+    for parameter in model.parameters():
+        parameter.requires_grad_(True)

@@ -136,6 +136,7 @@ REFUSED = {
     "unknown": (KERAS, "CSVLoger", "did you mean CSVLogger"),
     "arguments": (KERAS, "CSVLogger", "CSVLogger with \\(\\)"),
     "batches": (KERAS, f"{FILE}:of_batches", "acts on batches"),
+    "validation": (KERAS, f"{FILE}:of_validation", "acts on each validation"),
     "no function": (KERAS, f"{FILE}:nothing", "expected a callback, found int"),
     "two schedules": (
         KERAS | {"optimizer": {"name": "sgd", "schedule": {"name": "cosine"}}},
@@ -169,11 +170,68 @@ def test_callback_that_is_not_available_is_refused(common, name, said):
 
 
 @needs("keras")
+def test_callback_of_keras_is_called_as_by_fit():
+    """With the same arguments; a metric that it adds is seen by later callbacks and in the history."""
+    recorded = calls("conversation")
+    recorded.clear()
+    history = keras_loop(load_function(f"{FILE}:conversation")(), epochs=2).history
+    expected = list(recorded)
+    recorded.clear()
+    wanted = [f"{FILE}:conversation", f"{FILE}:hearing"]
+    found = train(KERAS | {"callbacks": wanted, "epochs": 2, "batch_size": 200}, MPI.COMM_SELF, data=line()).history
+    heard = [one for one in recorded if one[0] in ("of epoch 0", "of epoch 1")]
+    assert heard == [("of epoch 0", 0.0), ("of epoch 1", 2.0)]
+    assert [one for one in recorded if one not in heard] == expected
+    assert found["gap"] == history["gap"] == [0.0, 2.0]
+    assert "note" not in found  # the history has numbers only
+
+
+CHANGES = {
+    "decayed": "sets weight_decay of the optimizer; only its learning rate",
+    "with_another_optimizer": "compiles the model again, or gives it another optimizer",
+    "restarted": "sets iterations of the optimizer",
+    "frozen": "changes dense.*trainable from True to False, but the step has been compiled",
+}
+
+
+@needs("keras")
+@pytest.mark.parametrize("function", CHANGES)
+def test_callback_that_changes_what_the_step_does_not_see_is_refused(function):
+    callback = {"name": f"{FILE}:before_epochs", "function": function}
+    with pytest.raises(ConfigurationError, match=CHANGES[function]):
+        train(KERAS | {"callbacks": [callback], "epochs": 2}, MPI.COMM_SELF, data=line())
+
+
+@needs("keras")
+def test_callback_reads_the_rate_of_an_optimizer_with_a_schedule():
+    recorded = calls("noting_the_rate")
+    recorded.clear()
+    optimizer = {"name": f"{HERE}/optimizers_for_tests.py:with_schedule", "learning_rate": 0.05}
+    common = {"optimizer": optimizer, "callbacks": f"{FILE}:noting_the_rate", "batch_size": 100, "epochs": 2}
+    train(KERAS | common, MPI.COMM_SELF, data=line())
+    n_steps = -(-len(line().training.x[0]) // 100)
+    assert recorded == pytest.approx([0.05 * 0.5 ** (n_steps * n / 2) for n in (1, 2)])
+
+
+@needs("keras")
+def test_keras_alone_loads_the_model_that_a_callback_saves(tmp_path):
+    import keras
+
+    path = str(tmp_path / "saved.keras")
+    callback = {"name": f"{FILE}:make_saving", "path": path}
+    result = train(KERAS | {"callbacks": [callback], "epochs": 1}, MPI.COMM_SELF, data=line())
+    loaded = keras.models.load_model(path)
+    assert type(loaded.optimizer).__module__.startswith("keras.")
+    for now, before in zip(loaded.get_weights(), result.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(now, before)
+
+
+@needs("keras")
 def test_callback_that_raises_before_the_first_epoch_ends_the_training_on_all_ranks():
     def run(comm):
         with pytest.raises(TrainingError, match="boom"):
             rate = SimpleNamespace(fixed_by="")
-            Callbacks([f"{FILE}:raising_in_set_params"], comm, 1, SimpleNamespace(framework="keras"), 1, rate)
+            Callbacks([f"{FILE}:raising_in_set_params"], comm, 1, SimpleNamespace(framework="keras"), 1, rate, 1)
 
     run_ranks(2, run)
 
@@ -197,17 +255,18 @@ def test_torch_parameters_in_other_memory_are_trained_after_a_callback():
     assert result.history["loss"][1] < 0.5 * float(np.mean(line().training.y[0] ** 2))
 
 
-def after_an_epoch(name):
+def after_an_epoch(name, model="build_centred"):
     """Calls a callback on the first of two ranks; returns the state of the model on each of them."""
     x = np.ones((8, 3), np.float32)
-    settings = model_settings(f"{HERE}/torch_models_for_tests.py:build_centred", loss="mse")
+    settings = model_settings(f"{HERE}/torch_models_for_tests.py:{model}", loss="mse")
     models = [make_model(settings, Example((x,), (x[:, 0],))) for _ in range(2)]
 
     def run(comm):
         model = models[comm.rank]
-        callbacks = Callbacks([f"{FILE}:{name}"], comm, 0, model, 1, SimpleNamespace(fixed_by="", chosen=None))
+        callbacks = Callbacks([f"{FILE}:{name}"], comm, 0, model, 1, SimpleNamespace(fixed_by=""), 1)
         callbacks.after_epoch(SimpleNamespace(number=0, weights=model.weights), {})
-        return model.state.floats().tolist()
+        integers = model.state.integers()[~model.state.random_mask()]
+        return [*model.state.floats().tolist(), *integers.tolist()]
 
     return run_ranks(2, run)
 
@@ -216,6 +275,39 @@ def after_an_epoch(name):
 def test_state_that_a_callback_changes_is_the_same_on_all_ranks():
     """As in annealing, where a variable of the model grows with the epochs."""
     assert after_an_epoch("annealed") == [[2.0] * 3] * 2
+    assert after_an_epoch("counted", "build_annealed") == [[2, 2]] * 2
+
+
+@needs("torch")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("rescaled", "changes scale from 1.0 to 3.0 on one rank alone"),
+        ("hooked", "changes number of hooks from 0 to 1"),
+        ("freezing", "changes weight from trained to frozen"),
+    ],
+)
+def test_callback_that_changes_the_module_of_one_rank_is_refused(name, said):
+    with pytest.raises(ConfigurationError, match=said):
+        after_an_epoch(name, "build_annealed")
+
+
+@needs("torch")
+def test_callback_freezes_a_layer_on_one_rank():
+    """The frozen weights stay as they are; the state of the model has the same size before and after."""
+    recorded = calls("freezing")
+    recorded.clear()
+    stopping = {"early_stopping": {"metric": "val_loss", "patience": 9}, "epochs": 5}
+    train(TORCH | stopping | {"callbacks": f"{FILE}:freezing"}, MPI.COMM_SELF, data=line())
+    first, second, third, fourth, fifth = recorded
+    assert first == second != third == fourth != fifth
+
+
+@needs("torch")
+def test_callback_that_trains_frozen_weights_is_refused():
+    common = TORCH | {"model": f"{HERE}/torch_models_for_tests.py:build_half_frozen"}
+    with pytest.raises(ConfigurationError, match=r"replaces 0\.bias, or trains it although it was frozen before"):
+        train(common | {"callbacks": f"{FILE}:thawing"}, MPI.COMM_SELF, data=line())
 
 
 @needs("torch")

@@ -93,6 +93,28 @@ def build_centred():
     return Centred()
 
 
+class Annealed(nn.Linear):
+    """Has an attribute, an integer buffer and no other layer."""
+
+    def __init__(self):
+        super().__init__(3, 1)
+        self.scale = 1.0
+        self.register_buffer("count", torch.zeros(2, dtype=torch.int64))
+
+    def forward(self, x):
+        return self.scale * super().forward(x)
+
+
+def build_annealed():
+    return Annealed()
+
+
+def build_half_frozen():
+    model = build_regression()
+    model[0].requires_grad_(False)
+    return model
+
+
 def build_nothing():
     return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from mpi_learn.errors import ConfigurationError
@@ -23,6 +24,7 @@ SETTING_THE_RATE = ("LearningRateScheduler", "ReduceLROnPlateau")
 PROGRESS = ("best", "wait", "cooldown_counter")
 """Attributes in which `ReduceLROnPlateau`, or a similar callback of the user, stores its view of earlier epochs."""
 OF_BATCHES = tuple(f"on_{kind}batch_{at}" for kind in ("", "train_", "test_", "predict_") for at in ("begin", "end"))
+OF_VALIDATION = ("on_test_begin", "on_test_end")
 
 
 def make_keras_callback(wanted: Component) -> Any:
@@ -73,12 +75,58 @@ def check_keras_callback(made: Any, fixed_by: str) -> None:
                 f"{name} sets the learning rate, but {fixed_by}", where="callbacks", cure="leave one of the two out"
             )
     plain = keras.callbacks.Callback
-    if any(method in vars(made) or getattr(type(made), method) is not getattr(plain, method) for method in OF_BATCHES):
+    for methods, acts in ((OF_BATCHES, "acts on batches"), (OF_VALIDATION, "acts on each validation")):
+        if any(method in vars(made) or getattr(type(made), method) is not getattr(plain, method) for method in methods):
+            raise ConfigurationError(
+                f"{type(made).__name__} {acts}, but callbacks are called after each epoch only",
+                where="callbacks",
+                cure="override on_epoch_end only",
+            )
+
+
+def give_model(callbacks: list[Any], model: Any) -> None:
+    """Gives a model to callbacks of Keras and, as `fit` does, to the history that they can read, ``model.history``."""
+    import keras
+
+    made, is_gan = list(filter(is_keras_callback, callbacks)), isinstance(model, dict)
+    of_keras = keras.callbacks.CallbackList(made, add_history=not is_gan, model=model)  # calls `set_model`
+    if not is_gan:
+        callbacks += of_keras.callbacks[len(made) :]
+        model.stop_training = False
+
+
+def optimizer_values(optimizer: Any) -> dict[str, Any]:
+    """The numbers and texts of an optimizer of Keras that callbacks might set."""
+    values = {name: value for name, value in vars(optimizer).items() if isinstance(value, float | int | str | None)}
+    values = {name: value for name, value in values.items() if not name.startswith("_")}
+    return values | {"learning_rate": float(optimizer.learning_rate), "iterations": int(optimizer.iterations)}
+
+
+def new_rate(model: Any, optimizer: Any, before: Mapping[str, Any]) -> float | None:
+    """The learning rate of the model's optimizer if callbacks have set it.
+
+    Args:
+        optimizer: The optimizer that the model had.
+        before: Its `optimizer_values`.
+
+    Raises:
+        ConfigurationError: They have changed something else of the optimizer, which the training would not notice.
+    """
+    problem = ""
+    if model.optimizer is not optimizer:
+        problem = "compiles the model again, or gives it another optimizer"
+    else:
+        now = optimizer_values(optimizer)
+        rate = now["learning_rate"]
+        if changed := [name for name in now if name != "learning_rate" and now[name] != before.get(name)]:
+            problem = f"sets {changed[0]} of the optimizer"
+    if problem:
         raise ConfigurationError(
-            f"{type(made).__name__} acts on batches, but callbacks are called after each epoch only",
+            f"a callback {problem}; only its learning rate can change during the training",
             where="callbacks",
-            cure="override on_epoch_end only",
+            cure="write it in the section `optimizer:` or `loss:`",
         )
+    return None if rate == before["learning_rate"] else rate
 
 
 def _check_available(kind: type) -> None:

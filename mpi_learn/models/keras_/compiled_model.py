@@ -63,6 +63,13 @@ class GradientRecorder(keras.optimizers.Optimizer):  # type: ignore[misc] # Kera
     def learning_rate(self, value: Any) -> None:
         keras.optimizers.Optimizer.learning_rate.fset(self, value)
 
+    def __getattr__(self, name: str) -> Any:
+        """Raises AttributeError, with an explanation for callbacks of the user."""
+        raise AttributeError(
+            f"{name}: callbacks see learning_rate and iterations of the optimizer; the rest is in the section "
+            "`optimizer:` of the file, and can be an argument of the callback"
+        )
+
     def count_step(self) -> None:
         """Counts a step outside of a compiled function: inside, the assignment takes five times as long."""
         self.iterations.value.assign_add(self._one, read_value=False)
@@ -252,6 +259,8 @@ class CompiledModel:
             )
         with fit_errors("loss"):
             self.model.compile(optimizer=GradientRecorder(), **arguments)
+        # files that callbacks save can then be loaded by Keras alone
+        self.model._compile_config.config["optimizer"] = keras.optimizers.SGD()
 
     def _check_users_compile(self) -> None:
         configuration, optimizer = self.settings.configuration, self.network.users_optimizer

@@ -33,7 +33,7 @@ from mpi_learn.models.keras_.losses_and_metrics import make_output_loss, mean_lo
 from mpi_learn.models.keras_.optimizer import KerasRule
 from mpi_learn.models.keras_.tensors import as_tensor, assign, is_float, specs, tensors, uses_gpu
 from mpi_learn.models.labels import LabelRule
-from mpi_learn.models.network import ArrayKind, joined, seed_of
+from mpi_learn.models.network import ArrayKind, joined, plain_attributes, seed_of
 from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.models.settings import Arrays, Example, ModelSettings, Tensors, named
 from mpi_learn.settings.component import Component
@@ -74,7 +74,7 @@ class KerasNetwork:
     """
 
     framework = "keras"
-    has_unsaved_random = False
+    has_unsaved_random = sees_attributes = False
 
     def __init__(self, model: keras.Model, settings: ModelSettings) -> None:
         self.model, self.settings = model, settings
@@ -144,6 +144,14 @@ class KerasNetwork:
             ArrayKind(COUNTERS.sub("", variable.path), tuple(variable.shape), str(variable.dtype), is_trained)
             for variable, is_trained in (*trained, *others)
         ]
+
+    def traits(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for number, layer in enumerate(self.model._flatten_layers()):
+            for name, value in (plain_attributes(layer) | {"trainable": layer.trainable}).items():
+                trait = f"{layer.name}.{name}"  # layers of different parents may have the same name
+                found[f"{trait} (layer {number})" if trait in found else trait] = value
+        return found
 
     def resize(self, arrays: Sequence[ArrayKind]) -> None:
         """Does nothing: variables of Keras keep their shapes."""

@@ -49,14 +49,23 @@ class KerasRule:
         self.has_final_weights = any(map(_has_final_weights, (self._optimizer, *parts)))
         self._settable = [part for part in parts if isinstance(part._learning_rate, keras.Variable)]
         self.has_schedule = not self._settable
-        self.learning_rate = max(float(part.learning_rate) for part in parts)
-        self._shares = [float(part.learning_rate) / (self.learning_rate or 1.0) for part in self._settable]
+        self._initial_rate = max(float(part.learning_rate) for part in parts)
+        self._shares = [float(part.learning_rate) / (self._initial_rate or 1.0) for part in self._settable]
         with errors_of_user_code("a step", where):
             all_used = (True,) * len(variables)
             self._steps = {all_used: self._traced(all_used)}
         names = names_of_state(self._optimizer, self._variables)
         self._arrays = dict(zip(names, map(np.array, self._optimizer.variables), strict=True))
         self._may_be_changed = False
+
+    @property
+    def learning_rate(self) -> float:
+        """See `UpdateRule`; with a schedule of its own, that of the next step."""
+        if not self.has_schedule:
+            return self._initial_rate
+        if self._may_be_changed:
+            self._fill()
+        return max(float(part.learning_rate) for part in self._parts)
 
     @property
     def state(self) -> dict[str, np.ndarray]:
@@ -94,8 +103,7 @@ class KerasRule:
     def _take_state(self, weights: np.ndarray) -> None:
         """Gives the optimizer the weights, and the state that a checkpoint may have filled."""
         if self._may_be_changed:
-            for array, variable in zip(self._arrays.values(), self._optimizer.variables, strict=True):
-                variable.assign(array)
+            self._fill()
             self._may_be_changed = False
         flat = tf.convert_to_tensor(weights[: self.layout.size])
         for variable, value in zip(self._variables, self._split(flat), strict=True):
@@ -105,6 +113,11 @@ class KerasRule:
             for average, variable in zip(averages, part._trainable_variables if averages else (), strict=True):
                 if average is not None and not np.any(average):
                     average.assign(variable)
+
+    def _fill(self) -> None:
+        """Copies the arrays, which a checkpoint may have filled, into the optimizer."""
+        for array, variable in zip(self._arrays.values(), self._optimizer.variables, strict=True):
+            variable.assign(array)
 
     def _traced(self, used: tuple[bool, ...]) -> Callable[..., tf.Tensor]:
         """The step in which some of the variables have a gradient."""

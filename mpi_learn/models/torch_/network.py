@@ -14,7 +14,7 @@ from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout, UpdateRule
 from mpi_learn.models.building.frameworks import seed_python, seeded_python
 from mpi_learn.models.labels import LabelRule
-from mpi_learn.models.network import ArrayKind, seed_of
+from mpi_learn.models.network import NOT_IN_OPTIMIZER, ArrayKind, plain_attributes, seed_of
 from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.models.settings import Arrays, Example, ModelSettings, Tensors
 from mpi_learn.models.torch_.checkpointing import blocks_of, recomputed, unchanged_buffers
@@ -54,6 +54,7 @@ class TorchNetwork:
 
     framework = "torch"
     has_constraints = False
+    sees_attributes = True
     has_penalty = has_unsaved_random = False
 
     def __init__(self, module: torch.nn.Module, settings: ModelSettings) -> None:
@@ -190,7 +191,8 @@ class TorchNetwork:
 
         Sparse matrices, such as the adjacency matrix of a graph, are constants and not part of the state.
         """
-        frozen = (parameter for parameter in self.module.parameters() if not parameter.requires_grad)
+        trained = set(map(id, self.parameters))  # also those that a callback has frozen meanwhile
+        frozen = (parameter for parameter in self.module.parameters() if id(parameter) not in trained)
         state = (tensor.detach() for tensor in (*self.module.buffers(), *frozen))
         real = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in state]
         dense = [tensor for tensor in real if tensor.layout is torch.strided]
@@ -231,6 +233,18 @@ class TorchNetwork:
             ArrayKind(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), tensor.requires_grad)
             for name, tensor in (*trained, *others)
         ]
+
+    def traits(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for path, part in self.module.named_modules():
+            hooks = (part._forward_pre_hooks, part._forward_hooks, part._backward_pre_hooks, part._backward_hooks)
+            own = plain_attributes(part) | {"number of hooks": sum(map(len, hooks))}
+            found |= {f"{path}.{name}".lstrip("."): value for name, value in own.items()}
+        trained = set(map(id, self.parameters))
+        for name, parameter in self.module.named_parameters():
+            is_new = parameter.requires_grad and id(parameter) not in trained
+            found[name] = NOT_IN_OPTIMIZER if is_new else "trained" if parameter.requires_grad else "frozen"
+        return found
 
     def check_unchanged(self, before: dict[str, torch.Tensor]) -> None:
         """Raises ModelError if a trained parameter differs from its value `before` the module was called.
