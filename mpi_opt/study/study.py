@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit, rank_of_length
 from mpi_opt.core.search_space.space import Dimension, Space, Value
-from mpi_opt.core.trial import TrialRecord
+from mpi_opt.core.trial import TrialRecord, is_usable
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
@@ -78,8 +78,7 @@ class Study:
         """
         record = read_record(store, name)
         trials = store.trials(record.id)
-        confirmed = read_confirmation(store, record, trials)
-        return cls(record, trials, store.address, is_finished(store, record), confirmed)
+        return cls(record, trials, store.address, is_finished(store, record), read_confirmation(store, record, trials))
 
     @classmethod
     def create(
@@ -228,18 +227,19 @@ class Study:
         ranked = self.ranked(("complete",))
         return [trial for trial in ranked if trial.figure_of_merit == ranked[0].figure_of_merit]
 
-    def ranked(self, states: tuple[str, ...] = STATES) -> list[TrialRecord]:
+    def ranked(self, states: tuple[str, ...] = STATES, *, finite: bool = False) -> list[TrialRecord]:
         """The trials in one of `states`, sorted by state in this order, then from best to worst.
 
-        Several figures of merit are compared by nondominated sorting: first the trials of the Pareto front, then those
-        that only these dominate, and so on; within such a front by the first figure.
+        Several figures of merit are compared by nondominated sorting: first the Pareto front, then the trials that only
+        these dominate, and so on; within such a front by the first figure. With `finite`, that figure must be finite.
         """
         if self._ranked is None or self._ranked[0] is not self.trials:
             self._ranked = self.trials, {}
-        found = self._ranked[1]
-        if states not in found:
-            found[states] = ranked(self.trials, self.figures_of_merit, states)
-        return list(found[states])
+        found, key = self._ranked[1], (*states, "finite") if finite else states
+        if key not in found:
+            all_of_them = self.ranked(states) if finite else ranked(self.trials, self.figures_of_merit, states)
+            found[key] = [one for one in all_of_them if is_usable(one.figure_of_merit)] if finite else all_of_them
+        return list(found[key])
 
     def ask(self, count: int = 1) -> list[AskedTrial]:
         """Gives out at most `count` trials, which are recorded as running; the caller runs them and calls `tell`.

@@ -25,7 +25,6 @@ from mpi_opt.views.series import figures as series
 from mpi_opt.views.series.axes import Axis, hyperparameter_axis, unit_positions, whole_axis
 from mpi_opt.views.series.figures import (
     Curve,
-    axis_of_figures,
     contour_of,
     curves_of,
     front_axes,
@@ -59,14 +58,15 @@ def report_data(
     """The data of all figures of the page. Trials are identified by their index among those that are drawn."""
     trials = drawn.trials
     index = {trial.number: i for i, trial in enumerate(trials)}
+    parallel = parallel_of(study)
     return {
         "study": {"figure_of_merit": main_figure_name(study.record), "sign": -1 if study.record.maximize else 1},
         "space": [_dimension(trials, name, dimension) for name, dimension in study.space.items()],
         "trials": _trials(study, trials),
         "values": [_places(study, trials, name) for name in study.space],
         "history": _history(study, index),
-        "y": _axis(axis_of_figures(study)),
-        "note": parallel_of(study).note,
+        "y": _axis(parallel.axes[-1]),
+        "note": parallel.note,
         "folds": _folds(study, folds, index),
         "curves": _curves(study, curves, index),
         "forest": _forest(study, forest) if forest else None,

@@ -57,7 +57,7 @@ class History:
 def history_of(study: Study) -> History:
     """The data of the history of a study."""
     trials, name = by_end_time(study), main_figure_name(study.record)
-    drawn = [t.figure_of_merit for t in trials if has_point(t) and t.figure_of_merit is not None]
+    drawn = main_figures(filter(has_point, trials))
     y, whole = axis_of_figures(study), whole_axis(name, drawn)
     x = linear_axis("trials in the order of ending", (-0.5, max(len(trials) - 0.5, 1.0)), whole=True)
     best = improvements(trials, study.record.maximize)
@@ -315,13 +315,13 @@ def _mean_value(values: list[float]) -> float:
 
 
 def complete(study: Study) -> list[TrialRecord]:
-    """The complete trials, best first."""
-    return [trial for trial in study.ranked(("complete",)) if is_usable(trial.figure_of_merit)]
+    """The complete trials with a figure of merit that can be drawn, best first."""
+    return study.ranked(("complete",), finite=True)
 
 
 def main_figures(trials: Iterable[TrialRecord]) -> list[float]:
     """The figures of merit of the trials that have one."""
-    return [trial.figure_of_merit for trial in trials if trial.figure_of_merit is not None]
+    return [figure for trial in trials if (figure := trial.figure_of_merit) is not None]
 
 
 def by_end_time(study: Study) -> list[TrialRecord]:

@@ -231,6 +231,21 @@ def test_ranking_follows_the_direction() -> None:
     assert orders == {"minimize": [1, 0, 3, 2], "maximize": [3, 0, 1, 2]}
 
 
+def test_ranking_of_finite_figures_follows_a_new_list_of_trials() -> None:
+    with Store.open("sqlite://") as store:
+        options = {"strategy": "random", "seed": 1, "configuration": {}}
+        created = store.create_study("s", **options, space=Space({"x": Real(0, 1)}))
+        store.start(created.id, [start(n) for n in range(4)])
+        store.finish(created.id, [finish(0, 0.5), finish(1, math.inf), finish(2, 0.1), finish(3, -math.inf)])
+        study = Study.read(store, "s")
+    found = [[one.number for one in study.ranked(("complete",), finite=finite)] for finite in (False, True)]
+    assert found == [[3, 2, 0, 1], [2, 0]]
+    study.ranked(("complete",), finite=True).clear()  # the list is the caller's own
+    assert len(study.ranked(("complete",), finite=True)) == 2
+    study.trials = study.trials[:2]
+    assert [one.number for one in study.ranked(("complete",), finite=True)] == [0]
+
+
 def test_notebook_shows_a_study_and_escapes_it() -> None:
     with Store.open("sqlite://") as store:
         space = Space({"<i>x": Real(0, 1)})
