@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import resource
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from mpi_learn import train
 from mpi_learn.algorithms.allreduce import SynchronousAllReduce
 from mpi_learn.algorithms.reduction import TopFraction
 from mpi_learn.errors import ConfigurationError, SavingError, TrainingError
+from mpi_learn.testing.thread_ranks import run_ranks
 from mpi_learn.training.callbacks import Callbacks
 from mpi_learn.training.checkpoints.checkpoint_file import (
     DamagedCheckpoint,
@@ -41,6 +43,29 @@ def linear_model():
     """Each model is a `LinearModel`."""
     with patch("mpi_learn.training.setup.make_model", lambda *arguments: LinearModel()):
         yield
+
+
+@pytest.mark.parametrize("mode", ["distributed", "master", "thread"])
+def test_the_validation_of_several_ranks_is_that_of_all_samples(mode):
+    data = line()
+    samples = data.take_validation(slice(0, data.n_validation))
+    n = data.n_validation
+
+    def run(comm):
+        result = train(NUMBERS | {"epochs": 2, "validation": {"mode": mode, "batch_size": 7}}, comm, data=data)
+        return result.history["val_loss"], result.model
+
+    found = run_ranks(3, run)
+    *kernel, bias = found[0][1]
+    errors = samples.x[0] @ np.array(kernel) + bias - samples.y[0]
+    assert n % 3 and n > 3 * 7
+    assert [losses[-1] for losses, _ in found] == pytest.approx([np.mean(errors**2)] * 3, rel=1e-5)
+    assert found[0][0] == found[1][0] == found[2][0]
+
+
+def test_a_result_is_shown_as_its_numbers_without_its_functions(comm):
+    shown = repr(train(NUMBERS | {"epochs": 1}, comm, data=line()))
+    assert "val_loss" in shown and not re.search(r"<|function|lambda|partial|load_|save_", shown)
 
 
 def test_target_ends_the_training(comm):

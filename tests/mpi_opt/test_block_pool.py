@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from mpi_learn.settings.user_files import SourceCode
@@ -149,6 +151,21 @@ def test_a_program_that_continues_after_the_search_keeps_the_ranks_that_are_stil
     pool.dismiss()
     assert pool.link.called == []
     assert pool.link.dismissed == {1, 2, 3, 4}
+
+
+def test_the_end_of_a_search_waits_shortly_for_ranks_that_do_not_answer(pool, monkeypatch):
+    waits = []
+
+    def receive(timeout_s, is_interrupted):
+        waits.append(timeout_s)
+        time.sleep(0.01)
+        return []
+
+    monkeypatch.setattr("mpi_opt.coordinator.blocks.block_pool.PARTING_S", 0.04)
+    monkeypatch.setattr(pool.link, "receive", receive)
+    pool.disband(0)
+    pool.dismiss()
+    assert 1 < len(waits) < 6 and max(waits) <= 0.1
 
 
 def test_ranks_that_have_prepared_while_the_search_ends_are_dismissed(pool):

@@ -134,6 +134,39 @@ def test_no_trial_is_stopped_that_is_as_likely_as_a_best_one_was(monkeypatch, le
     assert run(rule, 60, [2.0] * 20) == n_values
 
 
+@pytest.mark.parametrize(
+    ("values", "probability", "n_values"),
+    [
+        ([3.0] * 20, 0.0224, 2),
+        ([3.0] * 20, 0.0226, 20),
+        ([1.0] * 20 + [3.0] * 9, 0.0012, 28),
+        ([1.0] * 20 + [3.0] * 9, 0.0013, 29),
+    ],
+    ids=["at first", "not at first", "after the others", "not after the others"],
+)
+def test_a_trial_is_compared_with_new_ones_in_the_steps_that_are_left(monkeypatch, values, probability, n_values):
+    """A new trial becomes the best one with 0.05 in 20 steps: 0.0025 in each. A trial may be half as likely.
+
+    At step 1, 18 steps are left until 19, the last step of most other trials; at step 27, one step counts as left.
+    """
+
+    class FakeModel:
+        def __init__(self, *_args):
+            pass
+
+        def probability(self, _row, curve):
+            return probability if curve[0] > 2.9 else 0.05
+
+        def least_of_best(self, _count):
+            return 1.0
+
+    monkeypatch.setattr("mpi_opt.coordinator.pruning.curve_rule.CurveModel", FakeModel)
+    rule = RULES["curves"]()
+    for number, x, _ in trials(30):
+        run(rule, number, [x] * (40 if number < 10 else 20), x)
+    assert run(rule, 60, values) == n_values
+
+
 @pytest.mark.parametrize("pruning", RULES)
 def test_a_search_and_its_continuation_stop_bad_trials_of_a_function(tmp_path, pruning):
     def objective(trial):

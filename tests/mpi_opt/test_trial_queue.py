@@ -19,6 +19,17 @@ def test_waiting_trials_come_before_new_ones():
     assert not queue.waiting
 
 
+def test_no_more_waiting_trials_are_taken_than_there_are_blocks():
+    """Neither of those that begin anew, nor of those that continue on ranks; the first ones are taken first."""
+    waiting = [Attempt(Proposal(number, {}), 2, holders=(1,) * (number > 4)) for number in (4, 5, 3, 6, 2, 7)]
+    queue, strategy = TrialQueue(20, waiting=list(waiting)), ListedStrategy()
+    assert queue.take(2, strategy.ask) == [waiting[0], waiting[2]]
+    assert queue.take_continuing(2, lambda _: True) == [waiting[1], waiting[3]]
+    assert (queue.waiting, queue.n_begun) == ([waiting[4], waiting[5]], 4)
+    assert [one.number for one in queue.take(2, strategy.ask)] == [2, 0]
+    assert queue.take_continuing(0, lambda _: True) == queue.take(0, strategy.ask) == []
+
+
 def test_no_more_trials_begin_than_the_study_has():
     queue = TrialQueue(5, waiting=[Attempt(Proposal(7, {}), 2)], n_begun=2)
     assert len(queue.take(9, ListedStrategy().ask)) == 3

@@ -327,6 +327,49 @@ def test_members_of_an_npz_file_that_are_no_arrays_are_passed_over(tmp_path):
     assert len(loaded(path).training) == N
 
 
+def _pieces_of_hdf5(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("a", data=np.zeros((13, 4)), chunks=(3, 4))
+        file.create_dataset("b", data=np.zeros(13), chunks=(6,))
+        file["c"] = np.zeros(13)
+
+
+def _pieces_of_parquet(path: Path) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    with parquet.ParquetWriter(path, pyarrow.schema({name: pyarrow.float32() for name in "abc"})) as writer:
+        for n in (3, 6, 4):
+            writer.write_table(pyarrow.table(dict.fromkeys("abc", np.zeros(n, np.float32)), writer.schema))
+
+
+def _pieces_of_root(path: Path) -> None:
+    import uproot
+
+    with uproot.recreate(path) as file:
+        file.mktree("events", dict.fromkeys("abc", np.float32))
+        for n in (3, 6, 4):
+            file["events"].extend(dict.fromkeys("abc", np.zeros(n, np.float32)))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "write", "n"),
+    [
+        (".h5", _pieces_of_hdf5, {"a": 3, "ab": 6, "ac": 3, "c": 1}),
+        pytest.param(".parquet", _pieces_of_parquet, {"a": 6, "abc": 6}, marks=needs("pyarrow")),
+        pytest.param(".root", _pieces_of_root, {"a": 6, "abc": 6}, marks=needs("uproot")),
+        (".npz", lambda path: np.savez(path, a=np.zeros(13)), {"a": 1}),
+    ],
+    ids=["hdf5", "parquet", "root", "npz"],
+)
+def test_the_largest_piece_that_a_file_stores_is_known(tmp_path, suffix, write, n):
+    """13 samples in chunks of 3 and 6, in row groups and baskets of 3, 6 and 4, or one by one."""
+    write(tmp_path / f"a{suffix}")
+    source = open_source(tmp_path / f"a{suffix}")
+    assert {names: source.n_together(list(names)) for names in n} == n
+    source.close()
+
+
 @needs("pyarrow")
 def test_missing_rows_of_a_parquet_file_are_found(tmp_path):
     """pyarrow reads no such file, whatever the rows that are requested."""

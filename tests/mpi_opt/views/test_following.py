@@ -298,3 +298,26 @@ def test_the_log_writes_each_event_with_its_values_and_passes_it_on(tmp_path):
 
 def note_event(seen: dict[str, tuple[object, ...]], name: str, *values: object) -> None:
     seen[name] = values
+
+
+# programs that only read
+
+
+def test_neither_the_follower_nor_a_restart_creates_the_store_that_it_reads(folder):
+    """It would hide that the file of a search was removed."""
+    said, seen = [], []
+    configuration = read_study(write("seed: 1"))
+    following._Follower(configuration, [seen.append], said.append)._pass_on()
+    assert [line for line in said if "cannot be read or written" in line] == said != []
+    assert SearchProgress(Path("space.yaml"), {}).work_done() is None
+    assert not seen and not Path("parabola.db").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["results", "best", "report", "dashboard", "status", "plot history", "results --sql SELECT", "hint x=1"],
+)
+def test_a_command_about_a_study_does_not_create_its_store(folder, command, capsys):
+    assert program([*command.split(), "--store", "none.db"]) == 2
+    assert "none.db" in capsys.readouterr().err
+    assert list(Path().glob("none*")) == []

@@ -9,6 +9,7 @@ from mpi_opt.core.search_space.space import Integer, Real
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.study.study import Study
 from mpi_opt.views.text.best_trial import trial_yaml
+from mpi_opt.views.text.search_summary import search_summary
 from mpi_opt.views.text.tables import lineage, schedule, schedule_text
 
 OPTIONS = {"population": 4, "max_budget": 6, "interval": 1, "change": 0.6}
@@ -78,3 +79,13 @@ def test_best_trial_says_that_its_hyperparameters_changed(study):
     text = trial_yaml(study.record, trials)
     assert "# its hyperparameters changed during the training" in text
     assert all(f"{row['rate']:.4g}"[:5] in text for row in schedule(trials))
+
+
+@pytest.mark.parametrize("is_changed", [True, False])
+def test_the_summary_of_a_search_has_the_schedule_of_the_best_trial(study, monkeypatch, is_changed):
+    best = most_changed(study)[-1] if is_changed else study.trials[0]
+    monkeypatch.setattr(Study, "best", best)
+    text = search_summary(study, "s.db", len(study.trials))
+    heading = "hyperparameters of the best trial that changed during its training:\n"
+    assert (heading in text) == is_changed
+    assert not is_changed or heading + schedule_text(lineage(study, best)) in text
