@@ -232,7 +232,9 @@ def test_operators_change_what_they_say(source, kind, expected):
 def test_annotations_imports_and_texts_are_left_alone():
     source = '"""Module 1."""\nfrom a import b\nx: list[1]\ndef f(y: Literal[1]) -> Literal[2]:\n    "Text 3."\n'
     source += "MOST_S = 3.0\nA, B = 1, 2\nItem = TypeVar('Item')\n__all__ = [1]\nassert 4\n"
+    source += "Message = Ready | Lost\nRow = dict[str, Literal[1]]\n"
     assert sites(source) == []
+    assert sites("Duration = Annotated[str, validated(1)]")  # a validator is no type
 
 
 def test_an_argument_without_default_is_never_dropped():
@@ -298,6 +300,9 @@ def test_the_tests_of_a_change_are_those_that_run_its_function(project, monkeypa
     (project / "tests" / "mutants").symlink_to(ROOT / "tests" / "mutants")
     monkeypatch.setenv("PYTHONPATH", str(project))
     path = project / "build" / "map.json"
+    measured = CoverageMap(path, project)
+    measured.update(["tests"], only=["tests/test_far.py"])
+    assert measured.tests_of("mpi_opt/a.py", "") == {}
     for _ in range(2):  # measured once, then read
         measured = CoverageMap(path, project)
         measured.update(["tests"])
@@ -334,7 +339,7 @@ def test_the_command_draws_changes_runs_their_tests_and_fails_for_survivors(proj
     monkeypatch.setattr(command, "RESULTS", project / "results.jsonl")
     monkeypatch.setattr(command, "draw", lambda *_: [noticed, survivor])
     monkeypatch.setattr(command, "read_argued", dict)
-    monkeypatch.setattr(CoverageMap, "update", lambda self: None)
+    monkeypatch.setattr(CoverageMap, "update", lambda self, only: None)
     monkeypatch.setattr(Selection, "stages", lambda self, *_: ((("tests/test_sums.py",),), 1.0))
     run = lambda *arguments, **options: run_mutants(*arguments, **options, root=project)  # noqa: E731
     monkeypatch.setattr(command, "run_mutants", run)
@@ -343,3 +348,10 @@ def test_the_command_draws_changes_runs_their_tests_and_fails_for_survivors(proj
     assert "2 places, drawn with seed 5" in out
     assert "by tests/test_sums.py::test_total" in out
     assert "1 of 2 noticed (50%)" in out
+
+
+def test_the_nearest_test_files_have_the_fewest_imports_in_between():
+    selection = Selection(CoverageMap(ROOT / "build" / "no-map.json", ROOT), ROOT, 1.0)
+    near = selection.nearest("mpi_opt/coordinator/trials/trial_queue.py", 4)
+    assert "tests/mpi_opt/test_trial_queue.py" in near  # it imports the module, as few others do
+    assert len(near) == 4

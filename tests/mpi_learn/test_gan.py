@@ -321,6 +321,30 @@ WRONG = {
 }  # fmt: skip
 
 
+OTHER_SHAPE = """
+from torch import nn
+
+class Mean(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(1, 1)
+
+    def forward(self, x):
+        return self.last(x.mean(1, keepdim=True))
+
+def build(**arguments):
+    return {"generator": nn.Linear(8, 3), "discriminator": Mean()}
+"""
+
+
+@needs("torch")
+def test_a_generator_of_samples_of_another_shape_is_refused_with_both_shapes(tmp_path):
+    (tmp_path / "models.py").write_text(OTHER_SHAPE)
+    changes = {"model": f"{tmp_path}/models.py:build"}
+    with pytest.raises(ModelError, match=r"the generator makes samples of shape \(3,\), the data have \(64,\)"):
+        train(gan_configuration(TORCH) | changes, MPI.COMM_SELF, data=unlabelled())
+
+
 @needs("torch")
 @pytest.mark.parametrize(("changes", "kind", "said"), WRONG.values(), ids=WRONG)
 def test_data_that_do_not_fit_are_refused_before_the_first_step(changes, kind, said):

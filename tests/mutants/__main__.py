@@ -76,8 +76,9 @@ def _drawn(options: argparse.Namespace, argued: dict[Key, str]) -> list[Change]:
     if options.list:
         return list(drawn)
     measured = CoverageMap(MAP, ROOT)
-    measured.update()
     selection = Selection(measured, ROOT, options.budget)
+    near = {file for change in drawn for file in selection.nearest(change.file, options.near)}
+    measured.update(only=near if options.near else None)
     found: list[Change] = []
     for change in drawn:
         stages, seconds = selection.stages(change.file, change.site.function)
@@ -100,6 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--draw", type=int, metavar="N", help="draw N changes instead of reading the lists")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--budget", type=float, default=60.0, help="seconds of tests for each drawn change")
+    parser.add_argument(
+        "--near", type=int, default=0, metavar="N", help="measure only N test files for each drawn module; 0: all"
+    )
     return parser
 
 

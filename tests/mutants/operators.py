@@ -133,7 +133,10 @@ def _is_constant(statement: ast.Assign) -> bool:
     """Whether a statement of a module defines constants, which are choices, names of types or ``__all__``."""
     names = [node.id for target in statement.targets for node in ast.walk(target) if isinstance(node, ast.Name)]
     made = ast.unparse(statement.value.func) if isinstance(statement.value, ast.Call) else ""
-    return made in ("TypeVar", "ParamSpec", "NewType") or all(name.isupper() or name[:2] == "__" for name in names)
+    is_type = isinstance(statement.value, ast.BinOp | ast.Subscript) and all(name[:1].isupper() for name in names)
+    is_type = is_type and not any(isinstance(node, ast.Call) for node in ast.walk(statement.value))  # a validator
+    is_type = is_type or made in ("TypeVar", "ParamSpec", "NewType")
+    return is_type or all(name.isupper() or name[:2] == "__" for name in names)
 
 
 def _constants(tree: ast.Module) -> list[str]:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -61,12 +61,13 @@ class CoverageMap:
         kept = json.loads(path.read_text()) if path.exists() else {}
         self.files = {file: MeasuredFile(**entry) for file, entry in kept.items()}
 
-    def update(self, folders: Iterable[str] = FOLDERS) -> None:
-        """Measures the test files that are new or have changed."""
+    def update(self, folders: Iterable[str] = FOLDERS, only: Collection[str] | None = None) -> None:
+        """Measures the test files that are new or have changed, of those in `only` if it is given."""
         paths = [path for folder in folders for path in sorted((self._root / folder).rglob("test_*.py"))]
         digests = {str(path.relative_to(self._root)): _digest(path) for path in paths}
         self.files = {file: one for file, one in self.files.items() if file in digests}
-        todo = [file for file, digest in digests.items() if file not in self.files or self.files[file].digest != digest]
+        wanted = {file: digest for file, digest in digests.items() if only is None or file in only}
+        todo = [file for file, digest in wanted.items() if file not in self.files or self.files[file].digest != digest]
         for start in range(0, len(todo), FILES_PER_RUN):
             batch = todo[start : start + FILES_PER_RUN]
             print(f"measuring which functions the tests run: {start} of {len(todo)} files", flush=True)
@@ -178,6 +179,11 @@ class Selection:
         ranks = [f"{file}::{test}" for _, file, test in nearest[:MPI_TESTS]]
         there, spent = self._within(((test, MPI_TEST_S) for test in ranks), spent)
         return tuple(stage for stage in (here, there) if stage), spent
+
+    def nearest(self, source: str, n: int) -> list[str]:
+        """The `n` test files with the fewest imports between them and a module."""
+        distances = {file: far for file, far in self._distances(source).items() if file.startswith(FOLDERS)}
+        return sorted(distances, key=lambda file: (distances[file], file))[:n]
 
     def _within(self, tests: Iterable[tuple[str, float]], spent: float) -> tuple[tuple[str, ...], float]:
         chosen = []
