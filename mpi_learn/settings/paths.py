@@ -100,6 +100,10 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         temporary.replace(path)
+    except OSError as error:
+        if error.errno is not None and error.filename in (None, str(temporary)):  # a write to a full disk names no file
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
+
 import pytest
 
 from mpi_opt.cli.commands.study_commands import write_template
@@ -57,6 +60,31 @@ def test_name_that_is_no_file_name_is_refused(name, tmp_path, monkeypatch, capsy
     assert run(["new", "--", name]) == 2
     assert not list(tmp_path.iterdir())
     assert "a name that starts with a letter or _ and has only letters, digits, _ and -" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["json", "numpy", "mpi_opt"])
+def test_name_of_a_module_is_refused(name, tmp_path, monkeypatch, capsys):
+    """`python -m mpi_opt` in the folder would import the new file in place of the module."""
+    monkeypatch.chdir(tmp_path)
+    assert run(["new", name, "--kind", "function"]) == 2
+    assert not list(tmp_path.iterdir())
+    assert f"{name} is a module of Python or of a package" in capsys.readouterr().err
+
+
+def test_files_are_written_all_or_none(tmp_path, monkeypatch, capsys):
+    """As on a full disk, whose error names no file."""
+    monkeypatch.chdir(tmp_path)
+    write = Path.write_text
+
+    def full(path, text, **options):
+        if path.suffix == ".py":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, text, **options)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert run(["new", "jets", "--kind", "function"]) == 1
+    assert not list(tmp_path.iterdir())
+    assert "No space left on device: 'jets.py'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", KINDS)

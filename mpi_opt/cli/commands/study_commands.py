@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import sys
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from mpi_learn.settings.paths import write_whole
 from mpi_opt.cli.store_options import (
     MAX_TRIAL_NUMBER,
     Changes,
@@ -287,7 +289,8 @@ def write_template(name: str, kind: Kind, folder: Path) -> list[Path]:
 
     Raises:
         ConfigurationError: `name` has other characters than letters, digits, _ and -, or begins with a digit or -, or
-            one of the files exists.
+            one of the files exists, or NAME.py would hide a module of Python or of an installed package.
+        OSError: A file cannot be written; then none is.
     """
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
         cure = "mpi-opt new jets writes jets.yaml and jets.py"
@@ -301,11 +304,32 @@ def write_template(name: str, kind: Kind, folder: Path) -> list[Path]:
     for path in (*templates, *data):
         if path.exists():
             raise ConfigurationError("the file exists already", where=str(path), cure="choose another name")
-    for path, template in templates.items():
-        text = resources.files("mpi_opt.cli").joinpath("templates", template).read_text(encoding="utf-8")
-        path.write_text(text.replace("NAME", name), encoding="utf-8")
-    for path in data:
-        from mpi_learn.known_data import prepare
+    if _is_module(name, folder):
+        raise ConfigurationError(
+            f"{name} is a module of Python or of a package: programs in this folder would import {name}.py instead",
+            where="NAME",
+            cure=f"choose another name, such as my_{name}",
+        )
+    try:
+        for path, template in templates.items():
+            text = resources.files("mpi_opt.cli").joinpath("templates", template).read_text(encoding="utf-8")
+            write_whole(path, text.replace("NAME", name))
+        for path in data:
+            from mpi_learn.known_data import prepare
 
-        prepare("digits", path)
+            prepare("digits", path)
+    except BaseException:
+        for path in templates:  # otherwise a second try would find them
+            path.unlink(missing_ok=True)
+        raise
     return [*templates, *data]
+
+
+def _is_module(name: str, folder: Path) -> bool:
+    """Whether ``import NAME`` finds a module of Python or an installed package, outside of `folder`."""
+    if name in sys.stdlib_module_names:
+        return True
+    found = importlib.util.find_spec(name)
+    if found is None or found.origin is None:  # None also for any folder of this name
+        return False
+    return not Path(found.origin).resolve().is_relative_to(folder.resolve())
