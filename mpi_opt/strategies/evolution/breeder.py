@@ -22,7 +22,7 @@ from mpi_opt.strategies.points.encoding import Encoding
 from mpi_opt.strategies.strategy import Cost
 from mpi_opt.strategies.surrogates.extremes import warped
 from mpi_opt.strategies.surrogates.fitting import ObservationHistory, Observations
-from mpi_opt.strategies.surrogates.interpolation import CubicInterpolation, nearest_distances
+from mpi_opt.strategies.surrogates.interpolation import CubicInterpolation, DistanceFactors, nearest_distances
 from mpi_opt.strategies.surrogates.proposing.scalarization import drawn_weights
 
 N_ATTEMPTS = 4
@@ -54,14 +54,14 @@ class Candidates(NamedTuple):
     Attributes:
         first: The number of the first child whose candidates were made at the same time.
         units: Shape (n_children, n_dimensions): points in the unit cube.
-        rows: Shape (n_children, n_dimensions): their rows.
+        left: Shape (n_children, n_factors): the factors of their distances from trials.
         predicted: Shape (n_children,): predicted costs.
         distances: Shape (n_children,): distances from the nearest recent trial, of those that started before `first`.
     """
 
     first: int
     units: Floats
-    rows: Floats
+    left: Floats
     predicted: Floats
     distances: Floats
 
@@ -104,6 +104,7 @@ class Breeder:
         levels = [0 if known is None else len(known) for known in self._encoding.levels]
         is_category = self._encoding.is_category
         self._n_categories = {i: n for i, n in enumerate(levels) if is_category[i] and n > 1}
+        self._factors = DistanceFactors(is_category, np.array(levels))
         self._all_active = np.ones(len(space), dtype=bool)
         self._niches = Niches(self._n_categories, population)
         self._parents: list[tuple[Cost, Floats]] = []
@@ -238,12 +239,12 @@ class Breeder:
         units = self._children(rngs, parents)
         if fixed is not None:
             units[..., fixed[0]] = fixed[1]
-        rows = self._encoding.rows_of_units(units)
+        left = self._factors.left(self._encoding.rows_of_units(units))
         oldest = max(number - number % N_TOGETHER - N_RECENT, 0)
         recent = self._recent[self._recent_numbers >= oldest]
-        distances = nearest_distances(rows, recent, self._encoding.is_category)
+        distances = nearest_distances(left, self._factors.right(recent))
         return [
-            Candidates(number, *each) for each in zip(units, rows, self._fitted(number)(rows), distances, strict=True)
+            Candidates(number, *each) for each in zip(units, left, self._fitted(number)(left), distances, strict=True)
         ]
 
     def _children(self, rngs: Sequence[np.random.Generator], parents: Floats) -> Floats:
@@ -272,7 +273,7 @@ class Breeder:
         distances = candidates.distances
         if number > candidates.first:  # children have been made since
             since = self._recent[(self._recent_numbers >= candidates.first) & (self._recent_numbers < number)]
-            distances = np.minimum(distances, nearest_distances(candidates.rows, since, self._encoding.is_category))
+            distances = np.minimum(distances, nearest_distances(candidates.left, self._factors.right(since)))
         weight = PREDICTION_WEIGHTS[number % len(PREDICTION_WEIGHTS)]
         scores = weight * _to_unit_range(candidates.predicted) + (1.0 - weight) * _to_unit_range(-distances)
         ranked: list[int] = np.argsort(scores, kind="stable").tolist()
@@ -290,7 +291,7 @@ class Breeder:
             self._is_bad = np.isnan(observed.values)
         else:
             observed = observed.weighted(drawn_weights(self._n_figures, self._seed, number))
-        self._prediction = n, interpolated(observed, self._encoding.is_category)
+        self._prediction = n, interpolated(observed, self._factors)
         return self._prediction[1]
 
     def _is_active(self, parameters: Parameters) -> Bools:
@@ -299,17 +300,18 @@ class Breeder:
         return np.array([name in parameters for name in self._space])
 
 
-def interpolated(observed: Observations, is_category: Bools) -> CubicInterpolation:
+def interpolated(observed: Observations, factors: DistanceFactors) -> CubicInterpolation:
     """An interpolation of the logarithm of the costs; a failed trial counts as the largest cost."""
     is_known = np.isfinite(observed.values)
     costs = np.where(is_known, observed.values, observed.values.max(initial=-1.0, where=is_known))  # all above -1
     kept = Observations(observed.rows, costs, observed.variances).thinned(MAX_INTERPOLATED_TRIALS)
-    return CubicInterpolation(kept.rows, warped(kept.values, 1.0)[0], is_category)
+    return CubicInterpolation(kept.rows, warped(kept.values, 1.0)[0], factors)
 
 
 def _to_unit_range(values: Floats) -> Floats:
     """Shifts and scales to [0, 1]: shape (m,)."""
-    scaled: Floats = (values - values.min()) / max(float(np.ptp(values)), 1e-300)
+    low = values.min()
+    scaled: Floats = (values - low) / max(float(values.max() - low), 1e-300)
     return scaled
 
 

@@ -15,6 +15,7 @@ from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.evolution.breeder import NICHE_EVERY, Breeder, interpolated
 from mpi_opt.strategies.surrogates.fitting import Observations
+from mpi_opt.strategies.surrogates.interpolation import DistanceFactors
 from mpi_opt.testing.strategy_tests import run
 
 SPACE = Space({"x": Real(0, 1), "y": Real(0, 1), "kind": Categorical(("a", "b", "c"))})
@@ -69,7 +70,8 @@ def test_another_seed_gives_other_children():
 
 def test_a_failed_trial_is_predicted_like_the_worst():
     rows, values = np.linspace(0, 1, 5)[:, None], np.array([0.0, 1.0, 2.0, 5.0, math.nan])
-    predicted = interpolated(Observations(rows, values, np.zeros(5)), np.array([False]))(rows)
+    factors = DistanceFactors(np.array([False]), np.array([0]))
+    predicted = interpolated(Observations(rows, values, np.zeros(5)), factors)(factors.left(rows))
     assert predicted[4] - predicted[0] == pytest.approx(predicted[3] - predicted[0], rel=0.02)
     assert predicted[0] < predicted[2] < predicted[3]
 
