@@ -157,6 +157,7 @@ def test_values_of_a_users_function_are_called_as_the_user_wants():
         ("val_loss", ["minimize", "maximize"], "direction"),
         (["a.py:f", "b.py:f"], ["minimize"] * 2, "figure_of_merit"),
         ("a.py:f", [], "direction"),
+        ([], ["minimize"], "figure_of_merit"),
     ],
 )
 def test_names_and_directions_that_do_not_go_together_are_refused(figure, direction, where):

@@ -116,6 +116,19 @@ def test_a_request_to_leave_does_not_reach_the_next_attempt_but_a_stop_does():
     assert asked == [(False, False), (False, True)]
 
 
+def test_only_the_trial_after_a_failed_one_gets_a_new_communicator_of_its_folds(monkeypatch):
+    seen = []
+
+    def run(block, assignment):
+        seen.append((assignment.number, assignment.renew))
+        return Outcome(assignment.number, "failed" if assignment.number in (1, 2) else "complete")
+
+    monkeypatch.setattr("mpi_opt.worker.block.Block.run", run)
+    trials = [Assignment(Proposal(number, {})) for number in range(5)]
+    served(FilledLink(Join(1, (1,)), *trials, Dismissal()))
+    assert seen == [(0, False), (1, False), (2, True), (3, True), (4, False)]
+
+
 def served(link: FilledLink) -> list[type]:
     """The types of the messages that a rank sends until `serve` returns; it fails if the rank waits for another one."""
     Worker(link, Watchdog(link, may_end_process=False), Steps(), TrialSettings(0)).serve()

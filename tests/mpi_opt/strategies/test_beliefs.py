@@ -1,5 +1,7 @@
 """The beliefs of a user about the best point (`expect`)."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -118,25 +120,28 @@ def test_a_good_belief_speeds_up_a_search_and_a_wrong_one_is_forgotten():
 
 
 @pytest.mark.parametrize(
-    ("expect", "where"),
+    ("expect", "where", "said"),
     [
-        ({"factor": 3}, "expect"),
-        (0.003, "expect"),
-        ({"value": 0.5, "width": 3}, "expect"),
-        ({"value": 0.5, "factor": 1}, "expect.factor"),
-        ({"value": 0.5, "factor": "3"}, "expect.factor"),
-        ({"value": 0.5, "spread": 0}, "expect.spread"),
-        ({"value": 0.5, "spread": 0.1, "factor": 2}, "expect"),
-        ({"value": 0.0, "factor": 2}, "expect.value"),
-        ({"value": 2.0}, "expect.value"),
-        ({"value": "a"}, "expect.value"),
-        ({"value": "a", "spread": 0.1}, "expect.value"),
+        ({"factor": 3}, "expect", "expected a mapping with value and factor or spread, not {'factor': 3}"),
+        (0.003, "expect", "expected a mapping with value and factor or spread, not 0.003"),
+        ({"value": 0.5, "width": 3}, "expect", "expected a mapping with value and factor or spread, not {'value': 0.5"),
+        ({"value": 0.5, "factor": 1}, "expect.factor", "expected a number above 1, not 1"),
+        ({"value": 0.5, "factor": "3"}, "expect.factor", "expected a number above 1, not '3'"),
+        ({"value": 0.5, "factor": math.inf}, "expect.factor", "expected a number above 1, not inf"),
+        ({"value": 0.5, "spread": 0}, "expect.spread", "expected a number above 0, not 0"),
+        ({"value": 0.5, "spread": True}, "expect.spread", "expected a number above 0, not True"),
+        ({"value": 0.5, "spread": 0.1, "factor": 2}, "expect", "factor and spread exclude each other"),
+        ({"value": 0.0, "factor": 2}, "expect.value", "a factor needs a value above 0, not 0.0"),
+        ({"value": 2.0}, "expect.value", "2.0"),
+        ({"value": "a"}, "expect.value", "expected a number, not 'a'"),
+        ({"value": "a", "spread": 0.1}, "expect.value", "expected a number, not 'a'"),
     ],
 )
-def test_an_invalid_belief_is_refused_with_its_place(expect, where):
+def test_an_invalid_belief_is_refused_with_its_place_and_its_value(expect, where, said):
     with pytest.raises(SpaceError) as error:
         Real(0.0, 1.0, expect=expect)
     assert error.value.where == where
+    assert said in str(error.value)
     assert error.value.cure
 
 
