@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from mpi_learn.errors import MPILearnError, TrainingError, UserError, shortened, without_passwords
-from mpi_learn.job.exit_status import FAILED, INTERRUPTED
+from mpi_learn.job.exit_status import FAILED, FINISHED, INTERRUPTED
 from mpi_learn.job.started_by import launched_rank
 from mpi_learn.job.stop_request import StopRequest
 from mpi_learn.job.time_limits import job_end_s, margin_s
@@ -45,6 +45,11 @@ def reported(world: Communicator | None, debug: bool) -> Iterator[None]:
     except KeyboardInterrupt:
         os._exit(INTERRUPTED)  # the other ranks may wait for this one: MPI_Finalize would block
     except BaseException as error:  # noqa: BLE001 - every error ends in a message
+        if world is None and isinstance(
+            error, BrokenPipeError
+        ):  # the reader of standard output, such as head, has ended
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(FINISHED) from None
         if world is not None:
             _report_to(world, error, debug)
         elif launched_rank() == 0 or not isinstance(error, MPILearnError):

@@ -138,6 +138,10 @@ def run(arguments: list[str]) -> Any:
 
         try:
             return _app()(without_debug(arguments), standalone_mode=False, prog_name="mpi-opt", obj=arguments)
+        except SystemExit as end:  # Typer (0.29) ends with status 1 if the reader of standard output has ended
+            if isinstance(end.__context__, BrokenPipeError):
+                raise end.__context__ from None
+            raise
         except typer.Exit as end:
             return end.exit_code
         except typer.Abort:
