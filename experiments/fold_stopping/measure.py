@@ -18,6 +18,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -108,11 +109,13 @@ class Search:
     n_folds: int
 
 
-def search(problem: Problem, strategy_name: str, seed: int, *, stop_early: bool) -> Search:
-    """One search of `N_TRIALS` trials."""
+def search(problem: Problem, strategy_name: str, seed: int, *, stop_early: bool, all_folds: bool = False) -> Search:
+    """One search of `N_TRIALS` trials, or of as many folds as so many trials have without early stopping."""
     strategy = make_strategy(strategy_name, problem.space, seed=seed)
     complete_trials, n_folds, complete = CompleteTrials(K if stop_early else 1), 0, []
-    for number in range(N_TRIALS):
+    for number in count():
+        if n_folds >= K * N_TRIALS if all_folds else number == N_TRIALS:
+            break
         (proposal,) = strategy.ask(1)
         reference, figures = complete_trials.reference_for(proposal), []
         for fold in range(K):
@@ -134,18 +137,22 @@ def table(results: dict[str, list[list[dict]]]) -> str:
     """As Markdown; medians have the quartiles in parentheses.
 
     Args:
-        results: "problem; strategy" -> for each seed the search with all folds and the one that stops early.
+        results: "problem; strategy" -> for each seed the searches of `three`.
     """
     head = ["problem", "strategy", "searches", "folds run", "best, all folds", "best, stopped early"]
+    head += ["the same best trial", "best, stopped early, as many folds", "better, worse"]
     rows = []
-    for name, pairs in results.items():
-        full, early = zip(*pairs, strict=True)
+    for name, found in results.items():
+        full, early, longer = zip(*found, strict=True)
         run = [one["n_folds"] / (K * N_TRIALS) for one in early]
-        same = sum(a["figure"] == b["figure"] for a, b in pairs)
-        truths = [with_quartiles([one["truth"] for one in side]) for side in (full, early)]
+        same = sum(a["figure"] == b["figure"] for a, b in zip(full, early, strict=True))
+        truths = [with_quartiles([one["truth"] for one in side]) for side in (full, early, longer)]
+        better = sum(b["truth"] < a["truth"] for a, b in zip(full, longer, strict=True))
+        worse = sum(b["truth"] > a["truth"] for a, b in zip(full, longer, strict=True))
         fraction = f"{np.mean(run):.0%} ± {np.std(run, ddof=1):.0%}"
-        rows.append([*name.split("; "), len(pairs), fraction, *truths, f"{same} of {len(pairs)}"])
-    return markdown_table([*head, "the same best trial"], rows)
+        counts = f"{same} of {len(found)}", truths[2], f"{better}, {worse}"
+        rows.append([*name.split("; "), len(found), fraction, *truths[:2], *counts])
+    return markdown_table(head, rows)
 
 
 def main() -> None:
@@ -160,24 +167,22 @@ def main() -> None:
     warnings.simplefilter("ignore")
     file = HERE / "results.json"
     if given.smoke:
-        print(table({"bowl, noise 0.1; random": pairs(toy(0.1), "random", 2)}))
+        print(table({"bowl, noise 0.1; random": three(toy(0.1), "random", 2)}))
         return
     results = json.loads(file.read_text()) if file.exists() else {}
     problems = [*(toy(noise) for noise in (0.02, 0.1, 0.3)), digits()]
     for strategy in [] if given.print else given.strategies.split(","):
         for problem in (one for one in problems if one.name.split(",")[0] in given.problems):
-            results[f"{problem.name}; {strategy}"] = pairs(problem, strategy, given.seeds)
+            results[f"{problem.name}; {strategy}"] = three(problem, strategy, given.seeds)
             file.write_text(json.dumps(results, indent=1))
             print(problem.name, strategy, flush=True)
     write_end(HERE / "README.md", table(results))
 
 
-def pairs(problem: Problem, strategy: str, n_seeds: int) -> list[list[dict]]:
-    """For each seed the search with all folds, and the one that stops early."""
-    return [
-        [asdict(search(problem, strategy, seed, stop_early=early)) for early in (False, True)]
-        for seed in range(n_seeds)
-    ]
+def three(problem: Problem, strategy: str, n_seeds: int) -> list[list[dict]]:
+    """For each seed the search with all folds, the one that stops early, and one that does so for as many folds."""
+    kinds = [{"stop_early": False}, {"stop_early": True}, {"stop_early": True, "all_folds": True}]
+    return [[asdict(search(problem, strategy, seed, **kind)) for kind in kinds] for seed in range(n_seeds)]
 
 
 if __name__ == "__main__":
