@@ -45,9 +45,7 @@ def reported(world: Communicator | None, debug: bool) -> Iterator[None]:
     except KeyboardInterrupt:
         os._exit(INTERRUPTED)  # the other ranks may wait for this one: MPI_Finalize would block
     except BaseException as error:  # noqa: BLE001 - every error ends in a message
-        if world is None and isinstance(
-            error, BrokenPipeError
-        ):  # the reader of standard output, such as head, has ended
+        if world is None and isinstance(error, BrokenPipeError):  # the reader of the output has ended, as head does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(FINISHED) from None
         if world is not None:
