@@ -5,8 +5,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # Open MPI refuses to run as root or on more ranks than cores, unless these are set; containers often need both.
 MPI_ENV := OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
-# Processes of pytest, twice the cores of a small machine: many tests wait. See GROUPS in tests/conftest.py.
-JOBS ?= 4
+# Processes of pytest, one more than the cores of a small machine: many tests wait. See GROUPS in tests/conftest.py.
+JOBS ?= 3
 # Further options of pytest for `make test`, such as OPTIONS="--without pyarrow".
 OPTIONS ?=
 

@@ -57,8 +57,8 @@ NOT_INSTALLABLE = re.compile(
 CLOCKS = {"perf_counter", "process_time", "reference_s", "reference_s_of"}
 """Clocks that are for measurements."""
 
-GROUPS = ("mpirun", "end_to_end", "end_to_end from p", "slurm")
-"""Groups of tests that start ``mpirun``, longest first. Tests in folders of the last three mostly wait."""
+GROUPS = ("mpirun", "end_to_end", "slurm")
+"""Groups of tests that start ``mpirun``, longest first. Tests in folders of the last two names mostly wait."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -161,8 +161,7 @@ def group_of(root: Path, nodeid: str) -> str:
     file, _, test = nodeid.partition("::")
     if test.partition("[")[0] not in marked_mpi(root / file):
         return file
-    group = next((group for group in GROUPS if group in Path(file).parts), "mpirun")
-    return f"{group} from p" if group == "end_to_end" and Path(file).name >= "test_p" else group
+    return next((group for group in GROUPS if group in Path(file).parts), "mpirun")
 
 
 @cache

@@ -40,6 +40,8 @@ def reported(world: Communicator | None, debug: bool) -> Iterator[None]:
     """
     try:
         yield
+        if world is None:
+            sys.stdout.flush()  # a closed pipe is noticed here; at the end of Python it would be an error
     except SystemExit:
         raise
     except KeyboardInterrupt:

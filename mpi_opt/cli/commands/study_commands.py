@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import sys
@@ -10,6 +9,7 @@ import time
 from collections import Counter
 from dataclasses import asdict
 from importlib import resources
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -304,7 +304,7 @@ def write_template(name: str, kind: Kind, folder: Path) -> list[Path]:
     for path in (*templates, *data):
         if path.exists():
             raise ConfigurationError("the file exists already", where=str(path), cure="choose another name")
-    if _is_module(name, folder):
+    if _is_module(name):
         raise ConfigurationError(
             f"{name} is a module of Python or of a package: programs in this folder would import {name}.py instead",
             where="NAME",
@@ -325,11 +325,6 @@ def write_template(name: str, kind: Kind, folder: Path) -> list[Path]:
     return [*templates, *data]
 
 
-def _is_module(name: str, folder: Path) -> bool:
-    """Whether ``import NAME`` finds a module of Python or an installed package, outside of `folder`."""
-    if name in sys.stdlib_module_names:
-        return True
-    found = importlib.util.find_spec(name)
-    if found is None or found.origin is None:  # None also for any folder of this name
-        return False
-    return not Path(found.origin).resolve().is_relative_to(folder.resolve())
+def _is_module(name: str) -> bool:
+    """Whether ``import NAME`` finds a module of Python or of an installed package."""
+    return name in sys.stdlib_module_names or name in packages_distributions()
