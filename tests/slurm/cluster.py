@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 LOGIN, NODES = "login", ("n1", "n2", "n3")
 CPUS = 8
@@ -75,13 +76,17 @@ def missing() -> str:
     """Why there can be no cluster on this machine; empty where there can."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "needs Linux and root"
-    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
-    absent = [name for name in PROGRAMS if shutil.which(name, path=path) is None]
+    absent = [name for name in PROGRAMS if shutil.which(name, path=_searched()) is None]
     if absent:
         return f"not installed: {', '.join(absent)}"
     probe = "ip link add probe0 type bridge && ip link add probe1 type veth peer name probe2"
     found = subprocess.run(["unshare", "-n", "sh", "-c", probe], capture_output=True, text=True, check=False)
     return "" if found.returncode == 0 else f"no network namespaces: {found.stderr.strip()}"
+
+
+def _searched() -> str:
+    """The folders of programs, with those for daemons, which the PATH of a user may lack."""
+    return os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 
 
 class SlurmCluster:
@@ -242,11 +247,12 @@ def slurm_cluster(folder: Path, slurmd_timeout_s: int = 10) -> Iterator[SlurmClu
         slurmd_timeout_s: A node that has not answered for so long is down.
     """
     cluster = SlurmCluster(folder)
-    try:
-        cluster.start(slurmd_timeout_s)
-        yield cluster
-    finally:
-        cluster.stop()
+    with patch.dict(os.environ, {"PATH": _searched()}):
+        try:
+            cluster.start(slurmd_timeout_s)
+            yield cluster
+        finally:
+            cluster.stop()
 
 
 def wait_until(is_true: Callable[[], Any], timeout_s: float, why: str, *, every_s: float = 0.1) -> Any:
