@@ -73,8 +73,8 @@ class Block:
         if assignment.choice is not None:
             self.objective.choose(assignment.choice)
         began_s = time.perf_counter()  # what the ranks share is a cost of a change of their number
-        # the ranks of a fold may have been those of another one before
-        if len(self.groups) > 1 and (self.settings.is_elastic or assignment.before_s > 0):
+        # the ranks of a fold may have been those of another one before, or may be all that the next attempt has
+        if self.settings.n_folds > 1 and (self.settings.is_elastic or assignment.before_s > 0):
             self.objective.share(self.comm, assignment.study, assignment.number)
         folds = self._collected(self._run_folds(assignment, began_s))
         if self.settings.is_elastic and len(self.groups) > 1 and self._has_left(folds):
