@@ -1,7 +1,7 @@
 """``python -m tests.compiled_loops``: compiles the loops of mpi_learn into numba's cache, in one process.
 
-In a new checkout, six ranks of a test would compile the same loops at once: 66 instead of 21 seconds of CPU time in
-`test_algorithms` alone. `tests.conftest` starts this program where pytest uses several processes.
+In a new checkout, six ranks of a test would compile the same loops at once, which takes most of the CPU time of
+`test_algorithms`. `tests.conftest` starts this program where pytest uses several processes.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def reported(world: Communicator | None, debug: bool) -> Iterator[None]:
     """
     try:
         yield
-        if world is None:
+        if world is None and sys.stdout is not None:  # None if it was closed before Python started
             sys.stdout.flush()  # a closed pipe is noticed here; at the end of Python it would be an error
     except SystemExit:
         raise

@@ -181,3 +181,10 @@ def test_reader_of_the_output_may_end_before_it_has_read_everything(command, tmp
     finally:
         os.close(writing)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_listing_needs_no_standard_output():
+    """Python has no ``sys.stdout`` if it was closed before."""
+    command = ["sh", "-c", 'exec "$0" -m mpi_learn prepare >&-', sys.executable]
+    ended = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
