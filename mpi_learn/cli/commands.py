@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,8 @@ import typer
 from mpi_learn.cli.debug_option import DEBUG, without_debug
 from mpi_learn.cli.error_report import reported
 from mpi_learn.cli.program_options import HostfileOption, RestartsOption, program_options
-from mpi_learn.cli.terminal import replace_missing_characters
+from mpi_learn.cli.run_command import drop_unwritten, print_if_possible, run_command
+from mpi_learn.cli.terminal import prepare_output
 from mpi_learn.errors import ConfigurationError, MPILearnError, UserError
 from mpi_learn.job import exit_status
 from mpi_learn.job.exit_status import FINISHED, LaunchMode
@@ -131,8 +132,7 @@ def _train(
 
     interruption = Interruption(request, world, configuration)
     if world.rank == 0 and configuration.validation.mode == "thread" and not configuration.validates_in_thread:
-        with suppress(OSError):
-            print(WAITING, flush=True)
+        print_if_possible(WAITING)
     unsavable = _SavingWarning()
     with make_view(configuration.epochs, is_first=world.rank == 0) as view:
         result = train_model(
@@ -141,22 +141,17 @@ def _train(
             on_begin=interruption.before_first_epoch,
             on_epoch=interruption.after_epoch,
             progress=view,
-            on_note=_print_note,
+            on_note=lambda note: print_if_possible(f"note: {note}"),
             on_unsavable=unsavable if output is not None else None,
             output=output,
         )
     ended_by = interruption.reason if result.epochs < configuration.epochs else None
     with agreed_errors(world):
         if world.rank == 0 and ended_by is not None:
-            print(_continuation(ended_by, result.epochs, configuration), flush=True)
+            print_if_possible(_continuation(ended_by, result.epochs, configuration))
         elif world.rank == 0:
             _save(result, configuration, output, is_whole=not unsavable.reason)
     return ended_by is None
-
-
-def _print_note(note: str) -> None:
-    with suppress(OSError):
-        print(f"note: {note}", flush=True)
 
 
 def _save(result: Result, configuration: TrainingConfiguration, output: Path | None, *, is_whole: bool) -> None:
@@ -164,11 +159,10 @@ def _save(result: Result, configuration: TrainingConfiguration, output: Path | N
     from mpi_learn.training.result import save_result
 
     saved = None if output is None else save_result(output, configuration, result, is_whole=is_whole)
-    with suppress(OSError):  # a full disk or a closed pipe: the training has succeeded
-        if result.epochs_before == result.epochs:
-            print(_nothing_trained(result, configuration.epochs))
-        print(_summary(result))
-        print(f"saved {saved}" if saved else "the model was not saved: --output FOLDER saves it", flush=True)
+    if result.epochs_before == result.epochs:
+        print_if_possible(_nothing_trained(result, configuration.epochs))
+    print_if_possible(_summary(result))
+    print_if_possible(f"saved {saved}" if saved else "the model was not saved: --output FOLDER saves it")
 
 
 @app.command()
@@ -307,9 +301,8 @@ class _SavingWarning:
         from mpi_learn.training.result import indented
 
         self.reason = reason
-        with suppress(OSError):
-            print(f"the model cannot be saved as a whole: {reason}", flush=True)
-            print(f"its weights will be saved; to load them:\n{indented(lines)}", flush=True)
+        print_if_possible(f"the model cannot be saved as a whole: {reason}")
+        print_if_possible(f"its weights will be saved; to load them:\n{indented(lines)}")
 
 
 def _summary(result: Result) -> str:
@@ -338,26 +331,29 @@ def main(arguments: list[str] | None = None) -> None:
 
     Every command accepts ``--debug``, also before the command.
     """
-    replace_missing_characters()
+    prepare_output()
     arguments = sys.argv[1:] if arguments is None else arguments
-    words = without_debug(arguments)
-    command = partial(app, [*words, *([DEBUG] if DEBUG in arguments else [])], prog_name="mpi-learn")
-    if words[:1] == ["train"]:
-        status = _run_training(command, arguments)
-        if is_launched():
-            exit_status.limit_end(launched_rank(), status)
-        sys.exit(status)
-    command()  # ends the process
+    is_training = without_debug(arguments)[:1] == ["train"]
+    status = _run_training(arguments) if is_training else _run(arguments)
+    drop_unwritten()
+    if is_training and is_launched():
+        exit_status.limit_end(launched_rank(), status)
+    sys.exit(status)
 
 
-def _run_training(command: Callable[..., Any], arguments: list[str]) -> int:
+def _run_training(arguments: list[str]) -> int:
     """Runs ``train``, which takes requests to end into account; returns the exit status of this rank."""
     mode = LaunchMode.from_environment()
     request = StopRequest(heeds_warnings=mode is LaunchMode.DIRECT)
     with request.listening():  # from the start: mpirun may forward signals at any time
-        try:
-            command(obj=Invocation(arguments, request))
-            status = FINISHED
-        except SystemExit as end:
-            status = end.code if isinstance(end.code, int) else FINISHED
-        return mode.report(status, launched_rank())
+        return mode.report(_run(arguments, Invocation(arguments, request)), launched_rank())
+
+
+def _run(arguments: list[str], invocation: Invocation | None = None) -> int:
+    """Runs a command; returns its exit status."""
+    words, debug = without_debug(arguments), DEBUG in arguments
+    try:
+        with reported(None, debug):
+            return run_command(app, [*words, *([DEBUG] if debug else [])], "mpi-learn", invocation) or FINISHED
+    except typer.Exit as end:
+        return end.exit_code

@@ -8,7 +8,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import typer
@@ -40,20 +40,17 @@ def reported(world: Communicator | None, debug: bool) -> Iterator[None]:
     """
     try:
         yield
-        if world is None and sys.stdout is not None:  # None if it was closed before Python started
-            sys.stdout.flush()  # a closed pipe is noticed here; at the end of Python it would be an error
     except SystemExit:
         raise
     except KeyboardInterrupt:
         os._exit(INTERRUPTED)  # the other ranks may wait for this one: MPI_Finalize would block
     except BaseException as error:  # noqa: BLE001 - every error ends in a message
         if world is None and isinstance(error, BrokenPipeError):  # the reader of the output has ended, as head does
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(FINISHED) from None
         if world is not None:
             _report_to(world, error, debug)
         elif launched_rank() == 0 or not isinstance(error, MPILearnError):
-            _print(error, debug)
+            _print(error, debug, is_expected=isinstance(error, OSError))  # such as a full disk
         raise typer.Exit(error.exit_status if isinstance(error, MPILearnError) else FAILED) from None
 
 
@@ -85,12 +82,15 @@ def _abort_without(lost: set[int], world: Communicator, error: BaseException, de
     world.Abort(FAILED)
 
 
-def _print(error: BaseException, debug: bool) -> None:
+def _print(error: BaseException, debug: bool, *, is_expected: bool = False) -> None:
     if isinstance(error, MPILearnError) and not debug:
         text = str(error) if isinstance(error, UserError) else _short(error)
+    elif is_expected and not debug:
+        text = str(error)
     else:
         text = shortened("".join(traceback.format_exception(error)))
-    print(f"mpi-learn: {without_passwords(text)}", file=sys.stderr, flush=True)
+    with suppress(OSError):  # on a full disk, the exit status says it
+        print(f"mpi-learn: {without_passwords(text)}", file=sys.stderr, flush=True)
 
 
 def _lost_ranks(world: Communicator, error: BaseException) -> set[int]:

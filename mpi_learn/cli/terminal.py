@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
+from mpi_learn.cli.run_command import print_if_possible
 from mpi_learn.job.started_by import is_launched
 
 if TYPE_CHECKING:
@@ -26,11 +27,15 @@ BARS = "▁▂▃▄▅▆▇█"
 DEFAULT_SIZE = (80, 25)
 
 
-def replace_missing_characters() -> None:
-    """Lets standard output escape characters that its encoding does not have, as standard error does.
+def prepare_output() -> None:
+    """Opens standard output and standard error, and lets the former escape characters that its encoding does not have.
 
-    Otherwise ``print`` raises an error, for example for ± or … in the locale en_US.ISO-8859-1.
+    Python has none of a stream that was closed before it started, and the next file to be opened, such as a store,
+    would have its descriptor. A character that is missing, such as ± in the locale en_US.ISO-8859-1, would be an error.
     """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 - a device, open until Python ends
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
@@ -151,8 +156,7 @@ def print_line(report: EpochReport) -> None:
     """Prints an epoch as one line. Errors of the output are ignored, so that the training continues."""
     metrics = "  ".join(f"{name} {value:.5g}" for name, value in report.metrics.items())
     epoch = f"epoch {report.epoch + 1:{len(str(report.epochs))}}/{report.epochs}"
-    with suppress(OSError):
-        print(f"{epoch}  {metrics}  {report.samples_per_second:,.0f} samples/s  {report.seconds:.2f} s", flush=True)
+    print_if_possible(f"{epoch}  {metrics}  {report.samples_per_second:,.0f} samples/s  {report.seconds:.2f} s")
 
 
 class LiveView:

@@ -6,17 +6,18 @@ a plan, or the exit status when there is nothing to run. A mistake is reported o
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mpi_learn.cli.debug_option import DEBUG, without_debug
-from mpi_learn.cli.terminal import replace_missing_characters
+from mpi_learn.cli.run_command import drop_unwritten, run_command
+from mpi_learn.cli.terminal import prepare_output
 from mpi_learn.job import exit_status
-from mpi_learn.job.exit_status import FAILED, FINISHED, INTERRUPTED, INVALID, LOST, LaunchMode
+from mpi_learn.job.exit_status import FAILED, FINISHED, INTERRUPTED, LOST, LaunchMode
 from mpi_learn.job.launch import Launch, launch
 from mpi_learn.job.started_by import is_launched, launched_rank, restart_reason
 from mpi_learn.job.stop_request import StopRequest, ignored_requests
@@ -33,10 +34,12 @@ if TYPE_CHECKING:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs a command and ends the process with its exit status."""
-    replace_missing_characters()
+    prepare_output()
     arguments = sys.argv[1:] if arguments is None else arguments
     if not _needs_all_ranks(without_debug(arguments)):
-        sys.exit(_run_on_first(arguments))
+        status = _run_on_first(arguments)
+        drop_unwritten()
+        sys.exit(status)
     mode, rank = LaunchMode.from_environment(), launched_rank()
     request = StopRequest(heeds_warnings=mode is LaunchMode.DIRECT)
     # from the start: mpirun passes signals on at any time
@@ -44,6 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
         status = mode.report(_search_everywhere(arguments, request), rank)
         if "mpi_learn.mpi.process_end" in sys.modules:
             setattr(sys.modules["mpi_learn.mpi.process_end"], "exit_status", status)  # noqa: B010 - not imported here
+        drop_unwritten()
         if is_launched():
             exit_status.limit_end(rank, status)
         sys.exit(status)
@@ -124,33 +128,14 @@ def _task(arguments: list[str]) -> Any:
     try:
         return _run_on_first(arguments)
     except BaseException:  # noqa: BLE001 - the user's strategy may raise any exception
-        traceback.print_exc()
+        with suppress(OSError):
+            traceback.print_exc()
         return FAILED
 
 
 def run(arguments: list[str]) -> Any:
     """Runs a command; returns its exit status, or what is to be run: a `Plan`, a `MeasuredPlan` or a `Launch`."""
-    debug = DEBUG in arguments
-
-    def command() -> Any:
-        import typer
-        from typer.exceptions import TyperException
-
-        try:
-            return _app()(without_debug(arguments), standalone_mode=False, prog_name="mpi-opt", obj=arguments)
-        except SystemExit as end:  # Typer (0.29) ends with status 1 if the reader of standard output has ended
-            if isinstance(end.__context__, BrokenPipeError):
-                raise end.__context__ from None
-            raise
-        except typer.Exit as end:
-            return end.exit_code
-        except typer.Abort:
-            return INTERRUPTED
-        except TyperException as error:
-            error.show()  # type: ignore[attr-defined] # the subclass that has this method is private
-            return INVALID
-
-    return _guarded(command, debug)
+    return _guarded(lambda: run_command(_app(), without_debug(arguments), "mpi-opt", arguments), DEBUG in arguments)
 
 
 def _guarded(command: Callable[[], Any], debug: bool, default: int | None = FINISHED) -> Any:
@@ -160,7 +145,6 @@ def _guarded(command: Callable[[], Any], debug: bool, default: int | None = FINI
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # the reader of standard output, such as head, has ended
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FINISHED
     except (MPILearnError, OSError) as error:  # such as a full disk, or a folder without write permission
         _report(error, debug)
@@ -173,10 +157,11 @@ def _guarded(command: Callable[[], Any], debug: bool, default: int | None = FINI
 
 
 def _report(error: Exception, debug: bool) -> None:
-    if debug:
-        print(without_passwords(traceback.format_exc()), end="", file=sys.stderr, flush=True)
-    elif launched_rank() == 0 or isinstance(error, OSError):
-        print(f"mpi-opt: {without_passwords(str(error))}", file=sys.stderr, flush=True)
+    with suppress(OSError):  # on a full disk, the exit status says it
+        if debug:
+            print(without_passwords(traceback.format_exc()), end="", file=sys.stderr, flush=True)
+        elif launched_rank() == 0 or isinstance(error, OSError):
+            print(f"mpi-opt: {without_passwords(str(error))}", file=sys.stderr, flush=True)
 
 
 def _app() -> typer.Typer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import Parameter, signature
@@ -77,14 +76,6 @@ def find_lineage(store: Store, study: StudyRecord, number: int | None) -> list[T
             raise damaged(f"trial {lineage[-1].number} resumes from trial {source}, which does not exist", store.url)
         lineage += found
     return lineage[::-1]
-
-
-def show(text: str) -> None:
-    """Prints `text`; it is not an error if the reader, such as ``head``, ends before it has read everything."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 SpaceFile = Annotated[Path, typer.Argument(metavar="SPACE.yaml", help="Configuration of the study.")]

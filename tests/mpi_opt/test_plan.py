@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -162,29 +159,3 @@ def test_an_argument_without_a_default_needs_a_hyperparameter_that_always_exists
 def test_reproducible_trials_do_not_depend_on_the_number_of_blocks():
     assert "population" not in plan(33, "evolutionary", generational=True, reproducible=True).options
     assert plan(33, "evolutionary").options == {}
-
-
-SPACE = "objective: any.py:thing\nspace: {x: {type: real, low: 0, high: 2}}\n"
-
-
-@pytest.mark.parametrize("command", [["mpi_opt", "plan", "space.yaml", "-n", "4"], ["mpi_learn", "prepare"]])
-def test_reader_of_the_output_may_end_before_it_has_read_everything(command, tmp_path):
-    """As with ``mpi-opt plan space.yaml -n 4 | head -1``."""
-    (tmp_path / "space.yaml").write_text(SPACE)
-    (tmp_path / "any.py").write_text("def thing(trial): return 0.0\n")
-    reading, writing = os.pipe()
-    os.close(reading)
-    try:
-        ended = subprocess.run(
-            [sys.executable, "-m", *command], stdout=writing, stderr=subprocess.PIPE, text=True, cwd=tmp_path
-        )
-    finally:
-        os.close(writing)
-    assert (ended.returncode, ended.stderr) == (0, "")
-
-
-def test_a_listing_needs_no_standard_output():
-    """Python has no ``sys.stdout`` if it was closed before."""
-    command = ["sh", "-c", 'exec "$0" -m mpi_learn prepare >&-', sys.executable]
-    ended = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-    assert (ended.returncode, ended.stderr) == (0, "")

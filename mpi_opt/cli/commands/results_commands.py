@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from inspect import signature
 from itertools import chain, count
@@ -15,7 +15,7 @@ import typer
 
 from mpi_learn.job.exit_status import FINISHED, UNFINISHED
 from mpi_learn.settings.paths import file_name
-from mpi_opt.cli.store_options import MAX_TRIAL_NUMBER, StoreUrl, StudyName, find_lineage, show, store_url
+from mpi_opt.cli.store_options import MAX_TRIAL_NUMBER, StoreUrl, StudyName, find_lineage, store_url
 from mpi_opt.core.counted import counted
 from mpi_opt.errors import ConfigurationError
 
@@ -118,10 +118,10 @@ def best(
         changed = changed_since(opened, chosen, lineage[-1], files_only=model)
         if model:
             for folder in model_folders(chosen, opened.address, lineage[-1]):
-                show("\n".join(map(str, sorted(folder.glob("model*")))))
+                print("\n".join(map(str, sorted(folder.glob("model*")))), flush=True)
         else:
             is_elsewhere = chosen.configuration.get("directory") != str(Path.cwd())
-            show(trial_yaml(chosen, lineage, is_elsewhere=is_elsewhere, notes=notes).rstrip("\n"))
+            print(trial_yaml(chosen, lineage, is_elsewhere=is_elsewhere, notes=notes).rstrip("\n"), flush=True)
             if sys.stdout.isatty():
                 notes = []  # comments show them; with `best > train.yaml`, only stderr reaches the terminal
             changed = changed and f"{changed}; a new training may give another result"
@@ -170,9 +170,10 @@ def _finished_status(store: Store, study: StudyRecord) -> int:
     counts = ", ".join(f"{n} {state}" for state, n in study.counts.items()) or "no trials"
     best, has_ended = study.best, is_finished(store, study) and is_confirmed(store, study)
     shown_best = "" if best is None else f"; best {best.figure_of_merit:.6g} (trial {best.number})"
-    show(f"{study.name}: {'finished' if has_ended else 'not finished'}; {counts}{shown_best}")
-    for note in _training_length_notes(store, study):
-        show(note)
+    with suppress(BrokenPipeError):  # the status remains, although nobody reads the text
+        print(f"{study.name}: {'finished' if has_ended else 'not finished'}; {counts}{shown_best}")
+        for note in _training_length_notes(store, study):
+            print(note)
     return FINISHED if has_ended else UNFINISHED
 
 
@@ -181,11 +182,11 @@ def _print_rows(columns: list[str], rows: list[Any], form: Format) -> None:
 
     if form == "json":
         names = _distinct(columns)
-        show(tables.to_json(dict(zip(names, row, strict=True)) for row in rows))
+        print(tables.to_json(dict(zip(names, row, strict=True)) for row in rows))
     elif form == "csv":
-        show(tables.to_csv(columns, rows))
+        print(tables.to_csv(columns, rows))
     elif columns:
-        show(tables.aligned(columns, rows, colour=sys.stdout.isatty()))
+        print(tables.aligned(columns, rows, colour=sys.stdout.isatty()))
 
 
 def _distinct(columns: Sequence[str]) -> list[str]:
@@ -202,14 +203,14 @@ def _print_studies(store: Store, form: Format) -> None:
 
     studies = store.studies()
     if form == "table":
-        show(tables.studies_table(studies, colour=sys.stdout.isatty()) if studies else "no studies yet")
+        print(tables.studies_table(studies, colour=sys.stdout.isatty()) if studies else "no studies yet")
         return
     objects = [tables.study_object(study) for study in studies]
     if form == "json":
-        show(tables.to_json(objects))
+        print(tables.to_json(objects))
     else:
         columns = ["name", "direction", "strategy", "seed", "created_at", "view"]
-        show(tables.to_csv(columns, [[entry[column] for column in columns] for entry in objects]))
+        print(tables.to_csv(columns, [[entry[column] for column in columns] for entry in objects]))
 
 
 def _chosen(
@@ -234,14 +235,14 @@ def _print_trials(study: StudyRecord, form: Format, n_best: int | None, trials: 
     from mpi_opt.views.text import tables
 
     if form == "json":
-        show(tables.to_json(map(tables.trial_object, trials)))
+        print(tables.to_json(map(tables.trial_object, trials)))
     elif form == "csv":
-        show(tables.to_csv(*tables.table_of(study, trials)))
+        print(tables.to_csv(*tables.table_of(study, trials)))
     else:
         shown = trials[:TERMINAL_ROWS] if sys.stdout.isatty() and not n_best else trials
-        show(tables.trials_table(study, shown, colour=sys.stdout.isatty()) if trials else "no such trials yet")
+        print(tables.trials_table(study, shown, colour=sys.stdout.isatty()) if trials else "no such trials yet")
         if len(shown) < len(trials):
-            show(f"… and {len(trials) - len(shown)} more: append | less, or --format csv")
+            print(f"… and {len(trials) - len(shown)} more: append | less, or --format csv")
 
 
 def _print_confirmation(store: Store, study: StudyRecord) -> None:
@@ -253,13 +254,13 @@ def _print_confirmation(store: Store, study: StudyRecord) -> None:
 
     confirmed = read_confirmation(store, study, store.trials(study.id, ("complete",)))
     if confirmed is not None:
-        show(f"\n{confirmation_text(study, confirmed, colour=sys.stdout.isatty())}")
+        print(f"\n{confirmation_text(study, confirmed, colour=sys.stdout.isatty())}")
 
 
 def _print_codes(store: Store, study: StudyRecord) -> None:
     from mpi_opt.views.text.best_trial import codes_text
 
-    show(f"\nthe trials ran with {study.n_codes} codes\n{codes_text(store.codes(study.id))}")
+    print(f"\nthe trials ran with {study.n_codes} codes\n{codes_text(store.codes(study.id))}")
 
 
 def _print_restarts(store: Store, study: StudyRecord) -> None:
@@ -269,7 +270,7 @@ def _print_restarts(store: Store, study: StudyRecord) -> None:
     events = [event for event in store.events(study.id) if event.kind == SEARCH_RESTARTED]
     if events:
         latest = f"the latest at {readable(events[-1].at)} UTC: {events[-1].detail}"
-        show(f"\n{counted(len(events), 'restart')} of the search, {latest}")
+        print(f"\n{counted(len(events), 'restart')} of the search, {latest}")
 
 
 def _print_trial(store: Store, study: StudyRecord, number: int, form: Format) -> None:
@@ -278,7 +279,7 @@ def _print_trial(store: Store, study: StudyRecord, number: int, form: Format) ->
     lineage = find_lineage(store, study, number)
     trial = lineage[-1]
     if form == "csv":
-        show(tables.to_csv(*tables.table_of(study, [trial])))
+        print(tables.to_csv(*tables.table_of(study, [trial])))
         return
     of_trial = study.id, [number]
     folds, curves, attempts = store.folds(*of_trial), store.curves(*of_trial), store.attempts(*of_trial)
@@ -286,16 +287,16 @@ def _print_trial(store: Store, study: StudyRecord, number: int, form: Format) ->
         from mpi_opt.views.text.tables import schedule_text
 
         is_coloured = sys.stdout.isatty()
-        show(tables.trial_page(study, trial, folds, curves, attempts, colour=is_coloured))
+        print(tables.trial_page(study, trial, folds, curves, attempts, colour=is_coloured))
         if changes := schedule_text(lineage, colour=is_coloured):
-            show(f"\nhyperparameters that changed during the training\n{changes}")
+            print(f"\nhyperparameters that changed during the training\n{changes}")
         return
     lists = {
         "folds": list(map(asdict, folds)),
         "curves": list(map(asdict, curves)),
         "attempts": list(map(asdict, attempts)),
     }
-    show(tables.to_json([tables.trial_object(trial) | lists]))
+    print(tables.to_json([tables.trial_object(trial) | lists]))
 
 
 Kind = Literal["history", "parallel", "slice", "contour", "importance", "timeline", "curves", "pareto"]

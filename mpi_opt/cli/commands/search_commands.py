@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mpi_learn.cli.program_options import HostfileOption, RestartsOption
+from mpi_learn.cli.run_command import print_if_possible
 from mpi_learn.job.exit_status import FINISHED
 from mpi_learn.job.launch import Launch, check_launch_options, without_launch_options
 from mpi_learn.job.restarts import Restarts
@@ -163,22 +162,14 @@ def run_search(plan: Plan, request: StopRequest) -> int:
         counts.take_result(study)
         if notices is not None:
             notices.send("finished" if study.is_finished else "stopped", end_in_short(study))
-    _print_if_possible(search_summary(study, configuration.store, configuration.search.trials))
+    print_if_possible(search_summary(study, configuration.store, configuration.search.trials))
     if plan.report:
         from mpi_opt.views.page.report import save_report
 
         path = Path(f"{configuration.file_name}.html")
         save_report(study, path)
-        _print_if_possible(f"report: {path.resolve()}")
+        print_if_possible(f"report: {path.resolve()}")
     return FINISHED if study.is_finished else request.status
-
-
-def _print_if_possible(text: str) -> None:
-    """Prints `text`. A full disk or a closed pipe does not change the exit status: the study is in the store."""
-    try:
-        print(text, flush=True)
-    except OSError:  # the text that was not written must not be tried again when Python ends
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _read(path: Path, changes: Changes) -> StudyConfiguration:

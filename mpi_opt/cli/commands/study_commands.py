@@ -23,7 +23,6 @@ from mpi_opt.cli.store_options import (
     StoreUrl,
     StudyName,
     overriding,
-    show,
     store_url,
 )
 from mpi_opt.errors import ConfigurationError
@@ -55,9 +54,9 @@ def ask(
     plan = Plan(read_study(space, changes), space.resolve().parent, command=typed_command())
     proposals = [json.dumps(proposal, ensure_ascii=False) for proposal in ask_tell.ask(plan, k, _note)]
     if not lines:
-        show(f"[{', '.join(proposals)}]")
+        print(f"[{', '.join(proposals)}]")
     elif proposals:
-        show("\n".join(proposals))
+        print("\n".join(proposals))
 
 
 def _note(text: str) -> None:
@@ -113,7 +112,7 @@ def tell(
     summary = _summary(updated, [result.number for result in results])
     if updated.figures_of_merit.are_several:
         summary["pareto"] = [trial.number for trial in front]
-    show(json.dumps(summary, ensure_ascii=False))
+    print(json.dumps(summary, ensure_ascii=False))
 
 
 def _single_or_list(values: list[float] | None) -> float | list[float] | None:
@@ -221,7 +220,7 @@ def hint(
         with Store.open(url) as opened:
             return record_hint(opened, read_record(opened, study), point or [], narrow or [], widen=widen)
 
-    show("\n".join(retried(recorded)))
+    print("\n".join(retried(recorded)))
 
 
 WATCH_S = 2.0
@@ -256,9 +255,9 @@ def status(
             time.sleep(WATCH_S)
             continue
         if as_json:
-            show(json.dumps(asdict(found), indent=None if watch else 1))
+            print(json.dumps(asdict(found), indent=None if watch else 1), flush=True)
         else:
-            show(f"{clear if watch else ''}{status_text(found)}")
+            print(f"{clear if watch else ''}{status_text(found)}", flush=True)
         if not watch or found.activity == "finished":  # a search that does not run may be started again
             return
         time.sleep(WATCH_S)
