@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpi_learn.environment import with_home
 from mpi_learn.errors import UserError
+from mpi_learn.job.started_by import is_launched
 
 if TYPE_CHECKING:
     from mpi4py import MPI as MPI
@@ -20,6 +21,12 @@ EAGER_BYTES = 4 * 2**20
 """Open MPI sends a message over TCP at once if it is not longer than this; its default is 64 KiB. A longer message
 waits for the receiver's permission, and an Allreduce of 0.3 to 1.7 MB took up to twice as long (`experiments/scaling`).
 A receiver that does not wait for such a message holds it in memory."""
+
+TRANSPORTS, WITHOUT_OFI = "OMPI_MCA_btl", "^ofi"
+"""Open MPI 5.0.11 has a component ``btl ofi`` for one-sided communication, which this package does not use. On a host
+without a network for it, each process sleeps for a second in ``MPI_Init`` when the component is closed."""
+FILES_ARE_PASSED = "PMIX_PARAM_FILE_PASSED"
+"""Set by the ``mpirun`` of Open MPI 5, which passes the choices in files of parameters on to its processes."""
 
 _uses_one_process = False
 
@@ -31,7 +38,7 @@ def use_one_process() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """Imports ``MPI`` on first use. A value of `EAGER_LIMIT` that the user has set is kept; ``HOME`` is set."""
+    """Imports ``MPI`` on first use. Settings of Open MPI that the user has chosen are kept; ``HOME`` is set."""
     if name != "MPI":
         raise AttributeError(f"module {__name__} has no attribute {name}")
     if _uses_one_process:
@@ -40,6 +47,9 @@ def __getattr__(name: str) -> Any:
         return one_process
     os.environ.update(with_home(os.environ))
     os.environ.setdefault(EAGER_LIMIT, str(EAGER_BYTES))
+    # a process that another launcher has started may read the user's choice in a file, which the variable would replace
+    if FILES_ARE_PASSED in os.environ or not is_launched():
+        os.environ.setdefault(TRANSPORTS, WITHOUT_OFI)
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # a RuntimeError of wheels that choose the library at run time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -37,6 +38,40 @@ def test_a_vector_over_tcp_does_not_wait_for_its_receiver_unless_the_user_limits
     over_tcp = [*PROTECTED, "--mca", "btl", "self,tcp", *flags]
     limit_s = patient_s(15) if is_sent else 2
     assert f"sent at once: {is_sent}" in mpirun(2, "-c", IS_SENT_AT_ONCE, str(limit_s), mpirun_flags=over_tcp).stdout
+
+
+TRANSPORTS = """
+import os
+from mpi_learn.mpi.library import MPI
+MPI.COMM_WORLD.rank
+print(os.environ.get("OMPI_MCA_btl"))
+"""
+
+
+@pytest.mark.skipif(not OPEN_MPI, reason="the setting is one of Open MPI")
+@pytest.mark.parametrize(
+    ("environment", "transports"),
+    [
+        ({}, "^ofi"),
+        ({"OMPI_MCA_btl": "self,tcp"}, "self,tcp"),
+        ({"PMI_RANK": "0", "PMI_SIZE": "1"}, None),  # another launcher, and perhaps a file that names transports
+        ({"PMI_RANK": "0", "PMI_SIZE": "1", "PMIX_PARAM_FILE_PASSED": "1"}, "^ofi"),
+    ],
+)
+def test_a_transport_that_only_delays_the_start_is_left_out_unless_the_user_chooses(environment, transports):
+    inherited = {name: value for name, value in os.environ.items() if name != "OMPI_MCA_btl"}
+    program = [sys.executable, "-c", TRANSPORTS]
+    found = subprocess.run(program, env=inherited | environment, capture_output=True, text=True, check=True)
+    assert found.stdout == f"{transports}\n"
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(OPEN_MPI < 5, reason="the setting is one of Open MPI 5")
+def test_mpirun_passes_on_the_transports_that_a_file_of_the_user_names(tmp_path, monkeypatch):
+    monkeypatch.delenv("OMPI_MCA_btl", raising=False)
+    (tmp_path / ".openmpi").mkdir()
+    (tmp_path / ".openmpi" / "mca-params.conf").write_text("btl = self,sm\n")
+    assert mpirun(1, "-c", TRANSPORTS, env={"HOME": str(tmp_path)}).stdout == "self,sm\n"
 
 
 WITHOUT_LIBRARY = """
