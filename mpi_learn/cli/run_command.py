@@ -75,7 +75,7 @@ def print_if_possible(text: str) -> None:
 
 
 def drop_unwritten() -> None:
-    """Drops what standard output and standard error could not write. Called when a program is about to end."""
+    """Drops what standard output and standard error could not write. Called when nothing else is printed."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

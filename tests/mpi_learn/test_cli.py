@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -217,8 +218,9 @@ def test_failure_of_the_save_after_the_training_is_status_1_with_weights_and_his
 @needs("torch")
 def test_a_training_continues_if_nothing_can_be_printed(torch_folder):
     command = [sys.executable, "-m", "mpi_learn", "train", "training.yaml", "--output", "out"]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # as of users
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
-        done = subprocess.run(command, cwd=torch_folder, stdout=full, timeout=patient_s(60), check=False)
+        done = subprocess.run(command, cwd=torch_folder, stdout=full, timeout=patient_s(60), env=buffered)
     assert done.returncode == 0
     assert (torch_folder / "out" / "model.pt").exists()
 
