@@ -110,7 +110,7 @@ def cell(value: object, width: int | None = CELL_WIDTH) -> str:
         return f"{value:.6g}"
     text = str(value).strip()
     if not text.isprintable():
-        text = printable(text).replace("\n", " ⏎ ")
+        text = printable(text).replace("\n", " ⏎ ").replace("\t", " ⇥ ")
     return text if width is None or len(text) <= width else f"{text[: width - 1]}…"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sqlite3
 from functools import partial
 from pathlib import Path
@@ -411,3 +412,26 @@ def test_the_file_of_the_other_program_is_recognised(folder, capsys):
     assert "this is the configuration of a training, not of a search" in capsys.readouterr().err
     with pytest.raises(ConfigurationError, match="this is the configuration of a search, not of a training"):
         read_configuration(folder / "one.yaml")
+
+
+@pytest.mark.parametrize("name", ["a\tb", "digits\n", "a\x1b[2Jb", "a\u2028b"])
+def test_a_new_study_has_a_name_of_one_line(name, tmp_path):
+    store = tmp_path / "a.db"
+    with pytest.raises(ConfigurationError, match=re.escape(repr(name))):
+        search(lambda trial: 0.0, space={"x": Real(0, 1)}, trials=1, study=name, store=str(store))
+    assert not store.exists()
+
+
+def test_a_study_whose_name_has_a_tab_can_be_read_and_continues(tmp_path, capsys):
+    store = str(tmp_path / "a.db")
+    options = {"space": {"x": Real(0, 1)}, "strategy": "random", "store": store, "resume": True}
+    search(lambda trial: 0.0, trials=1, study="a b", **options)
+    with contextlib.closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("UPDATE studies SET name = ?", ("a\tb",))
+    assert search(lambda trial: 0.0, trials=2, study="a\tb", **options).is_finished
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match="0"):
+        main(["results", "--store", store])
+    _, row = capsys.readouterr().out.splitlines()
+    assert "\t" not in row
+    assert len(Study.open(store, "a\tb").trials) == 2

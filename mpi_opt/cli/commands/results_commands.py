@@ -165,13 +165,14 @@ def _check_combination(outputs: dict[str, bool], selecting: dict[str, bool]) -> 
 def _finished_status(store: Store, study: StudyRecord) -> int:
     """Prints whether the study is finished, and its trials in short; returns the exit status, 0 or 75."""
     from mpi_opt.study.confirmation import is_confirmed
+    from mpi_opt.study.presentation import cell
     from mpi_opt.study.reading import is_finished
 
     counts = ", ".join(f"{n} {state}" for state, n in study.counts.items()) or "no trials"
     best, has_ended = study.best, is_finished(store, study) and is_confirmed(store, study)
     shown_best = "" if best is None else f"; best {best.figure_of_merit:.6g} (trial {best.number})"
     with suppress(BrokenPipeError):  # the status remains, although nobody reads the text
-        print(f"{study.name}: {'finished' if has_ended else 'not finished'}; {counts}{shown_best}")
+        print(f"{cell(study.name, None)}: {'finished' if has_ended else 'not finished'}; {counts}{shown_best}")
         for note in _training_length_notes(store, study):
             print(note)
     return FINISHED if has_ended else UNFINISHED

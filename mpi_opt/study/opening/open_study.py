@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -146,12 +147,24 @@ def _found(plan: Plan, store: Store | None) -> FoundStudy:
     configuration = plan.configuration
     record = None if store is None else store.study(configuration.study)
     if store is None or record is None:
+        _check_name(configuration.study)
         return FoundStudy(None, read_earlier(configuration, plan.space), configuration.search.transfer, plan.space)
     _check_not_deleted(store, record)
     earlier = store.earlier(record.id)
     extension = check_unchanged(plan, record, store, has_earlier=bool(earlier))
     space = with_beliefs(record.space, plan.space) if extension is None else extension.space
     return FoundStudy(record, earlier, _transfer_of(record) if earlier else None, space, extension)
+
+
+def _check_name(name: str) -> None:
+    """Verifies that a new study has a name of one line. A block of YAML, ``study: |``, ends with a line break.
+
+    Raises:
+        ConfigurationError: The name has line breaks, tabs or other control characters.
+    """
+    if re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", name):
+        problem = f"expected a name without line breaks, tabs and other control characters, found {name!r}"
+        raise ConfigurationError(problem, where="study", cure="write the name on one line")
 
 
 def _open(plan: Plan, awaits_refit: bool) -> OpenStudy:

@@ -13,7 +13,7 @@ from mpi_opt.errors import without_passwords
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.records import readable
 from mpi_opt.store.study_view import StudyColumns, quoted
-from mpi_opt.study.presentation import printable
+from mpi_opt.study.presentation import cell
 from mpi_opt.study.recommendation import STATES
 from mpi_opt.study.status import SearchStatus
 from mpi_opt.views.block_label import block_label
@@ -85,7 +85,7 @@ N_EVENTS = 5
 
 def status_text(status: SearchStatus) -> str:
     """The status as lines: the search, its trials, blocks and latest events. Times are UTC."""
-    rows = [("study", f"{printable(status.study)}: {_activity(status)}")]
+    rows = [("study", f"{cell(status.study, None)}: {_activity(status)}")]
     states = ", ".join(f"{status.trials[state]} {state}" for state in STATES if state in status.trials)
     rows.append(("trials", f"{status.n_ended} of {status.wanted} ended{f'; {states}' if states else ''}"))
     # rows appear as soon as they are known: a search without results has neither best trial nor speed
@@ -96,7 +96,7 @@ def status_text(status: SearchStatus) -> str:
     if status.expected_end is not None:
         rows.append(("expected end", f"{readable(status.expected_end)} UTC"))
     if status.hosts:
-        rows.append(("hosts", ", ".join(map(printable, status.hosts))))
+        rows.append(("hosts", ", ".join(map(cell, status.hosts))))
     if status.n_restarts:
         rows.append(("restarts", str(status.n_restarts)))
     lines = [f"{name:<13} {value}" for name, value in rows]

@@ -73,6 +73,11 @@ def test_control_characters_in_text_are_escaped() -> None:
     assert "\033" not in text and "\x07" not in text and "\r" not in text
 
 
+def test_line_breaks_and_tabs_in_text_leave_one_line_and_its_columns() -> None:
+    heading, line = tables.aligned(("na\tme", "n"), [("a\tb\nc", 1)]).splitlines()
+    assert "\t" not in heading + line and len(heading) == len(line)
+
+
 def test_long_text_is_cut() -> None:
     assert len(tables.cell("x" * 500)) == presentation.CELL_WIDTH
 
