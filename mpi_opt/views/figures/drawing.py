@@ -47,6 +47,9 @@ COLOURS = {
 }
 COLOUR_MAP = "viridis"
 
+MAX_SLANTED = 11
+"""The largest number of slanted names of categories that do not overlap below a small panel."""
+
 INACTIVE, BELOW, ABOVE = -0.14, -0.12, 1.12
 """The heights in parallel coordinates, whose axes are from 0 to 1, of inactive hyperparameters, and of figures of merit
 below and above the range of their axis."""
@@ -89,9 +92,12 @@ def set_axis(axes: Axes, which: Literal["x", "y"], shown: Axis, *, pad: float = 
     if shown.kind == "log":
         getattr(axes, f"set_{which}scale")("log")
     # about 70 characters fit below a panel: long names of categories are slanted, other ticks are left out
-    longest = max((len(text) for _, text in shown.ticks), default=0) if which == "x" else 1
-    most = max(2, (26 if is_small else 70) // (longest + 2))
-    ticks = shown.ticks if shown.kind == "category" else every_other(shown.ticks, most)
+    if shown.kind == "category":
+        most = MAX_SLANTED if is_small else len(shown.ticks)
+    else:
+        longest = max((len(text) for _, text in shown.ticks), default=0) if which == "x" else 1
+        most = max(2, (26 if is_small else 70) // (longest + 2))
+    ticks = every_other(shown.ticks, most)
     texts = [label(text, 16) for _, text in ticks]
     slanted = {"rotation": 35, "ha": "right", "fontsize": 7} if which == "x" and len("".join(texts)) > 24 else {}
     axis.set_ticks([place for place, _ in ticks], texts, **(slanted if shown.kind == "category" else {}))

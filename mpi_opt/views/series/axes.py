@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,6 +27,9 @@ MIN_LOG_TICKS = 3
 
 MAX_LISTED = 8
 """The ticks of an integer hyperparameter with at most this many values are its values."""
+
+MAX_CATEGORIES = 20
+"""The names of at most this many categories fit beside an axis; of more, every second, third, … is shown."""
 
 MAX_PLACES = 24
 """The largest number of places on an axis at which the forest is evaluated."""
@@ -89,8 +92,8 @@ def whole_axis(title: str, values: Iterable[float]) -> Axis:
 def hyperparameter_axis(name: str, dimension: Dimension) -> Axis:
     """The axis of a hyperparameter, on which `position` has the values."""
     if isinstance(dimension, Categorical):
-        texts = map(str, dimension.categories)
-        return Axis(name, -0.5, len(dimension.categories) - 0.5, "category", tuple(enumerate(texts)))
+        named = every_other(tuple(enumerate(map(str, dimension.categories))), MAX_CATEGORIES)
+        return Axis(name, -0.5, len(dimension.categories) - 0.5, "category", named)
     assert isinstance(dimension, Real | Integer), dimension
     is_log, is_whole = dimension.prior == "log-uniform", isinstance(dimension, Integer)
     margin = (dimension.step or 0) / 2 if is_whole and dimension.size <= 20 and not is_log else 0.0
@@ -215,6 +218,6 @@ def number_text(value: float, digits: int = 4) -> str:
     return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(exponent)}"
 
 
-def every_other(ticks: Sequence[Tick], most: int) -> Sequence[Tick]:
+def every_other(ticks: tuple[Tick, ...], most: int) -> tuple[Tick, ...]:
     """At most `most` of `ticks`, evenly spaced, for an axis without space for all of them."""
     return ticks[:: max(1, math.ceil(len(ticks) / most))]

@@ -473,3 +473,28 @@ def test_a_logarithmic_axis_has_finite_limits_that_contain_its_range(low: float,
     left, right = axes.get_xlim()
     assert 0 < left <= low and high <= right < math.inf
     figure.canvas.draw()
+
+
+@needs("matplotlib")
+def test_names_of_many_categories_do_not_overlap(tmp_path: Path) -> None:
+    from mpi_opt.views.figures import plots
+
+    kinds = [f"category_{i:02}" for i in range(40)]
+    with Store.open(str(tmp_path / "a.db")) as store:
+        space = Space({"kind": Categorical(kinds), "x": Real(0, 1)})
+        record = store.create_study("a", strategy="random", seed=1, configuration={}, space=space)
+        points = [{"kind": kind, "x": 0.5} for kind in kinds]
+        trials = [TrialRecord(i, "complete", point, one_figure(i)) for i, point in enumerate(points)]
+        study = Study(record, trials, store)
+    figure = plots.parallel(study)
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts if text.get_text().startswith("category")]
+    assert len(boxes) > 10
+    assert all(below.y1 <= above.y0 for below, above in pairwise(sorted(boxes, key=lambda box: box.y0)))
+    figure = plots.slices(study)
+    figure.draw_without_rendering()
+    labels = figure.axes[0].get_xticklabels()
+    positions = [text.get_window_extent().x1 for text in labels]
+    slant = math.sin(math.radians(labels[0].get_rotation()))
+    height = labels[0].get_fontsize() * figure.dpi / 72
+    assert all((right - left) * slant > 0.9 * height for left, right in pairwise(positions))

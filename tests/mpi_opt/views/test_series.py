@@ -116,6 +116,13 @@ def test_lines_of_parallel_coordinates_pass_through_their_values(with_outliers: 
     assert (len(names), "2 ▲ above") in texts and "▲ 2 trials above" in figure.get_supxlabel()
 
 
+@pytest.mark.parametrize(("n", "every"), [(2, 1), (20, 1), (21, 2), (40, 2), (41, 3)])
+def test_of_many_categories_every_second_or_third_has_its_name_beside_the_axis(n, every) -> None:
+    axis = hyperparameter_axis("kind", Categorical([f"c{i}" for i in range(n)]))
+    assert axis.ticks == tuple((i, f"c{i}") for i in range(0, n, every))
+    assert (axis.low, axis.high) == (-0.5, n - 0.5)
+
+
 @needs("matplotlib")
 def test_slices_show_numbers_at_their_values_and_categories_apart(with_outliers: Study) -> None:
     from mpi_opt.views.figures import plots

@@ -37,8 +37,9 @@ function makeScale(axis, from, to) {
   const transform = axis.kind === "log" ? Math.log10 : (value) => 0.25 * value; // a quarter: no difference overflows
   const low = transform(axis.low), width = transform(axis.high) - low || 1;
   const fraction = (value) => (transform(value) - low) / width;
-  const size = from > to ? 24 : 16 + 7 * largest(axis.ticks.map(([, text]) => text.length));
-  const every = axis.kind === "category" ? 1 : Math.ceil(axis.ticks.length / Math.max(2, Math.abs(to - from) / size));
+  // pixels of a text: the names of categories are close in a column, and cut to three characters and more in a row
+  const [high, wide] = axis.kind === "category" ? [14, 24] : [24, 16 + 7 * largest(axis.ticks.map(([, text]) => text.length))];
+  const every = Math.ceil(axis.ticks.length / Math.max(2, Math.abs(to - from) / (from > to ? high : wide)));
   const ticks = axis.ticks.filter((_, i) => i % every === 0).map(([value, text]) => ({ value, text }));
   return { fraction, ticks, at: (value) => from + fraction(value) * (to - from) };
 }
