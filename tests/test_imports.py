@@ -83,6 +83,7 @@ def test_only_the_entry_points_use_the_world_communicator():
         ("mpi_opt.study.study", ["mpi4py", "tensorflow", "keras", "torch", "skopt"]),
         ("mpi_opt.cli.commands.results_commands", ["mpi4py", "tensorflow", "keras", "torch", "sqlalchemy", "skopt"]),
         ("mpi_opt.strategies", ["mpi4py", "skopt", "sklearn", "sqlalchemy"]),
+        ("mpi_opt.strategies.bayesian", ["scipy.stats", "scipy.optimize", "scipy.linalg", "scipy.special"]),
         ("mpi_opt.coordinator.run_coordinator", ["scipy", "skopt", "sklearn", "tensorflow", "keras", "torch"]),
         (
             "mpi_opt.worker.worker",

@@ -85,6 +85,7 @@ class Coordinator:
             self._resume()
             if not self.ending.is_over():
                 self.pool.assemble(self.settings.code)
+                self.settings.load_library()  # meanwhile, the blocks load theirs
             while not self.ending.is_over():
                 for rank, message in self.pool.receive(TICK_S, self.ending.is_interrupted):
                     self._handle(rank, message)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 
 from mpi_learn.job.stop_request import StopRequest
 from mpi_learn.job.time_limits import job_end_s
@@ -29,6 +30,7 @@ from mpi_opt.core.trial import REPORTED
 from mpi_opt.errors import RanksLost, SearchFailed
 from mpi_opt.messages.messages import CoordinatorLink
 from mpi_opt.store import Store
+from mpi_opt.strategies.make_strategy import load_library
 from mpi_opt.strategies.points.exhaustion import notes_on_points
 from mpi_opt.study.confirmation import confirmation, confirmation_plan, has_ended, is_confirmed
 from mpi_opt.study.opening.announcement import announcement, n_to_run
@@ -221,6 +223,9 @@ def _settings(
         progress=progress,
         stop_condition=StopCondition(request, plan.configuration.search.time_limit_s, request.job_end_s),
         new_strategy=study.new_strategy,
+        # in one process, the thread of the trials imports the user's code meanwhile: imports of one library in two
+        # threads may find it incomplete
+        load_library=partial(load_library, plan.configuration.search.strategy if plan.n_ranks > 1 else ""),
         check_lease=lease.check,
         study=study.record.unique_name,
         seed=study.record.seed,

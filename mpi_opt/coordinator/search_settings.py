@@ -28,6 +28,7 @@ class SearchSettings:
         stop_condition: When the search ends before all trials are done.
         new_strategy: Builds a strategy without trials, for a study of which another process has started a trial. None:
             this is an error.
+        load_library: Loads what the strategy needs for its first proposals. Called while the blocks form.
         check_lease: Raises `StudyOwnedError` if another search has taken the study over.
         study: The study's key, as in `Trial.study`.
         seed: The seed with which the study was created, from which the seeds of its trials follow.
@@ -51,6 +52,7 @@ class SearchSettings:
     progress: Progress = field(default_factory=Progress)
     stop_condition: StopCondition = field(default_factory=StopCondition)
     new_strategy: Callable[[], Strategy] | None = None
+    load_library: Callable[[], None] = lambda: None
     check_lease: Callable[[], None] = lambda: None
     study: str = ""
     seed: int | None = None

@@ -38,6 +38,9 @@ NOT_LEARNING = ("random", "sobol", "grid")
 BELIEVING = ("auto", "bayesian", "evolutionary")
 """Strategies that use the beliefs of a space (``expect``)."""
 
+QUASI_RANDOM = ("auto", "bayesian", "evolutionary", "sobol", "halving", "population")
+"""Strategies whose first proposals are from a Sobol sequence of SciPy."""
+
 REFITTING = ("bayesian", "halving")
 """Strategies with the option `await_refit_up_to`: with more trials pending, proposals do not wait for a refit."""
 
@@ -47,6 +50,12 @@ def strategy_class(name: str) -> type[Strategy]:
     module, _, cls = (STRATEGIES | {CONFIRMATION: "designs.repeated_points:RepeatedPoints"})[name].partition(":")
     found: type[Strategy] = getattr(import_module(f"mpi_opt.strategies.{module}"), cls)
     return found
+
+
+def load_library(name: str) -> None:
+    """Loads the library of a strategy's first proposals, which takes half a second; otherwise, `ask` loads it."""
+    if name in QUASI_RANDOM:
+        import_module("scipy.stats")
 
 
 def make_strategy(

@@ -73,6 +73,16 @@ def test_the_checkpoints_of_long_and_repeated_trials_are_removed_when_they_have_
     assert discarded == [1, 3]
 
 
+def test_a_library_is_loaded_while_the_blocks_form():
+    link = ScriptedLink(squares)
+    settings = SearchSettings(SearchLimits(2), load_library=lambda: link.log.append(f"load after {link.joined}"))
+    Coordinator(
+        BlockPool(link, BlockMembership.of(BlockLayout(3, 1))), ListedStrategy(), ListedStore(), 1, settings
+    ).run()
+    assert link.log[0] == "load after [0, 1]"
+    assert [line.split()[0] for line in link.log].count("load") == 1
+
+
 def after_an_hour(assignment) -> Outcome:
     """Trials 1 and 3 take an hour."""
     return replace(squares(assignment), duration_s=3600.0 if assignment.number % 2 else 1.0)

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 import mpi_opt
+from mpi_learn.job.stop_request import StopRequest
+from mpi_opt.configuration.plan import Plan
+from mpi_opt.configuration.read_study import read_study
+from mpi_opt.coordinator.run_coordinator import run_coordinator
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.errors import UserError
+from mpi_opt.objectives.function_objective import FunctionObjective
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StudyOwnedError
+from tests.mpi_opt.fakes import ScriptedLink
 
 SPACE = {"x": mpi_opt.Real(0, 1)}
 
@@ -66,6 +75,20 @@ def test_the_end_of_the_batch_job_reaches_the_coordinator(recorded, tmp_path, mo
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 600))
     search(tmp_path, time_limit=time_limit)
     assert recorded[0].left_s == pytest.approx(expected_s, abs=5)
+
+
+@pytest.mark.parametrize(("n_ranks", "is_loaded"), [(1, False), (2, True)])
+def test_a_library_is_loaded_beside_other_processes_but_not_beside_another_thread(
+    recorded, tmp_path, monkeypatch, n_ranks, is_loaded
+):
+    content = {"study": "wired", "store": f"sqlite:///{tmp_path}/wired.db", "objective": "m.py:f"}
+    content |= {"space": {"x": {"type": "real", "low": 0, "high": 1}}, "search": {"strategy": "sobol"}}
+    (tmp_path / "m.py").write_text("def f(trial): return 0.0\n")
+    plan = Plan(read_study(content), tmp_path, FunctionObjective("m.py:f", tmp_path), n_ranks)
+    run_coordinator(plan, ScriptedLink(None), StopRequest(), itertools.count(), None)
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    with pytest.raises(ImportError) if is_loaded else nullcontext():
+        recorded[0].settings.load_library()
 
 
 def test_a_search_ends_before_its_batch_job(tmp_path, monkeypatch):

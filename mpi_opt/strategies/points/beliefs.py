@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from scipy.special import ndtr, ndtri
-from scipy.stats import qmc, rankdata
+import scipy  # loads its subpackages on first use; see `load_library`
 
 from mpi_opt.core.arrays import Bools, Floats, Ints
 from mpi_opt.core.search_space.belief import Belief
@@ -56,14 +55,14 @@ class _Normal:
     def log_density(self, u: Floats) -> tuple[Floats, Floats]:
         """The logarithm of the density at `u`, and its derivative; of the shape of `u`."""
         z = (u - self.mean) / self.std
-        low, high = ndtr(self._ends)
+        low, high = scipy.special.ndtr(self._ends)
         normal = (1.0 - OPEN) * np.exp(-0.5 * z * z) / (math.sqrt(2.0 * math.pi) * self.std * (high - low))
         return np.log(normal + OPEN), -z / self.std * normal / (normal + OPEN)
 
     def quantile(self, u: float) -> float:
         """The place below which the part `u` of the normal density lies."""
-        low, high = ndtr(self._ends)
-        return float(np.clip(self.mean + self.std * ndtri(low + u * (high - low)), 0.0, 1.0))
+        low, high = scipy.special.ndtr(self._ends)
+        return float(np.clip(self.mean + self.std * scipy.special.ndtri(low + u * (high - low)), 0.0, 1.0))
 
     @property
     def _ends(self) -> Floats:
@@ -113,7 +112,9 @@ class Beliefs:
             rows: Shape (n, n_dimensions), rows of an `Encoding`.
             values: Shape (n,), to be minimised, finite; at least two.
         """
-        likely, good = (rankdata(each) - 0.5 * (len(values) + 1) for each in (self.log_density(rows), -values))
+        likely, good = (
+            scipy.stats.rankdata(each) - 0.5 * (len(values) + 1) for each in (self.log_density(rows), -values)
+        )
         correlation = float(likely @ good) / math.sqrt(max(float(likely @ likely) * float(good @ good), 1e-12))
         return min(1.0, STRENGTH / len(values)) * min(max(correlation / FULL_AGREEMENT, 0.0), 1.0)
 
@@ -198,7 +199,9 @@ class SobolDesign:
     def _units(self, number: int) -> Floats:
         first = number - number % SOBOL_CHUNK
         if first != self._first:
-            engine = qmc.Sobol(len(self._space), scramble=True, rng=np.random.default_rng([self._seed, SOBOL_CHUNK]))
+            engine = scipy.stats.qmc.Sobol(
+                len(self._space), scramble=True, rng=np.random.default_rng([self._seed, SOBOL_CHUNK])
+            )
             if first:
                 engine.fast_forward(first)
             with warnings.catch_warnings():

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
-from scipy.linalg import blas, lapack
-from scipy.optimize import minimize
+import scipy  # loads its subpackages on first use
 
 from mpi_opt.core.arrays import Bools, Floats
 
@@ -121,7 +120,7 @@ class Likelihood:
         """
         low, high = (-2.0 * math.log(length) for length in reversed(LENGTH_BOUNDS))
         bounds = [(low, high)] * self._n_dimensions + [(math.log(SMALLEST_NOISE), math.log(largest_noise))]
-        found = minimize(
+        found = scipy.optimize.minimize(
             self.minus_log_density_with_gradient,
             np.clip(np.append(start.log_weights, start.log_noise), *np.array(bounds).T),
             args=(y, variances, start.correlation),
@@ -141,7 +140,7 @@ class Likelihood:
         factor = self._factor(values, noise + variances)
         if factor is None:
             return 1e10, np.zeros_like(theta)
-        inverse = np.tril(lapack.dpotri(factor, lower=1)[0])
+        inverse = np.tril(scipy.linalg.lapack.dpotri(factor, lower=1)[0])
         alpha, scatter = _weighted_residuals(factor, y)
         degrees = n + VARIANCE_PRIOR
         misfit = 0.5 * degrees * math.log(scatter + VARIANCE_PRIOR) + np.log(np.diagonal(factor)).sum()
@@ -162,7 +161,7 @@ class Likelihood:
         matrix = np.zeros((self._n, self._n), order="F")
         matrix[self._rows, self._columns] = values
         np.fill_diagonal(matrix, 1.0 + noise)
-        factor, failure = lapack.dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
+        factor, failure = scipy.linalg.lapack.dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
         return None if failure else factor
 
 
@@ -176,7 +175,7 @@ def _prior(theta: Floats, length_means: Floats) -> tuple[float, Floats]:
 
 def _weighted_residuals(factor: Floats, y: Floats) -> tuple[Floats, float]:
     """K⁻¹ (y - mean) and (y - mean)ᵀ K⁻¹ (y - mean) with the generalised least-squares mean."""
-    both = lapack.dpotrs(factor, np.column_stack([y, np.ones_like(y)]), lower=1)[0]
+    both = scipy.linalg.lapack.dpotrs(factor, np.column_stack([y, np.ones_like(y)]), lower=1)[0]
     mean = both[:, 0].sum() / both[:, 1].sum()
     alpha = both[:, 0] - mean * both[:, 1]
     return alpha, float((y - mean) @ alpha)
@@ -288,7 +287,7 @@ def _times_lower(factor: Floats, vector: Floats, *, is_transposed: bool = False)
     Zeros are not read, which saves two thirds of the time where the matrix does not fit into the cache.
     """
     # BLAS takes columns first: the rows of a lower matrix are the columns of an upper one
-    product: Floats = blas.dtrmv(factor.T, vector, trans=not is_transposed)
+    product: Floats = scipy.linalg.blas.dtrmv(factor.T, vector, trans=not is_transposed)
     return product
 
 
@@ -300,7 +299,7 @@ def _inverse_factor(matrix: Floats) -> Floats:
     """
     if np.isfinite(matrix).all():
         for jitter in (0.0, *10.0 ** np.arange(-10.0, 1.0)):
-            factor, failure = lapack.dpotrf(matrix + jitter * np.eye(len(matrix)), lower=1, clean=1)
+            factor, failure = scipy.linalg.lapack.dpotrf(matrix + jitter * np.eye(len(matrix)), lower=1, clean=1)
             if not failure:
-                return np.ascontiguousarray(np.tril(lapack.dtrtri(factor, lower=1)[0]))
+                return np.ascontiguousarray(np.tril(scipy.linalg.lapack.dtrtri(factor, lower=1)[0]))
     raise np.linalg.LinAlgError("the correlation matrix of the observed points has no Cholesky factor")

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import final
 
 import numpy as np
-from scipy.special import log_ndtr
+import scipy  # loads its subpackages on first use
 
 from mpi_opt.core.arrays import Bools, Floats
 from mpi_opt.strategies.surrogates.fitting import Observations, anchor_size
@@ -90,7 +90,7 @@ class SuccessProbability:
 
     def log_probability(self, rows: Floats) -> Floats:
         """The logarithm of the probability at `rows` (m, n_dimensions): shape (m,)."""
-        found: Floats = log_ndtr(self.margins(rows))
+        found: Floats = scipy.special.log_ndtr(self.margins(rows))
         return found
 
     def margins(self, rows: Floats) -> Floats:

@@ -1,12 +1,15 @@
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 
 import pytest
+import scipy
 
 from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import STRATEGIES, Strategy, make_strategy, strategy_class
+from mpi_opt.strategies.make_strategy import load_library
 
 OWN = """
 from mpi_opt.strategies.designs.random_search import RandomSearch
@@ -68,6 +71,20 @@ def test_users_own_class_is_loaded_from_its_file(tmp_path):
     assert strategy.ask(1)[0].parameters == {"x": 0.25}
     with pytest.raises(ConfigurationError, match="not a strategy"):
         make_strategy(f"{tmp_path}/own.py:NoStrategy", {"x": Real(0, 1)})
+
+
+@pytest.mark.parametrize("name", sorted(set(STRATEGIES) - {"scikit-optimize"}))  # whose module imports its library
+def test_a_strategy_needs_scipy_only_for_proposals_and_can_load_it_before(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    monkeypatch.delattr(scipy, "stats", raising=False)
+    strategy = make_strategy(name, {"x": Real(0, 1)}, seed=1)
+    try:
+        strategy.ask(1)
+        needs_scipy = bool(strategy.problems())  # of `halving`, which continues with random points
+    except ImportError:
+        needs_scipy = True
+    with pytest.raises(ImportError) if needs_scipy else nullcontext():
+        load_library(name)
 
 
 def test_listing_strategies_imports_no_heavy_library():

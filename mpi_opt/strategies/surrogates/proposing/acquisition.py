@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from scipy.special import erfcx, log_ndtr, ndtr
+import scipy  # loads its subpackages on first use
 
 from mpi_opt.core.arrays import Floats
 from mpi_opt.strategies.points.beliefs import Beliefs
@@ -27,9 +27,9 @@ def log_improvement(u: Floats | float) -> Floats:
     u = np.asarray(u, dtype=float)
     density = -0.5 * u * u - _HALF_LOG_2PI
     near = np.maximum(u, -1.0)
-    direct = np.log(np.exp(-0.5 * near * near - _HALF_LOG_2PI) + near * ndtr(near))
+    direct = np.log(np.exp(-0.5 * near * near - _HALF_LOG_2PI) + near * scipy.special.ndtr(near))
     middle = np.clip(u, -1e3, -1.0)
-    tail = density + np.log1p(middle * math.sqrt(0.5 * math.pi) * erfcx(-middle / math.sqrt(2.0)))
+    tail = density + np.log1p(middle * math.sqrt(0.5 * math.pi) * scipy.special.erfcx(-middle / math.sqrt(2.0)))
     far = density - 2.0 * np.log(np.maximum(-u, 1.0))
     result: Floats = np.where(u > -1.0, direct, np.where(u > -1e3, tail, far))
     return result
@@ -81,7 +81,7 @@ class LogExpectedImprovement(Criterion):
 
     def slopes(self, mean: float, std: float, best: float) -> tuple[float, float]:
         u = (best - self.margin - mean) / std
-        by_u = math.exp(min(float(log_ndtr(u) - log_improvement(u)), 700.0))
+        by_u = math.exp(min(float(scipy.special.log_ndtr(u) - log_improvement(u)), 700.0))
         return -by_u / std, (1.0 - by_u * u) / std
 
 
@@ -99,7 +99,7 @@ class ExpectedImprovement(Criterion):
 
     def slopes(self, mean: float, std: float, best: float) -> tuple[float, float]:
         u = (best - self.margin - mean) / std
-        return -float(ndtr(u)), math.exp(-0.5 * u * u - _HALF_LOG_2PI)
+        return -float(scipy.special.ndtr(u)), math.exp(-0.5 * u * u - _HALF_LOG_2PI)
 
 
 @final
@@ -110,12 +110,12 @@ class ProbabilityOfImprovement(Criterion):
     margin: float = 0.0
 
     def values(self, mean: Floats, std: Floats, best: float) -> Floats:
-        result: Floats = log_ndtr((best - self.margin - mean) / std)
+        result: Floats = scipy.special.log_ndtr((best - self.margin - mean) / std)
         return result
 
     def slopes(self, mean: float, std: float, best: float) -> tuple[float, float]:
         u = (best - self.margin - mean) / std
-        by_u = math.exp(min(-0.5 * u * u - _HALF_LOG_2PI - float(log_ndtr(u)), 700.0))
+        by_u = math.exp(min(-0.5 * u * u - _HALF_LOG_2PI - float(scipy.special.log_ndtr(u)), 700.0))
         return -by_u / std, -by_u * u / std
 
 

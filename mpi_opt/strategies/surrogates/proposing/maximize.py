@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import minimize
+import scipy  # loads its subpackages on first use
 
 from mpi_opt.core.arrays import Bools, Floats, Ints
 from mpi_opt.strategies.points.encoding import Encoding
@@ -101,7 +101,9 @@ def _along_gradient(acquisition: Acquisition, row: Floats, is_smooth: Bools, low
 
     bounds = list(zip(low[is_smooth], high[is_smooth], strict=True))
     start = np.clip(row[is_smooth], low[is_smooth], high[is_smooth])
-    found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 40, "ftol": 1e-10})
+    found = scipy.optimize.minimize(
+        cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 40, "ftol": 1e-10}
+    )
     moved = row.copy()
     moved[is_smooth] = found.x
     return moved
