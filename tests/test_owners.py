@@ -18,8 +18,9 @@ OWNERS = {
     "mpi_opt/coordinator/study_state.py": "n_usable has_repeated_step past",
     "mpi_opt/coordinator/trials/from_others.py": "running",
     "mpi_opt/coordinator/blocks/faults.py": "kind since_s",
-    "mpi_opt/strategies/points/bookkeeping.py": "pending observed n_asked",
+    "mpi_opt/strategies/points/bookkeeping.py": "pending observed n_asked n_figures",
     "mpi_opt/views/text/progress_counts.py": "blocks busy ended best n_ended_here began",
+    "mpi_opt/study/study.py": "confirmation trials",
 }
 """Module -> the attributes that only it changes."""
 

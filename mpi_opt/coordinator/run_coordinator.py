@@ -112,11 +112,11 @@ def run_coordinator(
                 coordinator.run(keeps_blocks=plan.configuration.search.confirm is not None)
         found = Study.read(study.store, study.record.name)
         if lease is not None and found.is_finished and found.best is not None and request.signal_name is None:
-            _confirm(plan, found, study.store, pool, settings, progress, code)
+            found = _confirmed(plan, found, study.store, pool, settings, progress, code)
         return found
 
 
-def _confirm(
+def _confirmed(
     plan: Plan,
     study: Study,
     store: Store,
@@ -124,13 +124,13 @@ def _confirm(
     settings: SearchSettings,
     progress: Progress,
     code: SourceCode,
-) -> None:
-    """Runs the best points of a finished study again, unless this is not wanted or done.
+) -> Study:
+    """Runs the best points of a finished study again, unless this is not wanted or done; returns the study after that.
 
     The study is not finished if the new runs are not.
     """
     if is_confirmed(store, study.record):
-        return
+        return study
     confirming = confirmation_plan(plan, study.record, study.trials, store)
     of_plan = confirming.configuration.search
     points = counted(len(of_plan.options["points"]), "point")
@@ -158,11 +158,11 @@ def _confirm(
                 raise
             progress.note(f"the best points could not run again: {error}")
         ended = Study.read(again.store, again.record.name)
-        study.is_finished = has_ended(again.store, ended.record)
-        study.confirmation = confirmation(study.record, study.trials, again.record, ended.trials)
         if plan.configuration.search.keep is not None:  # models of new runs are not those of trials
             folder = ModelFolder.of(plan.configuration.store, plan.configuration.study, plan.directory)
             folder.remove(again.record.unique_name, [trial.number for trial in ended.trials])
+        found = confirmation(study.record, study.trials, again.record, ended.trials)
+        return replace(study, is_finished=has_ended(again.store, ended.record), confirmation=found)
 
 
 @contextmanager

@@ -117,10 +117,8 @@ class Bayesian(Strategy):
         self._n_affordable = math.inf
 
     def expect(self, n_figures: int) -> None:
-        self._bookkeeping.n_figures, self._breeder = (
-            n_figures,
-            Breeder(self._space, self._seed, n_figures=n_figures, encoding=self._encoding),
-        )
+        self._bookkeeping.expect(n_figures)
+        self._breeder = Breeder(self._space, self._seed, n_figures=n_figures, encoding=self._encoding)
 
     def afford(self, n_models: float) -> None:
         self._n_affordable = n_models

@@ -55,7 +55,7 @@ class Constructive(Strategy):
         self._best: dict[Any, list[tuple[Cost, Parameters]]] = {}
 
     def expect(self, n_figures: int) -> None:
-        self._bookkeeping.n_figures = n_figures
+        self._bookkeeping.expect(n_figures)
 
     def ask(self, count: int) -> list[Proposal]:
         return self._bookkeeping.ask(count, self._point)

@@ -75,7 +75,8 @@ class Evolutionary(Strategy):
         self._breeder = self._new_breeder(1)
 
     def expect(self, n_figures: int) -> None:
-        self._bookkeeping.n_figures, self._breeder = n_figures, self._new_breeder(n_figures)
+        self._bookkeeping.expect(n_figures)
+        self._breeder = self._new_breeder(n_figures)
 
     def ask(self, count: int) -> list[Proposal]:
         """`count` children, or space-filling points until there are enough parents."""

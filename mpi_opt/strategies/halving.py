@@ -150,7 +150,7 @@ class Halving(Strategy):
                 where="search.options.resume",
                 cure="write resume: true, which compares trials after they ended",
             )
-        self._bookkeeping.n_figures = n_figures
+        self._bookkeeping.expect(n_figures)
         self._proposer.expect(n_figures)
         if self._model is not None:
             self._model.expect(n_figures)

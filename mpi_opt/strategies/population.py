@@ -93,7 +93,7 @@ class Population(Strategy):
         self._n_without_successor = 0
 
     def expect(self, n_figures: int) -> None:
-        self._bookkeeping.n_figures = n_figures
+        self._bookkeeping.expect(n_figures)
 
     def ask(self, count: int) -> list[Proposal]:
         """Continues trials that ended, or starts networks; nothing if all networks are complete or in training."""

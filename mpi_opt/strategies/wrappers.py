@@ -240,7 +240,7 @@ class Guarded(Strategy):
     def _random_points(self) -> tuple[Bookkeeping, Sampler]:
         if self._random is None:
             bookkeeping = Bookkeeping(self._space, Options(constraints=self._constraints), remembers_points=True)
-            bookkeeping.n_figures = self._n_figures
+            bookkeeping.expect(self._n_figures)
             for proposal, outcome in self._observed:
                 bookkeeping.observe(proposal, outcome)
             for proposal in self._pending.values():

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from mpi_opt.core.figures import Measured
 from mpi_opt.core.figures_of_merit import IN_STAGES, FiguresOfMerit, rank_of_length
 from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.limits import MIN_VALUES_WITH_NOISE
-from mpi_opt.core.trial import State, TrialRecord
+from mpi_opt.core.trial import State, TrialRecord, is_usable
 from mpi_opt.store.records import StudyRecord
 
 STATES: tuple[State, ...] = ("complete", "pruned", "failed", "running", "queued")
@@ -37,6 +38,33 @@ def ranked(
         return states.index(trial.state), front.get(trial.number, len(chosen)), not own, own, trial.number
 
     return sorted(chosen, key=key)
+
+
+class SortedTrials:
+    """The trials of a study in each order in which they were asked for; a report asks for the same a dozen times.
+
+    Attributes:
+        trials: The trials.
+    """
+
+    def __init__(self, study: StudyRecord, trials: list[TrialRecord]) -> None:
+        self._study, self.trials = study, trials
+        self._ranked: dict[tuple[tuple[str, ...], bool], list[TrialRecord]] = {}
+
+    @cached_property
+    def recommendation(self) -> Recommendation | None:
+        """As the function `recommendation`."""
+        return recommendation(self._study, self.trials)
+
+    def ranked(self, states: tuple[str, ...], *, finite: bool) -> list[TrialRecord]:
+        """As the function `ranked`, in a new list; with `finite` only trials whose first figure of merit is finite."""
+        if (states, finite) not in self._ranked:
+            if finite:
+                found = [one for one in self.ranked(states, finite=False) if is_usable(one.figure_of_merit)]
+            else:
+                found = ranked(self.trials, self._study.figures_of_merit, states)
+            self._ranked[states, finite] = found
+        return list(self._ranked[states, finite])
 
 
 def _fronts(trials: Sequence[TrialRecord], costs: dict[int, tuple[float, ...]]) -> dict[int, int]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit, rank_of_length
 from mpi_opt.core.search_space.space import Dimension, Space, Value
-from mpi_opt.core.trial import TrialRecord, is_usable
+from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
@@ -20,7 +20,7 @@ from mpi_opt.study.budgets import training_length_notes
 from mpi_opt.study.confirmation import Confirmation, read_confirmation
 from mpi_opt.study.presentation import as_html, as_text
 from mpi_opt.study.reading import is_finished, read_record, sorted_front
-from mpi_opt.study.recommendation import STATES, Recommendation, ranked, recommendation
+from mpi_opt.study.recommendation import STATES, Recommendation, SortedTrials
 
 if TYPE_CHECKING:
     import pandas
@@ -51,13 +51,7 @@ class Study:
     is_finished: bool = False
     confirmation: Confirmation | None = field(default=None, repr=False)
     _asked: set[int] = field(default_factory=set, init=False, repr=False, compare=False)  # by this object
-    _recommended: tuple[list[TrialRecord], Recommendation | None] | None = field(  # of this list of trials
-        default=None, init=False, repr=False, compare=False
-    )
-    # of this list of trials, by their states: the figures of a report need them a dozen times
-    _ranked: tuple[list[TrialRecord], dict[tuple[str, ...], list[TrialRecord]]] | None = field(
-        default=None, init=False, repr=False, compare=False
-    )
+    _sorted: SortedTrials | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
     def open(cls, url: str | os.PathLike[str], name: str) -> Study:
@@ -167,9 +161,7 @@ class Study:
 
         None if the figures of merit are not noisy, are too few to know, or are several per trial.
         """
-        if self._recommended is None or self._recommended[0] is not self.trials:
-            self._recommended = self.trials, recommendation(self.record, self.trials)
-        return self._recommended[1]
+        return self._sorted_trials().recommendation
 
     @property
     def figures_of_merit(self) -> FiguresOfMerit:
@@ -233,13 +225,12 @@ class Study:
         Several figures of merit are compared by nondominated sorting: first the Pareto front, then the trials that only
         these dominate, and so on; within such a front by the first figure. With `finite`, that figure must be finite.
         """
-        if self._ranked is None or self._ranked[0] is not self.trials:
-            self._ranked = self.trials, {}
-        found, key = self._ranked[1], (*states, "finite") if finite else states
-        if key not in found:
-            all_of_them = self.ranked(states) if finite else ranked(self.trials, self.figures_of_merit, states)
-            found[key] = [one for one in all_of_them if is_usable(one.figure_of_merit)] if finite else all_of_them
-        return list(found[key])
+        return self._sorted_trials().ranked(states, finite=finite)
+
+    def _sorted_trials(self) -> SortedTrials:
+        if self._sorted is None or self._sorted.trials is not self.trials:  # the caller may have assigned others
+            self._sorted = SortedTrials(self.record, self.trials)
+        return self._sorted
 
     def ask(self, count: int = 1) -> list[AskedTrial]:
         """Gives out at most `count` trials, which are recorded as running; the caller runs them and calls `tell`.

@@ -61,7 +61,7 @@ class GridSearch(Strategy):
 
     def expect(self, n_figures: int) -> None:
         """Supports several figures of merit, because costs are not used."""
-        self._bookkeeping.n_figures = n_figures
+        self._bookkeeping.expect(n_figures)
 
     def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         self._bookkeeping.resume(self.tell, observed, pending)

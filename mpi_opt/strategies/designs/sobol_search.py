@@ -33,7 +33,7 @@ class SobolSearch(Strategy):
 
     def expect(self, n_figures: int) -> None:
         """Supports several figures of merit, because costs are not used."""
-        self._bookkeeping.n_figures = n_figures
+        self._bookkeeping.expect(n_figures)
 
     def steer(self, points: Sequence[Parameters], limits: Limits) -> None:
         self._bookkeeping.steer(points, limits)

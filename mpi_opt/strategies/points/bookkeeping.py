@@ -115,6 +115,10 @@ class Bookkeeping:
         self.low, self.high = np.zeros(len(space)), np.ones(len(space))
         self._initial = [self._checked(point, index) for index, point in enumerate(options.initial)]
 
+    def expect(self, n_figures: int) -> None:
+        """As `Strategy.expect`."""
+        self.n_figures = n_figures
+
     def steer(self, points: Sequence[Parameters], limits: Limits) -> None:
         """As `Strategy.steer`. Points that were tried are left out, where points are remembered."""
         self._initial += [point for point in points if self.is_new(point) and point not in self._initial]
