@@ -150,6 +150,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return group_of(config.rootpath, nodeid)
 
+        def remove_node(self, node: Any) -> str | None:
+            """Gives the tests of a process that has died to others, without the one that it died in, which has failed.
+
+            That of pytest-xdist 3.8 also gives them groups without a test that is left, for whose end they wait for
+            ever, and the test in which the process died.
+            """
+            groups = self.assigned_work.pop(node)
+            left = [(tests, name) for tests in groups.values() for name, is_done in tests.items() if not is_done]
+            if not left:
+                return None
+            tests, crashed = left[0]
+            tests[crashed] = True
+            self.workqueue.update({group: tests for group, tests in groups.items() if not all(tests.values())})
+            for other in self.assigned_work:
+                self._reschedule(other)
+            return crashed
+
+        def _assign_work_unit(self, node: Any) -> None:
+            """Gives a process a group, and another one if it has a single test: it runs one when it knows the next."""
+            super()._assign_work_unit(node)
+            if self.workqueue and self._pending_of(self.assigned_work[node]) < 2:
+                self._assign_work_unit(node)
+
     return GroupScheduling(config, log)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import freeze_once, group_of, pytest_runtest_setup
+from tests.mpirun import patient_s
 from tests.optional_packages import OPTIONAL as OPTIONAL_PACKAGES
 from tests.optional_packages import needs, requirements
 
@@ -47,7 +48,9 @@ def run(folder: Path, *arguments: str, extras: str = "", **environment: str) -> 
     # without CI: where that is set, pytest repeats every message in its summary
     inherited = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
     environment = inherited | {"PYTHONPATH": str(ROOT)} | environment
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, env=environment, timeout=patient_s(60), check=False
+    )
     return done.returncode, done.stdout
 
 
@@ -223,6 +226,34 @@ def test_tests_under_mpirun_share_a_process_except_for_searches_and_slurm(tmp_pa
     learn, docs, searches, slurm, _ = ((folder / "log").read_text() for folder in folders)
     assert learn == docs
     assert len({learn, searches, slurm}) == 3
+
+
+DYING = """
+import os, signal
+
+def test_first(): pass
+
+def test_that_dies():
+    with open("died", "a") as file:
+        file.write("once ")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def test_after_a_death(): pass
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("n_processes", ["1", "2"])
+def test_the_other_tests_run_after_the_death_of_a_process_and_the_run_has_failed(tmp_path, n_processes):
+    for number in range(4):  # the process has finished some of them before it dies
+        (tmp_path / f"test_{number}.py").write_text("def test_a(): pass\ndef test_b(): pass\n")
+    (tmp_path / "test_dying.py").write_text(DYING)
+    for number in range(2):
+        (tmp_path / f"test_last_{number}.py").write_text("def test_single(): pass\n")
+    status, out = run(tmp_path, "-n", n_processes, "--no-loadscope-reorder")
+    assert (status, out.splitlines()[-1].partition(" in ")[0]) == (1, "1 failed, 12 passed")
+    assert "crashed while running 'test_dying.py::test_that_dies'" in out
+    assert (tmp_path / "died").read_text() == "once "
 
 
 MARKS = {
