@@ -204,7 +204,7 @@ def typed_command() -> str:
     take_from_environment()
     if _of_launch:
         return _of_launch
-    interpreter, *arguments = getattr(sys, "orig_argv", [sys.executable, *sys.argv])
+    interpreter, *arguments = sys.orig_argv
     if hasattr(sys, "ps1") or "ipykernel" in sys.modules or not arguments:
         return ""
     program = Path(arguments[0]).name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
@@ -16,14 +16,14 @@ from sqlalchemy import URL, Connection
 from mpi_learn.settings.suggestions import suggestion
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.search_space.space import Parameters, Space
+from mpi_opt.core.search_space.space import Space
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store import connecting, reading, writing
 from mpi_opt.store.database import Database
 from mpi_opt.store.errors import InvalidQueryError
 from mpi_opt.store.leases import Leases
-from mpi_opt.store.records import CodeRecord, EarlierTrial, GivenBack, GivenUp, StudyRecord
+from mpi_opt.store.records import EarlierTrial, GivenBack, StudyRecord
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -35,6 +35,17 @@ def _query(read: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenat
     @wraps(read)
     def method(store: Store, /, *arguments: P.args, **options: P.kwargs) -> T:
         return store._read(read, *arguments, **options)
+
+    return method
+
+
+def _change(write: Callable[Concatenate[Connection, P], None]) -> Callable[Concatenate[Store, P], None]:
+    """The method of `Store` that runs a function of `writing`, without its first parameter, in a transaction."""
+
+    @wraps(write)
+    def method(store: Store, /, *arguments: P.args, **options: P.kwargs) -> None:
+        with store._database.writing() as connection:
+            write(connection, *arguments, **options)
 
     return method
 
@@ -182,24 +193,12 @@ class Store:
         """Records the outcomes of trials, see `record`."""
         self.record(study_id, ended, (), given_back)
 
-    def requeue(self, study_id: int, numbers: Sequence[int], error: str, outcome: GivenUp = "lost") -> None:
-        """Puts running trials back into the queue; their attempts end with `outcome` and `error`.
-
-        Raises:
-            StoreConflictError: Another process has ended one of the trials.
-        """
-        with self._database.writing() as connection:
-            writing.requeue(connection, study_id, dict.fromkeys(numbers, error), outcome)
-
-    def mark_lost(self, study_id: int, killed: Sequence[tuple[int, int]]) -> None:
-        """Records attempts as ``lost`` instead of ``killed``; each is given by its trial and its number."""
-        with self._database.writing() as connection:
-            writing.mark_lost(connection, study_id, killed)
-
-    def event(self, study_id: int, kind: str, detail: str) -> None:
-        """Records an event of the search with the present time."""
-        with self._database.writing() as connection:
-            writing.add_event(connection, study_id, kind, detail)
+    requeue = _change(writing.requeue)
+    mark_lost = _change(writing.mark_lost)
+    event = _change(writing.add_event)
+    choose = _change(writing.choose)
+    extend = _change(writing.extend)
+    add_code = _change(writing.add_code)
 
     def add_command(self, study: StudyRecord, command: str) -> None:
         """Records the command of a user that runs trials of a study, unless it is the latest one; "" is none."""
@@ -214,11 +213,6 @@ class Store:
             with self._database.writing() as connection:
                 writing.set_search(connection, study.id, values)
 
-    def choose(self, study_id: int, values: dict[str, Any]) -> None:
-        """Records values of the section ``training:`` that a search has chosen for all trials of a study."""
-        with self._database.writing() as connection:
-            writing.choose(connection, study_id, values)
-
     def note(self, study_id: int, number: int, text: str) -> None:
         """Sets the note of a trial in place of an earlier one; "" removes it.
 
@@ -228,22 +222,6 @@ class Store:
         with self._database.writing() as connection:
             if not writing.note(connection, study_id, number, text):
                 raise StoreError(f"there is no trial {number}", where=self.url, cure="mpi-opt results")
-
-    def extend(
-        self, study: StudyRecord, space: Space, configuration: dict[str, Any], parameters: Mapping[int, Parameters]
-    ) -> None:
-        """Replaces the space of a study and its view, the configuration, and the hyperparameters of some trials."""
-        with self._database.writing() as connection:
-            writing.extend(connection, study, space, configuration, parameters)
-
-    def add_code(self, study_id: int, code: CodeRecord) -> None:
-        """Inserts a code, whose number is not in the study yet.
-
-        Raises:
-            StoreConflictError: Another process has inserted a code of this number.
-        """
-        with self._database.writing() as connection:
-            writing.add_code(connection, study_id, code)
 
     # Reading
 

@@ -185,9 +185,15 @@ def _finish(
         run(connection, CHANGE_TRIAL, [{"key": key, "pareto": pareto} for key, pareto in on_front.items()])
 
 
-def requeue(connection: Connection, study_id: int, reasons: Mapping[int, str], outcome: GivenUp = "lost") -> None:
-    """Puts running trials back into the queue; `reasons` are the errors of their attempts, by number of the trial."""
-    keys = {trial_id(study_id, number): why for number, why in reasons.items()}
+def requeue(
+    connection: Connection, study_id: int, numbers: Sequence[int], error: str, outcome: GivenUp = "lost"
+) -> None:
+    """Puts running trials back into the queue; their attempts end with `outcome` and `error`.
+
+    Raises:
+        StoreConflictError: Another process has ended one of the trials.
+    """
+    keys = {trial_id(study_id, number): error for number in numbers}
     _run_on_all(connection, REQUEUE_TRIAL, [{"key": key, "state": "queued", "error": None} for key in keys])
     _give_up_attempts(connection, keys, outcome)
 
@@ -235,7 +241,11 @@ def extend(
 
 
 def add_code(connection: Connection, study_id: int, code: CodeRecord) -> None:
-    """Inserts a code with its number."""
+    """Inserts a code, whose number is not in the study yet.
+
+    Raises:
+        StoreConflictError: Another process has inserted a code of this number.
+    """
     columns = ("files", "packages", "data", "objective")
     texts = {column: json.dumps(getattr(code, column), ensure_ascii=False) for column in columns}
     known = {"study_id": study_id, "number": code.number, "digest": code.digest, "since": now()}

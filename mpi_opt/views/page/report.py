@@ -14,10 +14,11 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib import metadata, resources
+from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mpi_learn import __version__
 from mpi_learn.cli.terminal import duration
 from mpi_learn.settings.yaml_file import dumped
 from mpi_opt.configuration.configuration import EXTERNAL, publishable
@@ -84,7 +85,7 @@ def report(study: Study) -> str:
         "best_trial_hint": _best_trial_hint(study),
         "best_trial": escaped(_best_trial(study)),
         "reproduce": _reproduce(study, attempts),
-        "footer": escaped(f"written by MPI Opt {_version('mpi-opt')} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
+        "footer": escaped(f"written by MPI Opt {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _page("report.html"))
 
@@ -276,7 +277,7 @@ def _reproduce(study: Study, attempts: Sequence[AttemptRecord]) -> str:
     facts = _how_to_run(study, attempts) | {
         "seed": study.record.seed,
         "versions": _versions(study),
-        "cite": f"MPI Opt {_version('mpi-opt')}: hyperparameter search over blocks of MPI ranks (see CITATION.cff)",
+        "cite": f"MPI Opt {__version__}: hyperparameter search over blocks of MPI ranks (see CITATION.cff)",
     }
     listed = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(value)}</dd>" for name, value in facts.items())
     whole = publishable(study.configuration | {"training": study.record.training})
@@ -307,10 +308,3 @@ def _how_to_run(study: Study, attempts: Sequence[AttemptRecord]) -> dict[str, An
     largest = max((int(number) for attempt in attempts for number in re.findall(r"\d+", attempt.ranks)), default=0)
     n_ranks = f" -n N, with N of at least {largest + 1}" if largest else ""
     return {"command": f"mpi-opt search SPACE.yaml{n_ranks} (the command was not recorded)"}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
