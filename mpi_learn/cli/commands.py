@@ -42,9 +42,6 @@ WAITING = """\
 `validation: {mode: thread}` has no effect: every epoch waits for its validation, because it has a checkpoint
   → write `checkpoint: {every: 5}`, or another number above 1"""
 
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-
-
 app.callback(help=app.info.help)(program_options)
 
 
@@ -73,27 +70,23 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Seed of the random numbers; overrides the file.", min=0)] = None,
     restarts: RestartsOption = None,
     hostfile: HostfileOption = None,
-    debug: Debug = False,
 ) -> None:
     """Train one model on all ranks that mpirun has started, otherwise in one process."""
-    invocation: Invocation = context.obj or Invocation(sys.argv[1:], StopRequest())
+    invocation: Invocation = context.obj
     request = invocation.request
     if n is not None:
-        with reported(None, debug):
-            again = None
-            if restarts is not None:
-                again = Restarts(restarts, partial(_latest_checkpoint, training), rank_0_trains=True)
-            command = ["mpi_learn", *without_launch_options(invocation.arguments)]
-            status = launch(Launch(command, n, hostfile, again), request)
-        raise typer.Exit(status)
-    with reported(None, debug):
-        check_launch_options(restarts, hostfile)
-        check_allocation()
-        with start_limit():
-            from mpi_learn.mpi.library import MPI
-        world = MPI.COMM_WORLD
-        check_world(world.size, MPI.Get_library_version())
-    with reported(world, debug):
+        again = None
+        if restarts is not None:
+            again = Restarts(restarts, partial(_latest_checkpoint, training), rank_0_trains=True)
+        command = ["mpi_learn", *without_launch_options(invocation.arguments)]
+        raise typer.Exit(launch(Launch(command, n, hostfile, again), request))
+    check_launch_options(restarts, hostfile)
+    check_allocation()
+    with start_limit():
+        from mpi_learn.mpi.library import MPI
+    world = MPI.COMM_WORLD
+    check_world(world.size, MPI.Get_library_version())
+    with reported(world, DEBUG in invocation.arguments):
         configuration = _configuration(training, world, {"epochs": epochs, "seed": seed}, output)
         with _errors_in(training):
             is_finished = _train(configuration, world, request, output)
@@ -169,20 +162,18 @@ def _save(result: Result, configuration: TrainingConfiguration, output: Path | N
 @app.command()
 def check(
     training: Annotated[Path, typer.Argument(help="Configuration of the training.", metavar="TRAINING.yaml")],
-    debug: Debug = False,
 ) -> None:
     """Build model and data, and run one batch forward and backward. Needs no MPI."""
-    with reported(None, debug):
-        from mpi_learn.mpi.library import use_one_process
+    from mpi_learn.mpi.library import use_one_process
 
-        use_one_process()
-        from mpi_learn.mpi.library import MPI
-        from mpi_learn.training.train import check as checked
+    use_one_process()
+    from mpi_learn.mpi.library import MPI
+    from mpi_learn.training.train import check as checked
 
-        configuration = _configuration(training, MPI.COMM_SELF, {}, None)
-        with _errors_in(training):
-            print(checked(configuration, MPI.COMM_SELF))
-        print(f"{training}: valid")
+    configuration = _configuration(training, MPI.COMM_SELF, {}, None)
+    with _errors_in(training):
+        print(checked(configuration, MPI.COMM_SELF))
+    print(f"{training}: valid")
 
 
 @app.command()
@@ -213,26 +204,24 @@ def prepare(
             "simulated showers (default: 10 100)."
         ),
     ] = None,
-    debug: Debug = False,
 ) -> None:
     """Write a known data set as HDF5 files: digits, mnist, cifar10, jets, higgs or showers.
 
     Without NAME, list all data sets with source, licence, shapes and units.
     """
-    with reported(None, debug):
-        from mpi_learn.known_data import DATA_SETS, find_data_set
-        from mpi_learn.known_data import prepare as write
-        from mpi_learn.known_data.preparation import listing
+    from mpi_learn.known_data import DATA_SETS, find_data_set
+    from mpi_learn.known_data import prepare as write
+    from mpi_learn.known_data.preparation import listing
 
-        if name is None:
-            print(listing(DATA_SETS.values()))
-            return
-        find_data_set(name)
-        if to is None:
-            raise ConfigurationError("the file to write is missing", where="--to", cure=f"add --to {name}.h5")
-        options = {"seed": seed, "classes": classes, "particles": particles, "energy": energy}
-        given = {option: value for option, value in options.items() if value is not None}
-        print(write(name, to, from_, simulate=simulate, **given))
+    if name is None:
+        print(listing(DATA_SETS.values()))
+        return
+    find_data_set(name)
+    if to is None:
+        raise ConfigurationError("the file to write is missing", where="--to", cure=f"add --to {name}.h5")
+    options = {"seed": seed, "classes": classes, "particles": particles, "energy": energy}
+    given = {option: value for option, value in options.items() if value is not None}
+    print(write(name, to, from_, simulate=simulate, **given))
 
 
 @app.command()
@@ -240,26 +229,24 @@ def trace(
     folder: Annotated[Path, typer.Argument(help="Folder with the timelines of the training.", metavar="DIR")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Trace file to write.")] = None,
     summary: Annotated[bool, typer.Option("--summary", help="Print how each rank spent its time.")] = False,
-    debug: Debug = False,
 ) -> None:
     """Merge the timelines of the ranks into one Chrome or Perfetto trace."""
-    with reported(None, debug):
-        from mpi_learn.settings.paths import make_folder, write_whole
-        from mpi_learn.training.timing import tracing
+    from mpi_learn.settings.paths import make_folder, write_whole
+    from mpi_learn.training.timing import tracing
 
-        traces = tracing.read_traces(folder)
-        if output is None and not summary:
-            raise ConfigurationError("nothing to do", where="trace", cure="give -o trace.json, --summary, or both")
-        if output is not None:
-            if output.is_dir():
-                raise ConfigurationError(
-                    "this is a folder", where=f"--output: {output}", cure=f"write -o {output / 'trace.json'}"
-                )
-            make_folder(output.parent, "--output")
-            write_whole(output, json.dumps(tracing.chrome_trace(traces)))
-            print(f"{output}: open it at https://ui.perfetto.dev")
-        if summary:
-            print(tracing.summary(traces))
+    traces = tracing.read_traces(folder)
+    if output is None and not summary:
+        raise ConfigurationError("nothing to do", where="trace", cure="give -o trace.json, --summary, or both")
+    if output is not None:
+        if output.is_dir():
+            raise ConfigurationError(
+                "this is a folder", where=f"--output: {output}", cure=f"write -o {output / 'trace.json'}"
+            )
+        make_folder(output.parent, "--output")
+        write_whole(output, json.dumps(tracing.chrome_trace(traces)))
+        print(f"{output}: open it at https://ui.perfetto.dev")
+    if summary:
+        print(tracing.summary(traces))
 
 
 def _configuration(
@@ -352,9 +339,8 @@ def _run_training(arguments: list[str]) -> int:
 
 def _run(arguments: list[str], invocation: Invocation | None = None) -> int:
     """Runs a command; returns its exit status."""
-    words, debug = without_debug(arguments), DEBUG in arguments
     try:
-        with reported(None, debug):
-            return run_command(app, [*words, *([DEBUG] if debug else [])], "mpi-learn", invocation) or FINISHED
+        with reported(None, DEBUG in arguments):
+            return run_command(app, without_debug(arguments), "mpi-learn", invocation) or FINISHED
     except typer.Exit as end:
         return end.exit_code

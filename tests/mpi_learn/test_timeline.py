@@ -8,9 +8,8 @@ import types
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from mpi_learn.cli.commands import app
+from mpi_learn.cli.commands import main
 from mpi_learn.errors import DataError
 from mpi_learn.training.timing import tracing
 from mpi_learn.training.timing.tracing import (
@@ -23,6 +22,7 @@ from mpi_learn.training.timing.tracing import (
     read_traces,
     summary,
 )
+from tests.in_process import in_process
 from tests.mpi_learn.configurations_for_tests import NUMBERS
 from tests.mpi_learn.models_for_tests import line
 from tests.optional_packages import needs
@@ -84,16 +84,16 @@ def test_the_summary_has_seconds_and_fractions_of_each_kind_for_each_rank():
 
 @needs("keras")
 def test_command_writes_the_trace_and_prints_the_summary(traces, tmp_path):
-    done = CliRunner().invoke(app, ["trace", str(traces), "-o", str(tmp_path / "trace.json"), "--summary"])
-    assert done.exit_code == 0
-    assert "compute" in done.output
+    done = in_process("trace", str(traces), "-o", "trace.json", "--summary", cwd=tmp_path, main=main)
+    assert done.returncode == 0
+    assert "compute" in done.stdout
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
 
 
 @needs("keras")
 def test_command_creates_the_folder_of_the_trace_and_refuses_a_folder_as_the_file(traces, tmp_path):
-    done = CliRunner().invoke(app, ["trace", str(traces), "-o", str(tmp_path / "new" / "trace.json")])
-    assert done.exit_code == 0
+    done = in_process("trace", str(traces), "-o", "new/trace.json", cwd=tmp_path, main=main)
+    assert done.returncode == 0
     assert json.loads((tmp_path / "new" / "trace.json").read_text())["traceEvents"]
     (tmp_path / "file").touch()
     for output, said in (
@@ -101,10 +101,10 @@ def test_command_creates_the_folder_of_the_trace_and_refuses_a_folder_as_the_fil
         (".", "this is a folder\n  → write -o trace.json"),
         (str(tmp_path / "file" / "trace.json"), "the folder is not writable"),
     ):
-        done = CliRunner().invoke(app, ["trace", str(traces), "-o", output])
-        assert (done.exit_code, done.output.count("mpi-learn:")) == (2, 1)
-        assert said in done.output
-        assert "Traceback" not in done.output
+        done = in_process("trace", str(traces), "-o", output, cwd=tmp_path, main=main)
+        assert (done.returncode, done.stderr.count("mpi-learn:")) == (2, 1)
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 @needs("keras")
@@ -118,7 +118,7 @@ def test_rank_that_was_killed_before_it_wrote_anything_is_left_out(traces, tmp_p
 def test_folder_without_timelines_is_refused(tmp_path):
     with pytest.raises(DataError, match="no timelines"):
         read_traces(tmp_path)
-    assert CliRunner().invoke(app, ["trace", str(tmp_path), "--summary"]).exit_code == 2
+    assert in_process("trace", str(tmp_path), "--summary", cwd=tmp_path, main=main).returncode == 2
 
 
 def test_file_that_is_no_timeline_is_refused(tmp_path):
