@@ -17,9 +17,8 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from mpi4py import MPI
-
 from mpi_learn.mpi import process_end
+from mpi_learn.mpi.library import MPI
 from tests.hiding.hide import hide_only
 
 PACKAGES = ("mpi_learn", "mpi_opt")

@@ -685,6 +685,16 @@ def test_a_mistake_is_reported_once_and_blocks_no_rank(n_ranks, path, value, wor
     assert all(word in done.stderr for word in words)
 
 
+PATIENT = """
+from unittest.mock import patch
+from mpi_opt.cli.main import main
+with patch("mpi_opt.coordinator.blocks.block_pool.PARTING_S", 60.0):
+    main(["search", "space.yaml"])
+"""
+"""A search that waits for every block: on a loaded machine one may import the user's file seconds later than another,
+and the search would end its process."""
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize("n_ranks", [pytest.param(1, marks=pytest.mark.thorough), 3])
 @pytest.mark.parametrize(
@@ -699,7 +709,7 @@ def test_a_user_file_that_cannot_be_imported_is_reported_once_and_blocks_no_rank
     (folder / "script.py").write_text(f"{code}\n\ndef objective(trial):\n    return 1.0\n")
     content = {key: GOOD[key] for key in ("study", "store", "space")} | {"objective": "script.py:objective"}
     (folder / "space.yaml").write_text(yaml.safe_dump(content))
-    done = in_world(n_ranks, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=60)
+    done = in_world(n_ranks, "-c", PATIENT, cwd=folder, timeout=60)
     assert done.returncode == INVALID, done.stderr
     assert done.stderr.count("mpi-opt: ") == 1
     assert "Traceback" not in done.stderr

@@ -73,6 +73,13 @@ def test_the_checkpoints_of_long_and_repeated_trials_are_removed_when_they_have_
     assert discarded == [1, 3]
 
 
+def test_blocks_that_report_the_same_mistake_at_once_are_dismissed_and_not_killed():
+    link = ScriptedLink(squares, error=UserError("no such package"))
+    with pytest.raises(UserError, match="no such package"):
+        search(link, blocks=3)
+    assert (link.called, link.dismissed) == ([], {1, 2, 3})
+
+
 def test_a_library_is_loaded_while_the_blocks_form():
     link = ScriptedLink(squares)
     settings = SearchSettings(SearchLimits(2), load_library=lambda: link.log.append(f"load after {link.joined}"))

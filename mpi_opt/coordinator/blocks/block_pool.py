@@ -82,9 +82,13 @@ class BlockPool:
         """Waits for messages, as `CoordinatorLink.receive` does."""
         self._clock.begin_listening()
         try:
-            return self.link.receive(timeout_s, is_interrupted)
+            messages = self.link.receive(timeout_s, is_interrupted)
         finally:
             self._clock.end_listening()
+        # all at once: if one of them ends the search with an error, those that follow are not handled, and a block that
+        # seems to prepare its objective would be awaited and then killed
+        self._preparing.difference_update(message.block for _, message in messages if isinstance(message, Ready))
+        return messages
 
     @property
     def is_empty(self) -> bool:
