@@ -139,8 +139,9 @@ def _train(
             on_unsavable=unsavable if output is not None else None,
             output=output,
         )
+    # a request during the last epoch does not make a training unfinished
     ended_by = interruption.reason if result.epochs < configuration.epochs else None
-    with agreed_errors(world):
+    with agreed_errors(world):  # saving may fail on rank 0, and the other ranks have to end with its status
         if world.rank == 0 and ended_by is not None:
             print_if_possible(_continuation(ended_by, result.epochs, configuration))
         elif world.rank == 0:

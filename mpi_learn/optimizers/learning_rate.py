@@ -136,6 +136,7 @@ class ScheduledRate:
         position = step - self._first_step + self._epoch * self.steps_per_epoch
         epoch = position / self.steps_per_epoch
         warmup = self.schedule.warmup_epochs
+        # after a warm-up as long as the training, there is nothing to decay over: 1e-9 keeps it from dividing by zero
         rate = self.base * self._scale() * self._shape(max(epoch - warmup, 0.0), max(self.epochs - warmup, 1e-9))
         return rate * min(1.0, (position + 1) / max(warmup * self.steps_per_epoch, 1.0)) if warmup else rate
 

@@ -92,7 +92,7 @@ class RuleOptimizer(Optimizer):
             scale = 1.0
         if options.clip_norm is not None:
             norm = abs(scale) * float(np.sqrt(sum_of_squares(gradient[: self.layout.size])))
-            scale *= min(1.0, options.clip_norm / max(norm, 1e-30))
+            scale *= min(1.0, options.clip_norm / max(norm, 1e-30))  # a gradient of zeros has the norm 0
         rate = self._next_rate()
         weight_factor = Float(1 - rate * self.weight_decay)
         self.rule.apply(weights, gradient, Float(rate), Float(scale), weight_factor)

@@ -227,6 +227,7 @@ class Halving(Strategy):
         if len(self._last_trial_of) >= self._n_points:
             return True
         promoted = self._epochs_of_promoted + n_epochs
+        # 1e-9: a promotion with which the part is met exactly must not depend on rounding
         return promoted <= (1.0 - self._options.exploration) * (promoted + self._epochs_of_new) * (1 + 1e-9)
 
     @cached_property
@@ -291,6 +292,7 @@ class Halving(Strategy):
 
     def _rung_at(self, budget: float | None) -> Rung:
         """The highest rung that a budget reaches."""
+        # 1e-9: budgets are computed, so that equal ones may differ by rounding
         reached = [rung for rung in self._rungs if budget is None or rung.budget <= budget * (1 + 1e-9)]
         return reached[-1] if reached else self._rungs[0]
 

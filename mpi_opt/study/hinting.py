@@ -125,6 +125,7 @@ def _ends(dimension: Real | Integer, low: float, high: float) -> tuple[float, fl
         first, last = -((start - math.ceil(low)) // step), (math.floor(high) - start) // step
         ends: tuple[float, float] = start + first * step, start + last * step
     else:
+        # 1e-6: users write 0.3 for the value 0.30000000000000004 of the grid
         first, last = math.ceil((low - start) / step - 1e-6), math.floor((high - start) / step + 1e-6)
         ends = dimension.exact(start + first * step), dimension.exact(start + last * step)
     return ends if first <= last else None

@@ -225,7 +225,7 @@ class Watchdog:
 
     def _interrupt(self, kind: type[Exception], why: str) -> None:
         """Interrupts user code, at most once per `guard`."""
-        with self._lock:
+        with self._lock:  # `stop_guarding` waits here: an interruption that comes later would hit the worker's own code
             comm = self._comm
             if comm is None or self._why is not None:
                 return

@@ -35,7 +35,7 @@ def copy_samples(reader: Reader, targets: Sequence[np.ndarray], start: int, stop
                     cure="every sample must have the same shape, and the file must not change while it is read",
                 )
             here = target[first - start : end - start]
-            with np.errstate(over="ignore", invalid="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):  # the checks below name the sample, as a warning cannot
                 here[...] = array
             _check_finite(reader, kind, array, here if here.dtype.kind == "f" else array, first)
             _check_integers(reader, kind, array, here, first)

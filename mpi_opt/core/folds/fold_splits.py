@@ -44,7 +44,7 @@ def split(n_samples: int, fold: int, n_folds: int, seed: int, labels: np.ndarray
         raise ConfigurationError(f"{n_samples} samples cannot be split into {into}", where="folds", cure=cure)
     strata = None if labels is None else classes(np.asarray(labels), parts)
     splitter = (KFold if strata is None else StratifiedKFold)(parts, shuffle=True, random_state=seed % 2**32)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings():  # scikit-learn warns of classes with fewer samples than folds
         warnings.simplefilter("ignore")
         pairs: list[tuple[Ints, Ints]] = list(splitter.split(np.empty(n_samples), strata))
     return pairs[fold]

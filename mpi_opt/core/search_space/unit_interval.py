@@ -58,7 +58,7 @@ class Grid:
         """How many numbers there are."""
         if self._is_of_integers:
             return int((self.high - self.low) // self.step) + 1
-        return math.floor((self.high - self.low) / self.step + 1e-9) + 1
+        return math.floor((self.high - self.low) / self.step + 1e-9) + 1  # 0.3 / 0.1 is 2.9999999999999996
 
     def encode(self, value: float) -> float:
         """The middle of the cell of the number that is nearest to `value`."""

@@ -265,6 +265,7 @@ class Breeder:
             steps = (low + (high - low) * drawn[7, ..., None]) * (parents[places[4]] - parents[places[5]])
             moved = np.where(is_category, first, np.clip(first + steps, 0.0, 1.0))
             made = np.where(drawn[8, ..., None] < DIFFERENTIAL, moved, made)
+        # steps about as long as the parents are apart: they become shorter while the population converges
         etas = np.clip(1.0 / np.maximum(parents.std(axis=0), 1e-9), 1.0, 1e6)
         return mutated(uniforms[3:], made, etas, self._mutation, is_category)
 
@@ -311,7 +312,7 @@ def interpolated(observed: Observations, factors: DistanceFactors) -> CubicInter
 def _to_unit_range(values: Floats) -> Floats:
     """Shifts and scales to [0, 1]: shape (m,)."""
     low = values.min()
-    scaled: Floats = (values - low) / max(float(values.max() - low), 1e-300)
+    scaled: Floats = (values - low) / max(float(values.max() - low), 1e-300)  # equal values become 0
     return scaled
 
 

@@ -115,6 +115,7 @@ class Beliefs:
         likely, good = (
             scipy.stats.rankdata(each) - 0.5 * (len(values) + 1) for each in (self.log_density(rows), -values)
         )
+        # 1e-12: results that are all equal have no ranks to agree with, and count as no correlation
         correlation = float(likely @ good) / math.sqrt(max(float(likely @ likely) * float(good @ good), 1e-12))
         return min(1.0, STRENGTH / len(values)) * min(max(correlation / FULL_AGREEMENT, 0.0), 1.0)
 

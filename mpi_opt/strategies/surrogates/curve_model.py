@@ -67,6 +67,7 @@ class CurveModel:
     def __init__(self, rows: Floats, curves: Floats, costs: Floats, is_category: Bools) -> None:
         self._rows, self._curves, self._is_category = rows, curves, is_category
         positions = self._positions(curves)
+        # 1e-9: curves that agree so far, or equal costs, have no spread to divide by
         self._shift, self._spread = positions.mean(axis=0), positions.std(axis=0) + 1e-9
         self._features = (positions - self._shift) / self._spread
         self._costs = _scaled(costs, costs)

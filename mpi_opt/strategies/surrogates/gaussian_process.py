@@ -249,6 +249,7 @@ class GaussianProcess:
         values, _ = self.correlation(self.hyperparameters.along_axes(z), self._all_x)
         mean = self.mean + values[:, : len(self._x)] @ self._alpha
         white = self._inverse_factor @ values.T
+        # 1e-12: at a point that is known without noise, rounding can make the variance negative
         return mean, np.sqrt(self.variance * np.maximum(1.0 - (white * white).sum(axis=0), 1e-12))
 
     def predict_with_slopes(self, z: Floats) -> tuple[float, float, Floats, Floats]:
@@ -256,7 +257,7 @@ class GaussianProcess:
         z, axes = self.hyperparameters.along_axes(z), self.hyperparameters.axes
         values, slopes = (row[0] for row in self.correlation(z[None, :], self._all_x))
         white = _times_lower(self._inverse_factor, values)
-        std = math.sqrt(self.variance * max(1.0 - float(white @ white), 1e-12))
+        std = math.sqrt(self.variance * max(1.0 - float(white @ white), 1e-12))  # its slope has 1 / std
         by_point = (2.0 * slopes)[:, None] * ((z - self._all_x) * (self._weights * ~self._is_category))
         mean_slope = self._alpha @ by_point[: len(self._x)]
         std_slope = (-self.variance / std) * (_times_lower(self._inverse_factor, white, is_transposed=True) @ by_point)

@@ -335,4 +335,4 @@ def retried(attempt: Callable[[], Answer]) -> Answer:
         except (StoreNotReadyError, StoreConflictError):
             if time.monotonic() > until:
                 raise
-        time.sleep(random.uniform(0, PAUSE_S))
+        time.sleep(random.uniform(0, PAUSE_S))  # after equal pauses, the same processes would meet again

@@ -51,6 +51,7 @@ class Lease:
     def __init__(self, store: Store, study: StudyRecord, record: LeaseRecord) -> None:
         self.record = record
         self._store, self._study = store, study
+        # the thread assigns these, one at a time, and reads none of them: no lock is needed
         self._renewed_s = self._verified_s = _times_s()
         self._is_lost = False
         self._error: StoreMovedError | None = None

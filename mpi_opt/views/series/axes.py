@@ -182,6 +182,7 @@ def nice_ticks(low: float, high: float, *, whole: bool = False) -> tuple[Tick, .
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= 0.999 * rough)
     if whole:
         step = max(step, 1.0)
+    # 1e-9, here and in `log_ticks`: a tick at the end of the axis stays, also if the division has rounded it away
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     digits = min(15, max(4, math.ceil(math.log10(max(size, step) / step)) + 2))
     return tuple((i * step, number_text(float(f"{i * step:.12g}"), digits)) for i in range(first, last + 1))
