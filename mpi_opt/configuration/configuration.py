@@ -44,7 +44,7 @@ class StudyConfiguration(Section):
     """A whole ``space.yaml``."""
 
     study: Annotated[str, AfterValidator(_check_length)] = Field(
-        "study", min_length=1, description="The study's name in the store, at most 255 characters."
+        "study", min_length=1, description="The study's name in the store: one line, at most 255 characters."
     )
     store: Url = Field(
         "sqlite:///mpi_opt.db",
