@@ -165,9 +165,9 @@ def _check_figure(path: Path) -> None:
     Raises:
         ConfigurationError: The suffix is unknown, or matplotlib is missing.
     """
-    from mpi_opt.cli.commands.results_commands import needing
+    from mpi_opt.cli.commands.results_commands import needing_matplotlib
 
-    with needing("matplotlib", "plots"):
+    with needing_matplotlib():
         from mpi_opt.views.figures.plots import check_suffix
     check_suffix(path)
 

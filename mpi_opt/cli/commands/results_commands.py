@@ -76,12 +76,11 @@ def results(
                 _print_trial(opened, chosen, trial, form)
             else:
                 _print_trials(chosen, form, n_best, _chosen(opened, chosen, n_best, state, pareto))
-                # other formats are read by programs, which expect the rows alone
-                if form == "table" and state is None:
-                    _print_confirmation(opened, chosen)
-                if form == "table" and chosen.n_codes > 1:
-                    _print_codes(opened, chosen)
-                if form == "table":
+                if form == "table":  # programs read the other formats, and expect the rows alone
+                    if state is None:
+                        _print_confirmation(opened, chosen)
+                    if chosen.n_codes > 1:
+                        _print_codes(opened, chosen)
                     _print_restarts(opened, chosen)
     return FINISHED
 
@@ -285,11 +284,9 @@ def _print_trial(store: Store, study: StudyRecord, number: int, form: Format) ->
     of_trial = study.id, [number]
     folds, curves, attempts = store.folds(*of_trial), store.curves(*of_trial), store.attempts(*of_trial)
     if form == "table":
-        from mpi_opt.views.text.tables import schedule_text
-
         is_coloured = sys.stdout.isatty()
         print(tables.trial_page(study, trial, folds, curves, attempts, colour=is_coloured))
-        if changes := schedule_text(lineage, colour=is_coloured):
+        if changes := tables.schedule_text(lineage, colour=is_coloured):
             print(f"\nhyperparameters that changed during the training\n{changes}")
         return
     lists = {
@@ -316,7 +313,7 @@ def plot(
 ) -> None:
     """Draw a figure of a study."""
     chosen = _study(store, study)
-    with needing("matplotlib", "plots"):
+    with needing_matplotlib():
         from mpi_opt.views.figures import plots
     options = {name: value for name, value in (("x", x), ("y", y), ("metric", metric)) if value is not None}
     draw = plots.KINDS[kind]
@@ -378,9 +375,9 @@ def _study(store: str | None, name: str | None) -> Study:
 
 
 @contextmanager
-def needing(package: str, extra: str) -> Iterator[None]:
-    """Explains a failed import in the block: `package` is installed with the extra `extra`."""
+def needing_matplotlib() -> Iterator[None]:
+    """Explains a failed import in the block."""
     try:
         yield
     except ImportError as error:
-        raise ConfigurationError(f"this needs {package}: {error}", cure=f"pip install mpi-opt[{extra}]") from None
+        raise ConfigurationError(f"this needs matplotlib: {error}", cure="pip install mpi-opt[plots]") from None
