@@ -2,6 +2,7 @@
 
     python experiments/slow_link/replicas.py --data mnist.h5            # the first table of the README; under an hour
     python experiments/slow_link/replicas.py --data mnist.h5 --exact-steps --seeds 5    # its second table
+    python experiments/slow_link/replicas.py --data mnist.h5 --inner-optimizers         # its third table, 15 minutes
     python experiments/slow_link/replicas.py --data mnist.h5 --smoke    # a few steps of each row
 
 The replicas follow the equations of ``mpi_learn/algorithms/clusters.py``. The loss is that of the images on which
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -41,6 +42,9 @@ class Row:
         matrix_rank: Rank of the gradients of ``allreduce`` with ``compression: power-sgd``; 0: whole gradients.
         exact_steps: The first steps of ``allreduce``, with whole gradients also if there is a rank.
         schedule: ``cosine``: the learning rate falls to 0.
+        optimizer: ``adam``, or ``muon`` for the matrices of the hidden layers, with Adam for the other weights.
+        weight_decay: Decoupled, of all weights; Adam with it is AdamW.
+        ns_steps: Newton-Schulz iterations of Muon.
     """
 
     learning_rate: float
@@ -54,6 +58,9 @@ class Row:
     schedule: str = "constant"
     matrix_rank: int = 0
     exact_steps: int = 0
+    optimizer: str = "adam"
+    weight_decay: float = 0.0
+    ns_steps: int = 5
 
 
 ROWS = (
@@ -81,23 +88,44 @@ ROWS = (
     *(Row(0.006, 1, 256, matrix_rank=rank, schedule="cosine") for rank in (4, 8, 16, 32, 64)),
 )
 WHOLE = (Row(0.003, 1, 256), Row(0.006, 1, 256, schedule="cosine"))
+NESTEROV = Row(0.002, batch_size=32, exchange_every=15, delay=12, outer=(0.7, 0.7))
+OF_MUON = Row(0.02, batch_size=128, exchange_every=5, delay=2, optimizer="muon")
+INNER_OPTIMIZERS = (
+    Row(0.003, 1, 256, weight_decay=0.1),
+    Row(0.006, 1, 256, weight_decay=0.1, schedule="cosine"),
+    NESTEROV,
+    replace(NESTEROV, weight_decay=0.1),
+    *(Row(rate, 1, 256, optimizer="muon") for rate in (0.004, 0.0055, 0.007)),
+    *(Row(rate, 1, 256, optimizer="muon", schedule="cosine") for rate in (0.012, 0.016)),
+    *(Row(rate, 1, 512, optimizer="muon", schedule="cosine") for rate in (0.024, 0.032)),
+    replace(NESTEROV, learning_rate=0.004, optimizer="muon"),
+    replace(NESTEROV, learning_rate=0.005, optimizer="muon", outer=None),
+    *(replace(OF_MUON, learning_rate=rate) for rate in (0.016, 0.02, 0.024)),
+    replace(OF_MUON, ns_steps=3),
+    *(replace(OF_MUON, learning_rate=0.03, batch_size=256, exchange_every=3, delay=1, ns_steps=n) for n in (5, 3)),
+)
 EXACT_STEPS = tuple(
     replace(row, matrix_rank=rank, exact_steps=n) for row in WHOLE for rank in (24, 28, 32) for n in (0, 2, 3, 4, 5)
 )
 
 
 class Replicas:
-    """A network of two hidden layers per cluster, all with the same initial weights; Adam."""
+    """A network of two hidden layers per cluster, all with the same initial weights, and its optimizer."""
 
-    def __init__(self, n: int, seed: int, matrix_rank: int = 0, exact_steps: int = 0) -> None:
+    def __init__(self, row: Row, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
         first = torch.empty(1, N_WEIGHTS)
         for array, n_inputs in zip(arrays(first), (784, 784, 788, 788, 788, 788), strict=True):
             array.uniform_(-1 / math.sqrt(n_inputs), 1 / math.sqrt(n_inputs), generator=generator)
-        self.weights = first.repeat(n, 1).requires_grad_()
-        self.optimizer = torch.optim.Adam([self.weights], eps=1e-7, fused=True)
-        self.n_steps, self.exact_steps = 0, exact_steps
-        self.low_rank = LowRank(matrix_rank, generator) if matrix_rank else None
+        self.weights = first.repeat(row.n_replicas, 1).requires_grad_()
+        self.optimizers = [torch.optim.AdamW([self.weights], eps=1e-7, weight_decay=row.weight_decay, fused=True)]
+        self.hidden = hidden_matrices(self.weights.detach()) if row.optimizer == "muon" else []
+        if self.hidden:
+            # Adam decays their weights, too
+            options = {"weight_decay": 0, "ns_steps": row.ns_steps, "adjust_lr_fn": "match_rms_adamw"}
+            self.optimizers += [torch.optim.Muon(self.hidden, **options)]
+        self.n_steps, self.exact_steps = 0, row.exact_steps
+        self.low_rank = LowRank(row.matrix_rank, generator) if row.matrix_rank else None
 
     def step(self, x: torch.Tensor, y: torch.Tensor, rate: float) -> None:
         """One step of each replica.
@@ -111,8 +139,13 @@ class Replicas:
         (self.weights.grad,) = torch.autograd.grad(losses / y.shape[1], self.weights)
         if self.low_rank is not None and self.n_steps >= self.exact_steps:
             self.low_rank.apply(self.weights.grad)
-        self.optimizer.param_groups[0]["lr"] = rate
-        self.optimizer.step()
+        for matrix, gradient in zip(self.hidden, hidden_matrices(self.weights.grad), strict=False):
+            # with a gradient of zero, Adam does not move a matrix
+            matrix.grad = gradient.clone()
+            gradient.zero_()
+        for optimizer in self.optimizers:
+            optimizer.param_groups[0]["lr"] = rate
+            optimizer.step()
         self.n_steps += 1
 
 
@@ -143,6 +176,12 @@ def arrays(weights: torch.Tensor) -> list[torch.Tensor]:
     """The layers' arrays as views of flat `weights`, (replicas, n)."""
     parts = weights.split([math.prod(shape) for shape in SHAPES], dim=1)
     return [part.view(-1, *shape) for part, shape in zip(parts, SHAPES, strict=True)]
+
+
+def hidden_matrices(weights: torch.Tensor) -> list[torch.Tensor]:
+    """The matrices of the hidden layers of all replicas, as views of flat `weights`, (replicas, n)."""
+    first, _, second, *_ = arrays(weights)
+    return [*first, *second]
 
 
 def outputs(weights: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -212,7 +251,7 @@ def rounded(vectors: torch.Tensor) -> torch.Tensor:
 def train(row: Row, samples: tuple[torch.Tensor, ...], seed: int, n_steps: int) -> Iterator[float]:
     """The validation loss after each epoch of `n_steps` steps."""
     x, y, x_validation, y_validation = samples
-    replicas = Replicas(row.n_replicas, seed, row.matrix_rank, row.exact_steps)
+    replicas = Replicas(row, seed)
     weights = replicas.weights.detach()
     exchanges, width = Exchanges(row, weights), row.batch_size * row.n_replicas
     for epoch in range(N_EPOCHS):
@@ -245,8 +284,8 @@ def read(file: Path) -> tuple[torch.Tensor, ...]:
     return x[:N_TRAINING], y[:N_TRAINING], x[N_TRAINING:], y[N_TRAINING:]
 
 
-def compare_rows(samples: tuple[torch.Tensor, ...], n_seeds: int, n_steps: int | None) -> None:
-    """Prints the losses of `ROWS`.
+def compare_rows(rows: Iterable[Row], samples: tuple[torch.Tensor, ...], n_seeds: int, n_steps: int | None) -> None:
+    """Prints the losses of `rows`.
 
     Args:
         n_steps: Steps per epoch; None: all samples.
@@ -254,7 +293,7 @@ def compare_rows(samples: tuple[torch.Tensor, ...], n_seeds: int, n_steps: int |
     delay_heads = "exchange every n steps | duration in steps"
     print(f"| exchange | samples per cluster and step | learning rate | {delay_heads} | runs | loss |")
     print("|---|---|---|---|---|---|---|")
-    for row in ROWS:
+    for row in rows:
         losses = last_losses(row, samples, n_steps or N_TRAINING // (row.batch_size * row.n_replicas), n_seeds)
         delays = ["–", "–"] if row.n_replicas == 1 else [row.exchange_every, row.delay]
         print_row(name_of(row), row.batch_size, rate_of(row), *delays, n_seeds, with_spread(losses))
@@ -279,11 +318,18 @@ def compare_exact_steps(samples: tuple[torch.Tensor, ...], n_seeds: int, n_steps
 
 
 def name_of(row: Row) -> str:
-    """How a row exchanges."""
-    if row.n_replicas == 1:
-        return f"`allreduce`, rank {row.matrix_rank}" if row.matrix_rank else "`allreduce`"
-    name = f"outer {row.outer[0]}, {row.outer[1]}" if row.outer is not None else row.neighbours
-    return f"{name}, 8 bits" if row.compression == "int8" else name
+    """How a row exchanges, and what is not as in most rows."""
+    exchange = f"outer {row.outer[0]}, {row.outer[1]}" if row.outer is not None else row.neighbours
+    parts = ["`allreduce`" if row.n_replicas == 1 else exchange]
+    if row.matrix_rank:
+        parts.append(f"rank {row.matrix_rank}")
+    if row.compression == "int8":
+        parts.append("8 bits")
+    if row.optimizer == "muon":
+        parts.append("Muon" if row.ns_steps == Row.ns_steps else f"Muon, {row.ns_steps} iterations")
+    if row.weight_decay:
+        parts.append(f"AdamW, decay {row.weight_decay}")
+    return ", ".join(parts)
 
 
 def rate_of(row: Row) -> str:
@@ -301,12 +347,16 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the file that `mpi-learn prepare mnist --to` wrote")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each row")
     parser.add_argument("--exact-steps", action="store_true", help="the table of exact steps and ranks")
+    parser.add_argument("--inner-optimizers", action="store_true", help="the table of Muon and weight decay")
     parser.add_argument("--smoke", action="store_true", help="one step per epoch, one run of each row")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    compare = compare_exact_steps if arguments.exact_steps else compare_rows
+    samples = read(arguments.data)
     n_seeds, n_steps = (1, 1) if arguments.smoke else (arguments.seeds, None)
-    compare(read(arguments.data), n_seeds, n_steps)
+    if arguments.exact_steps:
+        compare_exact_steps(samples, n_seeds, n_steps)
+    else:
+        compare_rows(INNER_OPTIMIZERS if arguments.inner_optimizers else ROWS, samples, n_seeds, n_steps)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 N_RANKS, N_TRAINING = 8, 10_240
 N_RUNS = 3
@@ -16,10 +16,11 @@ class Run:
 
     Attributes:
         algorithm: The section ``algorithm:``.
-        learning_rate: The learning rate of Adam.
+        learning_rate: That of the optimizer.
         batch_size: Samples per rank and step.
         hosts: The number of hosts, with equal numbers of ranks.
         schedule: How the learning rate changes.
+        optimizer: The section ``optimizer:``; ``muon`` is `MuonAdam`.
     """
 
     algorithm: dict
@@ -29,6 +30,7 @@ class Run:
     epochs: int = 2
     seed: int = 0
     schedule: str = "constant"
+    optimizer: dict = field(default_factory=lambda: {"name": "adam"})
 
     @property
     def key(self) -> str:
@@ -75,6 +77,24 @@ ROWS = {
     "2 hosts": Run(clusters(4), 0.004, hosts=2),
 }
 """Rows of the tables."""
+
+FIVE, THREE = ({"name": "muon", "ns_steps": n} for n in (5, 3))
+MUON = {
+    "allreduce": ROWS["allreduce"],
+    "allreduce, batch 64, cosine, 4 epochs": Run(ALLREDUCE, 0.006, 64, epochs=4, schedule="cosine"),
+    "allreduce, batch 128, 4 epochs": Run(ALLREDUCE, 0.006, 128, epochs=4),
+    "allreduce, Muon, cosine": Run(ALLREDUCE, 0.016, schedule="cosine", optimizer=FIVE),
+    "allreduce, Muon, batch 64, cosine": Run(ALLREDUCE, 0.032, 64, schedule="cosine", optimizer=FIVE),
+    "clusters, Muon, batch 64": Run(clusters(exchange_every=5, neighbours="all"), 0.02, 64, optimizer=FIVE),
+    "clusters, Muon of 3 iterations, batch 64": Run(
+        clusters(exchange_every=5, neighbours="all"), 0.02, 64, optimizer=THREE
+    ),
+    "clusters, Muon of 3 iterations, batch 128": Run(
+        clusters(exchange_every=3, neighbours="all"), 0.03, 128, optimizer=THREE
+    ),
+    "clusters, best of the search": ROWS["clusters, best of the search"],
+}
+"""Rows of the measurement with Muon, on another day."""
 
 WARM_UP = Run(clusters(1), 0.002, epochs=1)
 TUNING = {f"downpour, rate {rate}": seeds(Run({"name": "downpour"}, rate)) for rate in (0.0005, 0.001, 0.002)}

@@ -1,6 +1,7 @@
 """Trainings over a slow link between hosts; writes ``results.json``, ``slow_link.png`` and the tables of the README.
 
     python experiments/slow_link/slow_link.py --data mnist.h5 [--only NAME …] [--print]
+    python experiments/slow_link/slow_link.py --data mnist.h5 --muon      # the rows with Muon; writes ``muon.json``
     python experiments/slow_link/slow_link.py --data mnist.h5 --tuning    # learning rates of downpour, without network
 
 Needs root on Linux: see ``network.py``. Runs in ``results.json`` with the same settings are not repeated.
@@ -21,13 +22,13 @@ from pathlib import Path
 import h5py
 import numpy as np
 from network import SUBNET, Network, slow_network
-from runs import N_RANKS, N_TRAINING, ROWS, TUNING, WARM_UP, Run, seeds
+from runs import MUON, N_RANKS, N_TRAINING, ROWS, TUNING, WARM_UP, Run, seeds
 from tables import show, with_spread
 
 from mpi_learn.job.launch import find_mpirun, launch_environment, launch_flags
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results.json"
+RESULTS, MUON_RESULTS = HERE / "results.json", HERE / "muon.json"
 N_VALIDATION = 10_000
 LATENCY_S, BANDWIDTH_MBIT_S = 0.010, 100.0
 
@@ -94,6 +95,8 @@ def trained(network: Network | None, contents: list[dict], folder: Path, n_ranks
 
 def configuration(run: Run, folder: str) -> dict:
     """The training.yaml of a run."""
+    name = run.optimizer["name"]
+    optimizer = run.optimizer | {"name": f"{HERE}/muon.py:MuonAdam" if name == "muon" else name}
     files = {"train": [f"{folder}/train.h5"], "validation": [f"{folder}/validation.h5"]}
     return {
         "model": f"{HERE}/model.py:mlp",
@@ -101,7 +104,7 @@ def configuration(run: Run, folder: str) -> dict:
         "metrics": ["accuracy"],
         "data": files | {"features": "X", "labels": "y"},
         "algorithm": run.algorithm,
-        "optimizer": {"name": "adam", "learning_rate": run.learning_rate, "schedule": {"name": run.schedule}},
+        "optimizer": optimizer | {"learning_rate": run.learning_rate, "schedule": {"name": run.schedule}},
         "batch_size": run.batch_size,
         "epochs": run.epochs,
         "seed": run.seed,
@@ -123,15 +126,23 @@ def tune(data: Path) -> None:
         print(f"| {name} | {len(losses)} | {with_spread(np.array(losses))} |", flush=True)
 
 
-def known() -> dict:
+def known(file: Path) -> dict:
     """The present results. They are read again each time, because two of these programs may run at the same time."""
-    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def by_name(rows: dict[str, Run], file: Path) -> dict[str, list[dict]]:
+    """The results of the rows that have some."""
+    results = known(file)
+    found = {name: [results[one.key] for one in seeds(run) if one.key in results] for name, run in rows.items()}
+    return {name: results for name, results in found.items() if results}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="the file that `mpi-learn prepare mnist --to FILE` wrote")
-    parser.add_argument("--only", nargs="+", choices=ROWS, default=list(ROWS), help="some rows of the tables")
+    parser.add_argument("--only", nargs="+", choices=ROWS | MUON, help="some rows of the tables")
+    parser.add_argument("--muon", action="store_true", help="the rows with Muon; their results are in muon.json")
     parser.add_argument("--print", action="store_true", help="only README and picture, from results.json")
     parser.add_argument("--tuning", action="store_true", help="compare learning rates of downpour on this machine")
     arguments = parser.parse_args()
@@ -139,18 +150,17 @@ def main() -> None:
     if arguments.tuning:
         tune(arguments.data)
         return
-    names = [] if arguments.print else arguments.only
-    missing = [run for name in names for run in seeds(ROWS[name]) if run.key not in known()]
+    rows, file = (MUON, MUON_RESULTS) if arguments.muon else (ROWS, RESULTS)
+    names = [] if arguments.print else [name for name in rows if name in (arguments.only or rows)]
+    missing = [run for name in names for run in seeds(rows[name]) if run.key not in known(file)]
     # the rows take turns
     missing.sort(key=lambda run: (run.hosts, run.seed))
     for n_hosts, group in groupby(missing, key=lambda run: run.hosts):
         runs = list(group)
         for run, found in zip(runs, measure(n_hosts, runs, arguments.data), strict=True):
-            RESULTS.write_text(json.dumps(known() | {run.key: found}, indent=1))
+            file.write_text(json.dumps(known(file) | {run.key: found}, indent=1))
             print(run.key, f"{found['samples_per_second']:,.0f} samples/s", found["history"]["val_loss"], flush=True)
-    results = known()
-    rows = {name: [results[run.key] for run in seeds(run) if run.key in results] for name, run in ROWS.items()}
-    show({name: found for name, found in rows.items() if found})
+    show(by_name(ROWS, RESULTS), by_name(MUON, MUON_RESULTS))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -35,6 +36,12 @@ TARGETS = (
     *((f"{name}{COSINE}", f"allreduce{COSINE}") for name in LOW_RANK),
 )
 """Pairs of rows that are compared in the second table."""
+MUON_TARGETS = tuple(
+    (f"clusters, {name}", other)
+    for name in ("Muon, batch 64", "Muon of 3 iterations, batch 64", "Muon of 3 iterations, batch 128")
+    for other in ("allreduce", "allreduce, Muon, cosine", "allreduce, Muon, batch 64, cosine")
+)
+"""Pairs of rows of the measurement with Muon."""
 FASTER = {"downpour": 10.0, "allreduce": 5.0}
 """Algorithm -> how many times its speed is the target."""
 WITHIN = 1.02
@@ -46,19 +53,25 @@ Results = dict[str, list[dict]]
 """Name of a row -> ``samples_per_second`` and ``history`` of each run; rows without results are left out."""
 
 
-def show(results: Results) -> None:
-    """Writes tables and picture."""
-    write_end(HERE / "README.md", "\n\n".join([compared(results), targets(results), sizes(results)]))
+def show(results: Results, of_muon: Results) -> None:
+    """Writes tables and picture.
+
+    Args:
+        of_muon: The measurement with Muon, of another day.
+    """
+    tables = [compared(results, COMPARED), targets(results, TARGETS), sizes(results)]
+    tables += [compared(of_muon, of_muon), targets(of_muon, MUON_TARGETS)]
+    write_end(HERE / "README.md", "\n\n".join(tables))
     if all(name in results for name in ("clusters", *FASTER)):
         draw(results)
 
 
-def compared(results: Results) -> str:
+def compared(results: Results, names: Iterable[str]) -> str:
     """The algorithms against each other."""
     head = ["algorithm", "runs", "samples/s", "validation loss after each epoch of 10,240 samples", "accuracy, %"]
     head += ["seconds", f"seconds until the loss is {TARGET}"]
     rows = []
-    for name in filter(results.get, COMPARED):
+    for name in filter(results.get, names):
         runs = results[name]
         losses = " · ".join(with_spread(column) for column in histories(runs, "val_loss").T)
         accuracies = 100 * histories(runs, "val_accuracy")[:, -1]
@@ -69,13 +82,13 @@ def compared(results: Results) -> str:
     return markdown_table(head, rows)
 
 
-def targets(results: Results) -> str:
+def targets(results: Results, pairs: Iterable[tuple[str, str]]) -> str:
     """Whether the targets are reached."""
     rows = []
-    for name, other in TARGETS:
+    for name, other in pairs:
         if name in results and other in results:
             times = np.mean(speeds(results[name])) / np.mean(speeds(results[other]))
-            target = FASTER[other.removesuffix(COSINE)]
+            target = FASTER[other.split(",")[0]]
             faster = f"≥ {target:.0f}×: {'reached' if times >= target else 'missed'}"
             losses = [histories(results[one], "val_loss")[:, -1].mean() for one in (name, other)]
             ratio = losses[0] / losses[1]

@@ -1,4 +1,4 @@
-"""The relay of experiments/slow_link, on socket pairs in place of network devices."""
+"""Parts of experiments/slow_link: the relay, on socket pairs in place of network devices, and the optimizer."""
 
 import importlib.util
 import socket
@@ -8,10 +8,20 @@ from pathlib import Path
 
 import pytest
 
-FILE = Path(__file__).parents[2] / "experiments" / "slow_link" / "network.py"
-specification = importlib.util.spec_from_file_location("slow_link_network", FILE)
-network = sys.modules["slow_link_network"] = importlib.util.module_from_spec(specification)
-specification.loader.exec_module(network)
+from tests.optional_packages import needs
+
+FOLDER = Path(__file__).parents[2] / "experiments" / "slow_link"
+
+
+def loaded(name):
+    """A module of the experiment."""
+    specification = importlib.util.spec_from_file_location(f"slow_link_{name}", FOLDER / f"{name}.py")
+    module = sys.modules[specification.name] = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+network = loaded("network")
 
 LATENCY_S, MBIT_S = 0.05, 1.0  # a packet of 1250 bytes lasts 10 ms
 
@@ -85,3 +95,28 @@ def test_packets_without_a_receiver_are_dropped(hosts):
     relay.take(0, packet(9, 0))
     relay.take(0, b"\x60" + packet(1, 0)[1:])
     assert relay.deliver() is None
+
+
+@needs("torch")
+def test_muon_trains_the_hidden_matrices_and_adam_the_other_arrays():
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((5, 4), (5,), (6, 5), (6,), (3, 6), (3,))
+    mine = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
+    apart = [torch.nn.Parameter(one.detach().clone()) for one in mine]
+    combined = loaded("muon").MuonAdam(mine, learning_rate=0.1)
+    muon = torch.optim.Muon([apart[0], apart[2]], weight_decay=0, adjust_lr_fn="match_rms_adamw")
+    adam = torch.optim.Adam([apart[index] for index in (1, 3, 4, 5)], eps=1e-7)
+    for rate in (0.1, 0.05):
+        for one, other in zip(mine, apart, strict=True):
+            one.grad = torch.randn(one.shape, generator=generator)
+            other.grad = one.grad.clone()
+        for group in combined.param_groups + muon.param_groups + adam.param_groups:
+            group["lr"] = rate
+        for optimizer in (combined, muon, adam):
+            optimizer.step()
+    for one, other in zip(mine, apart, strict=True):
+        torch.testing.assert_close(one, other)
+    # a checkpoint contains the state of both
+    assert {key for one in mine for key in combined.state[one]} >= {"momentum_buffer", "exp_avg"}

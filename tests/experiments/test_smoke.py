@@ -139,6 +139,8 @@ def test_the_short_form_trains_replicas_of_clusters_in_one_process(tmp_path):
     assert re.search(r"\| outer 0.7, 0.7 \| 32 \|", output), output
     output = run_experiment("slow_link/replicas.py", "--exact-steps", "--smoke", "--data", str(file), cwd=tmp_path)
     assert re.search(r"\| 28 \| 3 \| 0.006 cosine \| 1 \| \d\.\d{3} \| [+-]\d+\.\d %", output), output
+    output = run_experiment("slow_link/replicas.py", "--inner-optimizers", "--smoke", "--data", str(file), cwd=tmp_path)
+    assert re.search(r"\| all, Muon \| 128 \| 0.02 \| 5 \| 2 \| 1 \| \d\.\d{3} \|", output), output
 
 
 def test_every_folder_is_listed_and_has_a_readme():
