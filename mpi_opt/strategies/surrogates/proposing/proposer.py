@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from mpi_opt.core.arrays import Floats
+from mpi_opt.core.arrays import Bools, Floats
 from mpi_opt.strategies.points.beliefs import Beliefs
 from mpi_opt.strategies.points.encoding import Encoding, is_near
 from mpi_opt.strategies.surrogates.fitting import FIRST_FIT, FIT_GROWTH, Observations, Surrogate, anchor_size
@@ -26,6 +26,12 @@ LOCAL_EVERY = 3
 """One in `LOCAL_EVERY` proposals comes from a model of the neighbourhood of the incumbent."""
 OTHER_CATEGORY_EVERY = 4
 """One in `OTHER_CATEGORY_EVERY` proposals has another category than the incumbent, in each hyperparameter in turn."""
+OTHER_NUMBER_EVERY, OTHER_NUMBER_AFTER = 8, 100
+"""After `OTHER_NUMBER_AFTER` proposals, one in `OTHER_NUMBER_EVERY` differs from the incumbent in one number alone, in
+each hyperparameter in turn. It leaves minima that one wrong number makes, which the model does not see in many others.
+"""
+MIN_MOVE, N_MOVED = 0.1, 128
+"""The least change of that number, as a part of its range, and how many values are considered."""
 MIN_LOCAL, MAX_LOCAL = 16, 100
 """Limits of the number of observations of the neighbourhood; two per hyperparameter are added to the first one."""
 N_THOROUGH = 16
@@ -73,6 +79,7 @@ class Proposer:
         self._low, self._high = np.zeros(encoding.n_dimensions), np.ones(encoding.n_dimensions)
         n_levels = np.array([0 if levels is None else len(levels) for levels in encoding.levels])
         self._categorical_dimensions = np.flatnonzero(encoding.is_category & (n_levels > 1))
+        self._numeric_dimensions = np.flatnonzero(~encoding.is_category & (n_levels != 1))
 
     def limit(self, low: Floats, high: Floats) -> None:
         """Sets the ranges of numbers in later proposals, in the unit cube; both of shape (n_dimensions,)."""
@@ -116,8 +123,9 @@ class Proposer:
                 excluded = self._excluded(number + index, succeeded)
                 acquisition = Acquisition(region.model, region.best, self._criterion, log_success, excluded, beliefs)
                 rng = np.random.default_rng([self._seed, number + index, 1])
+                moved = self._with_other_number(number + index, succeeded, rng)
                 effort = 1.0 if len(taken) < N_THOROUGH else 0.25
-                row = self._best_row(region, acquisition, success, rng, effort, is_free)
+                row = self._best_row(region, acquisition, success, moved, rng, effort, is_free)
                 if row is None:
                     break
                 rows.append(row)
@@ -129,7 +137,8 @@ class Proposer:
     def _is_local(self, number: int, n_values: int) -> bool:
         """Whether proposal `number` comes from a model of the neighbourhood of the incumbent."""
         is_enough = n_values >= MIN_LOCAL + 2 * self._encoding.n_dimensions
-        return is_enough and number % LOCAL_EVERY == 1 and not self._has_other_category(number)
+        is_turn = number % LOCAL_EVERY == 1
+        return is_enough and is_turn and not self._has_other_category(number) and not self._has_other_number(number)
 
     def _has_other_category(self, number: int) -> bool:
         return number % OTHER_CATEGORY_EVERY == 2 and len(self._categorical_dimensions) > 0
@@ -148,6 +157,28 @@ class Proposer:
             return None
         index = int(choices[number // OTHER_CATEGORY_EVERY % len(choices)])
         return index, float(best[index])
+
+    def _has_other_number(self, number: int) -> bool:
+        is_turn = number % OTHER_NUMBER_EVERY == 3  # never that of another category
+        return is_turn and number >= OTHER_NUMBER_AFTER and len(self._numeric_dimensions) > 0
+
+    def _with_other_number(self, number: int, observed: Observations, rng: np.random.Generator) -> Floats:
+        """Copies of the incumbent with other values of one number: shape (n, n_dimensions).
+
+        There are none if it is not the turn of such a proposal, or if no number of the incumbent has other values.
+        """
+        best = observed.rows[int(np.argmin(observed.values))]
+        if not self._has_other_number(number):
+            return np.empty((0, len(best)))
+        choices = self._numeric_dimensions[self._encoding.is_active(best)[self._numeric_dimensions]]
+        if not len(choices):
+            return np.empty((0, len(best)))
+        index = int(choices[number // OTHER_NUMBER_EVERY % len(choices)])
+        low, width = self._low[index], self._high[index] - self._low[index]
+        rows = np.tile(np.where(self._encoding.is_category, best, np.clip(best, self._low, self._high)), (N_MOVED, 1))
+        rows[:, index] = low + width * (np.arange(N_MOVED) + rng.random(N_MOVED)) / N_MOVED
+        is_far: Bools = np.abs(self._on_levels(rows)[:, index] - best[index]) >= MIN_MOVE * width
+        return rows[is_far]
 
     def _whole_space(self, observed: Observations) -> Region:
         n = self._encoding.n_dimensions
@@ -170,26 +201,35 @@ class Proposer:
         region: Region,
         acquisition: Acquisition,
         success: SuccessProbability | None,
+        moved: Floats,
         rng: np.random.Generator,
         effort: float,
         is_allowed: Callable[[Floats], bool],
     ) -> Floats | None:
-        """The allowed row with the largest acquisition function; None if no row is allowed.
+        """The allowed row with the largest acquisition function, one of `moved` if any of them is allowed.
 
         If some candidates are likely to succeed, only rows that are likely to succeed are allowed.
+
+        Returns:
+            None if no row is allowed.
         """
         candidates, least = self._candidates(region, rng, effort), 0.0
         if success is not None:
             least = success.least_margin(candidates)
-            candidates = candidates[success.margins(candidates) >= least]
+            candidates, moved = (rows[success.margins(rows) >= least] for rows in (candidates, moved))
 
         def may_be_proposed(row: Floats) -> bool:
             is_likely = success is None or bool(success.margins(row[None, :])[0] >= least)
             return is_likely and is_allowed(row)
 
-        n_starts = math.ceil(effort * N_STARTS)
         low, high = self._box(region)
-        return maximize(acquisition, self._encoding, candidates, low, high, may_be_proposed, n_starts)
+        row = None
+        if len(moved):
+            row = maximize(acquisition, self._encoding, moved, low, high, may_be_proposed, n_starts=0)
+        if row is None:
+            n_starts = math.ceil(effort * N_STARTS)
+            row = maximize(acquisition, self._encoding, candidates, low, high, may_be_proposed, n_starts)
+        return row
 
     def _candidates(self, region: Region, rng: np.random.Generator, effort: float) -> Floats:
         """Random rows of the region, and rows near its best five: shape (n, n_dimensions)."""
