@@ -2,10 +2,10 @@
 
 By default the acquisition function is the logarithm of the expected improvement (Ament et al., NeurIPS 36, 2023).
 Pending trials count with their predicted means. Costs with heavy tails are transformed by a logarithm if that makes
-them more likely (see `extremes.warped`). Every fourth proposal has another category than the incumbent, and every third
-one comes from a model of the incumbent's neighbourhood (see `proposer`), whose length scales can be along the axes of
-an oblique valley (see `principal_axes`). With several figures of merit each proposal minimises a combination with
-random weights (see `scalarization`).
+them more likely (see `extremes.warped`). Every fourth proposal has another category than the incumbent, every eighth
+one after 100 trials another value of one number alone, and every third one comes from a model of the incumbent's
+neighbourhood (see `proposer`), whose length scales can be along the axes of an oblique valley (see `principal_axes`).
+With several figures of merit each proposal minimises a combination with random weights (see `scalarization`).
 
 No proposal is near an observed or a pending point unless there is no other point. Two points are near each other if
 they have the same categories and all numbers differ by less than 1e-4 of their range. A trial at such a point would
