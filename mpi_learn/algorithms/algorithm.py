@@ -35,7 +35,7 @@ class AlgorithmSetup:
     """The arguments from which every algorithm is built.
 
     Attributes:
-        comm: All ranks of the training.
+        comm: The ranks that hold the same weights (`TrainingContext.peers`).
         rank_layout: The roles of the ranks.
         weights: The model's weights, (n,) float32, changed in place. A master has no model: the weights that it serves.
         weights_layout: The layout of the weights, with or without counts.

@@ -181,7 +181,7 @@ class Coordinator:
     def _handle_report(self, rank: int, report: Report) -> None:
         """Passes an intermediate value to the strategy, and stops the trial if the strategy prunes it."""
         running = self.queue.running.get(report.number)
-        leaders = [] if running is None else self.pool.fold_leaders(running.block, self.settings.n_folds)
+        leaders = [] if running is None else self.pool.first_ranks_of_folds(running.block, self.settings.n_folds)
         if running is None or rank not in leaders:
             return  # the block was given up; the trial runs again or has failed
         self.widths.note_value(running, report.value)
@@ -318,7 +318,7 @@ class Coordinator:
 
     def _report_strategy(self) -> None:
         """Reports exceptions that the strategy has survived, and what it has chosen to do."""
-        if choice := self.state.new_choice():
+        if choice := self.state.new_strategy_choice():
             self.state.announce(STRATEGY_CHOSEN, choice)
         for problem in self.state.problems():
             self.state.announce(STRATEGY_FAILED, problem)

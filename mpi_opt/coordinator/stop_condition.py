@@ -45,14 +45,14 @@ class StopCondition:
             if left_s < self._limit_s:
                 self._limit_reason, self._limit_s = "the batch job is about to end", left_s
         self._durations_s: list[float] = []
-        self._began = time.monotonic()
+        self._began_s = time.monotonic()
 
     @property
     def reason(self) -> str | None:
         """The reason why the search must end; None if it need not."""
         if self.request.signal_name is not None:
             return self.request.reason
-        return self._limit_reason if time.monotonic() - self._began >= self._limit_s else None
+        return self._limit_reason if time.monotonic() - self._began_s >= self._limit_s else None
 
     def is_due(self) -> bool:
         """Whether the search must end. It then waits no longer for the store, and only briefly for trials."""
@@ -67,7 +67,7 @@ class StopCondition:
         """Whether a trial that starts now is likely to end in time. True while no duration is known."""
         ranked = self._durations_s
         likely_s = ranked[math.ceil(FRACTION_IN_TIME * len(ranked)) - 1] if ranked else 0.0
-        return time.monotonic() - self._began + likely_s < self._limit_s
+        return time.monotonic() - self._began_s + likely_s < self._limit_s
 
     def may_be_death_of_a_rank(self) -> bool:
         """Whether the request may be the consequence of a rank's death, without protection. Does not wait.

@@ -60,7 +60,7 @@ class StudyState:
         self._complete_trials, self._pruning_rule = settings.complete_trials, settings.pruning_rule
         self._budget = WaitingBudget()
         self._asked_s = math.inf  # the last call of `ask`; unknown before the first one
-        self._choice, self._progress = "", settings.progress
+        self._strategy_choice, self._progress = "", settings.progress
 
     def resume(self) -> PastTrials:
         """Reads the study from the store into `past`. Trials that ran when the last search was killed are queued again.
@@ -171,7 +171,7 @@ class StudyState:
         self._store.event(kind, detail)
 
     def choose(self, choice: Choice) -> None:
-        """Records a choice for all trials of the study, which later searches use."""
+        """Records the choice of a block, such as the batch size, for all trials of the study; later searches use it."""
         self._store.choose(choice.values)
         self.announce(BATCH_SIZE_CHOSEN, choice.why)
 
@@ -270,10 +270,10 @@ class StudyState:
         """Number of trials that have ended at the point of an earlier one."""
         return self._n_at_points - len(self._points)
 
-    def new_choice(self) -> str:
-        """What the strategy has chosen since the last call; empty if that is nothing new."""
-        before, self._choice = self._choice, self._strategy.choice or self._choice
-        return self._choice if self._choice != before else ""
+    def new_strategy_choice(self) -> str:
+        """The choice of the strategy, see `Strategy.choice`, if it has changed since the last call; otherwise empty."""
+        before, self._strategy_choice = self._strategy_choice, self._strategy.choice or self._strategy_choice
+        return self._strategy_choice if self._strategy_choice != before else ""
 
     def problems(self) -> list[str]:
         """The exceptions that the strategy has survived since the last call."""

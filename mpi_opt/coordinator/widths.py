@@ -35,7 +35,7 @@ class TrialTimes:
         attempt: The number of its present attempt.
         first, last: The first and the last epoch of this attempt; None before its end.
         epoch_s: Number of ranks -> seconds per epoch, without the first one of an attempt, which is longer.
-        left_s: When the trial left its last block, until the next attempt is measured; None otherwise.
+        moved_at_s: When the trial left its last block, until the next attempt is measured; None otherwise.
         is_asked: Whether this attempt was asked to leave its block.
         joining: The idle blocks that will then join it.
         cost: Its last intermediate value, to be minimised.
@@ -45,7 +45,7 @@ class TrialTimes:
     first: TrialProgress | None = None
     last: TrialProgress | None = None
     epoch_s: dict[int, float] = field(default_factory=dict)
-    left_s: float | None = None
+    moved_at_s: float | None = None
     is_asked: bool = False
     joining: list[int] = field(default_factory=list)
     cost: float = math.inf
@@ -86,29 +86,31 @@ class Widths:
     def hear(self, rank: int, progress: TrialProgress) -> None:
         """Takes an epoch of a trial into account."""
         running = self.queue.running.get(progress.number)
-        if running is None or rank not in self.pool.fold_leaders(running.block, self.settings.n_folds):
+        if running is None or rank not in self.pool.first_ranks_of_folds(running.block, self.settings.n_folds):
             return  # the block was given up
         n_ranks, self._is_new = self._useful(len(self.pool.ranks(running.block))), True
-        trial = self._trials.setdefault(progress.number, TrialTimes(running.attempt))
-        if trial.add(progress, running.attempt, n_ranks):
-            moved_s = 0.0 if trial.left_s is None else running.started_at_s - trial.left_s
-            assert trial.first is not None, "there are two epochs"
-            step_s = progress.elapsed_s - trial.first.elapsed_s  # of one fold, also if they run in turn
-            cost_s = moved_s + max(0.0, trial.first.elapsed_s - step_s)
+        times = self._trials.setdefault(progress.number, TrialTimes(running.attempt))
+        if times.add(progress, running.attempt, n_ranks):
+            # the cost of a change: the time without a block, and the time by which the first epoch is longer than the
+            # second one, because the model is built and compiled again
+            moved_s = 0.0 if times.moved_at_s is None else running.started_at_s - times.moved_at_s
+            assert times.first is not None, "there are two epochs"
+            step_s = progress.elapsed_s - times.first.elapsed_s  # one epoch of one fold
+            cost_s = moved_s + max(0.0, times.first.elapsed_s - step_s)
             if rank in self._warm:
                 self._costs_s.append(cost_s)
             self._first_cost_s = min(self._first_cost_s, cost_s)
             self._warm.add(rank)
-            trial.left_s = None
-        if progress is trial.last and progress is not trial.first:
-            for other, epoch_s in trial.epoch_s.items():
-                self.curve.add(other, n_ranks, epoch_s / trial.epoch_s[n_ranks])
+            times.moved_at_s = None
+        if progress is times.last and progress is not times.first:
+            for other, epoch_s in times.epoch_s.items():
+                self.curve.add(other, n_ranks, epoch_s / times.epoch_s[n_ranks])
 
     def note_value(self, running: Attempt, value: float) -> None:
         """Takes an intermediate value of a trial into account, or of one of its folds."""
         if self.settings.is_by_merit and math.isfinite(value):
-            trial = self._trials.setdefault(running.number, TrialTimes(running.attempt))
-            trial.cost = self.settings.limits.figures_of_merit.sign * value
+            times = self._trials.setdefault(running.number, TrialTimes(running.attempt))
+            times.cost = self.settings.limits.figures_of_merit.sign * value
 
     def note_started(self, n_started: int) -> None:
         """Records how many new trials start on the idle blocks. If all blocks get one, there may be more to start."""
@@ -141,8 +143,8 @@ class Widths:
         """Queues a trial again that has left its block, and forms the block on which it continues."""
         block, ranks = running.block, self.pool.ranks(running.block)
         divide = self._needs_ranks or self._is_too_wide(running)
-        trial = self._trials.setdefault(running.number, TrialTimes(running.attempt))
-        expected, trial.joining, trial.left_s = trial.joining, [], self.pool.now_s
+        times = self._trials.setdefault(running.number, TrialTimes(running.attempt))
+        expected, times.joining, times.moved_at_s = times.joining, [], self.pool.now_s
         joining = [one for one in expected if one in self.pool.idle and not divide]
         self.state.requeue([running], f"it continues on another number of ranks than {len(ranks)}", "moved")
         self.state.carry_values(running)
@@ -163,11 +165,11 @@ class Widths:
             self.settings.progress.dissolved(block)
 
     def _ask(self, running: Attempt, joining: list[int]) -> None:
-        trial, remaining_s = self._measured(running), self._remaining_s(running)
-        if trial is None or trial.is_asked or remaining_s is None or remaining_s <= self._cost_s:
+        times, remaining_s = self._measured(running), self._remaining_s(running)
+        if times is None or times.is_asked or remaining_s is None or remaining_s <= self._cost_s:
             return
-        trial.is_asked, trial.joining = True, joining
-        for rank in self.pool.fold_leaders(running.block, self.settings.n_folds):
+        times.is_asked, times.joining = True, joining
+        for rank in self.pool.first_ranks_of_folds(running.block, self.settings.n_folds):
             self.pool.link.send(rank, Leave(running.number))
 
     @property
@@ -182,16 +184,16 @@ class Widths:
 
     def _measured(self, running: Attempt) -> TrialTimes | None:
         """The measured times of a trial; None before the first epoch of its attempt has ended."""
-        trial = self._trials.get(running.number)
-        return trial if trial is not None and trial.attempt == running.attempt else None
+        times = self._trials.get(running.number)
+        return times if times is not None and times.attempt == running.attempt else None
 
     def _remaining_s(self, running: Attempt) -> float | None:
         """The time for the epochs after the present one on the present ranks; None if it is unknown."""
-        trial = self._measured(running)
-        if trial is None or trial.last is None or trial.first is trial.last:
+        times = self._measured(running)
+        if times is None or times.last is None or times.first is times.last:
             return None
-        left = trial.last.total - trial.last.done - 1
-        return left * trial.epoch_s[self._useful(len(self.pool.ranks(running.block)))]
+        left = times.last.total - times.last.done - 1
+        return left * times.epoch_s[self._useful(len(self.pool.ranks(running.block)))]
 
     def _pays(self, now_s: float, then_s: float) -> bool:
         """Whether it pays to change a trial such that its rest takes `then_s` instead of `now_s`."""
@@ -211,19 +213,19 @@ class Widths:
         Each idle block joins a trial that ends sooner with it: the one that ends last, or with `merit` the best one.
         """
         measured = filter(None, map(self._measured, self.queue.running.values()))
-        taken = {block for trial in measured for block in trial.joining}
+        taken = {block for times in measured for block in times.joining}
         if not (idle := [block for block in self.pool.idle if block not in taken]):
             return {}
         sizes, remaining_s, last = {}, {}, list[tuple[float, float, int]]()
         for number, running in self.queue.running.items():
-            if (left_s := self._remaining_s(running)) is not None and not self._trials[number].is_asked:
-                sizes[number], remaining_s[number] = len(self.pool.ranks(running.block)), left_s
-                last.append((self._merit(number), -left_s, number))
+            if (rest_s := self._remaining_s(running)) is not None and not self._trials[number].is_asked:
+                sizes[number], remaining_s[number] = len(self.pool.ranks(running.block)), rest_s
+                last.append((self._merit(number), -rest_s, number))
         heapq.heapify(last)  # the search ends with its last trial, so that one gets ranks first
         plan: dict[int, list[int]] = {}
         wider, then_s = dict(sizes), dict(remaining_s)
         for block in idle:
-            while last:
+            while last:  # the first trial that ends sooner with this block gets it
                 merit, _, number = last[0]
                 n_ranks = wider[number] + len(self.pool.ranks(block))
                 ends_s = self._ends_s(number, remaining_s[number], sizes[number], n_ranks)
@@ -232,7 +234,7 @@ class Widths:
                     wider[number], then_s[number] = n_ranks, ends_s
                     heapq.heapreplace(last, (merit, -ends_s, number))
                     break
-                heapq.heappop(last)
+                heapq.heappop(last)  # it gains nothing from another block, also from the next ones
         return {number: blocks for number, blocks in plan.items() if self._pays(remaining_s[number], then_s[number])}
 
     def _merit(self, number: int) -> float:
@@ -247,14 +249,14 @@ class Widths:
     def _speed_up(self, few: int, many: int) -> float:
         return self.curve.factor(self._useful(few), self._useful(many))
 
-    def _ends_s(self, number: int, left_s: float, few: int, many: int) -> float:
-        """The time for the rest of a trial on `many` ranks, which is `left_s` on `few`."""
-        trial, n_folds = self._trials[number], self.settings.n_folds
-        if few < n_folds <= many and trial.last is not None:
+    def _ends_s(self, number: int, rest_s: float, few: int, many: int) -> float:
+        """The time for the rest of a trial on `many` ranks, which is `rest_s` on `few`."""
+        times, n_folds = self._trials[number], self.settings.n_folds
+        if few < n_folds <= many and times.last is not None:
             # folds in turn will run at the same time: one that has not begun has all its epochs left
-            left = min(trial.last.total, n_folds * (trial.last.total - trial.last.done))
-            left_s = max(left_s, left * trial.epoch_s[few])
-        return left_s / self._speed_up(few, many)
+            left = min(times.last.total, n_folds * (times.last.total - times.last.done))
+            rest_s = max(rest_s, left * times.epoch_s[few])
+        return rest_s / self._speed_up(few, many)
 
     def _most_ranks(self, number: int, now: int) -> int:
         progress = self._trials[number].last

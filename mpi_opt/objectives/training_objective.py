@@ -167,9 +167,11 @@ class TrainingObjective(Objective):
                 yield f"{'figure':<12} {name} {' '.join(f'{number:.4g}' for number in found.values())} {after}"
 
     def __call__(self, trial: Trial) -> tuple[object, MetricCurves | None]:
+        from mpi_learn.training.loop import LEFT
+
         changes = self._changes(trial, filled(self.training, trial.parameters))
         result = self._train_anew_if_unusable(trial, changes)
-        trial.has_left = result.stopped_by == "left"
+        trial.has_left = result.stopped_by == LEFT
         if trial.comm.rank != 0 or trial.has_left:
             return None, None
         values = [self._figure(name, result) for name in self.figures]
@@ -304,8 +306,10 @@ class TrainingObjective(Objective):
         if self.figures[0] in metrics:
             trial.report(epoch, metrics[self.figures[0]])
         if self.is_elastic and kept is not None and configuration.total_batch is not None:
-            most = configuration.total_batch.most_ranks
-            if most >= trial.folds - 1:  # a fold has as many at most, in turn with others or at the same time
+            most = configuration.total_batch.most_ranks  # of a fold
+            # on fewer ranks than folds, a fold has all of them, otherwise its share: if even the former are not too
+            # many for a fold, the trial can have the ranks of all its folds together
+            if most >= trial.folds - 1:
                 most *= trial.folds
             kept.is_left = trial.must_leave(epoch + 1, configuration.epochs, 1 if kept.is_bound else most)
         return trial.should_stop()

@@ -130,8 +130,8 @@ def record(
 def _start(connection: Connection, study_id: int, started: Sequence[Attempt], at: str) -> None:
     """Records trials as running: inserts those that start for the first time, and an attempt of each."""
     first, again, begun = [], [], []
-    for trial in started:
-        proposal, attempt = trial.proposal, trial.attempt
+    for one in started:
+        proposal, attempt = one.proposal, one.attempt
         key = trial_id(study_id, proposal.number)
         if attempt > 1:
             again.append(
@@ -156,10 +156,10 @@ def _start(connection: Connection, study_id: int, started: Sequence[Attempt], at
                 "trial_id": key,
                 "attempt": attempt,
                 "started_at": at,
-                "block": trial.block,
-                "ranks": trial.ranks,
-                "hosts": trial.hosts,
-                "code": trial.code,
+                "block": one.block,
+                "ranks": one.ranks,
+                "hosts": one.hosts,
+                "code": one.code,
             }
         )
     run(connection, INSERT_TRIAL, first)

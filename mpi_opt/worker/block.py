@@ -131,7 +131,7 @@ class Block:
 
     def _run_folds(self, assignment: Assignment, began_s: float) -> list[Outcome]:
         """The outcomes of the folds of this rank's group; only the first rank of the group has figures of merit."""
-        folds, started = list[Outcome](), began_s - assignment.before_s
+        folds, trial_started_s = list[Outcome](), began_s - assignment.before_s
         for fold in folds_of_group(self.group, len(self.groups), self.settings.n_folds):
             self.check()  # user code may have caught the exception that the disbanding of the block raised in it
             trial = Trial(
@@ -145,7 +145,7 @@ class Block:
                 is_parallel=len(self.groups) > 1,
                 began_s=began_s,
             )
-            outcome = self._run_fold(trial, started)
+            outcome = self._run_fold(trial, trial_started_s)
             if outcome.state == "pruned" and folds:  # not comparable with the folds that are complete
                 outcome.figures_of_merit = Figures()
             folds.append(outcome)
@@ -176,13 +176,13 @@ class Block:
             if (decision.number, decision.fold) == (trial.number, trial.fold):
                 return decision.runs  # other decisions concern folds that have failed on this rank
 
-    def _run_fold(self, trial: Trial, trial_started: float, measured_s: float | None = None) -> Outcome:
+    def _run_fold(self, trial: Trial, trial_started_s: float, measured_s: float | None = None) -> Outcome:
         run = self.objective if measured_s is None else partial(self.objective.measure, limit_s=measured_s)
         outcome, has_returned = Outcome(trial.number, "complete", fold=trial.fold), False
-        started = time.perf_counter()
+        started_s = time.perf_counter()
         try:
             try:
-                self.watchdog.guard(trial.comm, self.settings.timeout_s, started - trial_started)
+                self.watchdog.guard(trial.comm, self.settings.timeout_s, started_s - trial_started_s)
                 with ending_forked_children():
                     value, history = run(trial)
             finally:
@@ -206,7 +206,7 @@ class Block:
                 self.reporter.abandon(self.index, trial.number, outcome.error)
             return outcome
         # a single fold is the whole trial, with the time before it continued on these ranks
-        outcome.duration_s = time.perf_counter() - (started if trial.folds > 1 else trial_started)
+        outcome.duration_s = time.perf_counter() - (started_s if trial.folds > 1 else trial_started_s)
         if trial.has_left:
             outcome.state = "queued"
         elif trial.was_stopped:
@@ -227,28 +227,30 @@ def merged(
     expected one of all folds.
     """
     folds = sorted(filter(attrgetter("figures_of_merit"), outcomes), key=attrgetter("fold"))
-    trial = Outcome(outcomes[0].number, "complete", duration_s=duration_s, folds=folds)
+    outcome = Outcome(outcomes[0].number, "complete", duration_s=duration_s, folds=folds)
     # a cause comes before its consequences on other ranks: only the first error is reported
     if failed := sorted(filter(attrgetter("error"), outcomes), key=attrgetter("is_consequence")):
-        trial.state, trial.error, trial.host_fault = "failed", failed[0].error, failed[0].host_fault
-        trial.is_consequence = failed[0].is_consequence  # no rank of the block knows a cause
-        return trial
+        outcome.state, outcome.error, outcome.host_fault = "failed", failed[0].error, failed[0].host_fault
+        outcome.is_consequence = failed[0].is_consequence  # no rank of the block knows a cause
+        return outcome
+    # also if some folds were stopped when the others left: the next attempt stops at its first report
     if any(one.state == "queued" for one in outcomes):
-        return Outcome(trial.number, "queued", duration_s=duration_s)
+        return Outcome(outcome.number, "queued", duration_s=duration_s)
     if any(one.state == "pruned" for one in outcomes):
-        trial.state = "pruned"
+        outcome.state = "pruned"
     elif reference is not None and len(folds) < settings.n_folds:
         (name,), values = folds[0].figures_of_merit, _main_figures(folds)
         expected = Measured(reference.expected(values), reference.uncertainty(values))
-        trial.state, trial.figures_of_merit = "pruned", Figures({name: expected})
-        return trial
+        outcome.state, outcome.figures_of_merit = "pruned", Figures({name: expected})
+        return outcome
     figures = settings.figures_of_merit.aggregate_folds(folds)
     if all(map(math.isfinite, figures.values())):
-        trial.figures_of_merit = figures
+        outcome.figures_of_merit = figures
     else:
         shown = ", ".join(f"{value:g}" for value in _main_figures(folds))
-        trial.state, trial.error = "failed", f"the figures of merit of the folds are too large to aggregate: {shown}"
-    return trial
+        outcome.state = "failed"
+        outcome.error = f"the figures of merit of the folds are too large to aggregate: {shown}"
+    return outcome
 
 
 def _main_figures(folds: list[Outcome]) -> list[float]:

@@ -78,7 +78,7 @@ class Watchdog:
         self._alive_s, self._next_alive_s = alive_s, 0.0
         self.disbanded = -1
         self._comm: Communicator | None = None
-        self._deadline = NEVER
+        self._deadline_s = NEVER
         self._timeout_s: float | None = None
         self._why: tuple[type[Exception], str] | None = None
         self._is_alarmed = self._is_postponed = False
@@ -132,7 +132,7 @@ class Watchdog:
         # the second thread must not combine the new communicator with the reason or the deadline of an earlier trial
         with self._lock:
             self._comm, self._timeout_s, self._why, self._is_postponed = comm, timeout_s, None, False
-            self._deadline = time.monotonic() + left_s
+            self._deadline_s = time.monotonic() + left_s
         if timeout_s is not None:
             self._arm(left_s + 2 * GRACE_S)  # later than the exception, and than the end of the process by `_listen`
 
@@ -140,7 +140,7 @@ class Watchdog:
         """Ends the watch after user code. May be called more than once."""
         self._comm = None  # first, because no exception is raised from now on
         with self._lock:  # an interruption that the second thread has begun ends here, and is then cancelled
-            self._deadline = NEVER
+            self._deadline_s = NEVER
         if self._signal is None and self._why is not None:
             _raise_in(self._watched, None)
         faulthandler.cancel_dump_traceback_later()
@@ -194,11 +194,11 @@ class Watchdog:
             if self._is_postponed and self._signal is not None:
                 self._is_postponed = False
                 signal.pthread_kill(self._watched, self._signal)
-            late_s = time.monotonic() - self._deadline
+            late_s = time.monotonic() - self._deadline_s
             if late_s > 0:
                 self._interrupt(TrialTimeout, f"the trial took longer than trial.timeout, {self._timeout_s:g} s")
             had_grace = late_s > GRACE_S  # measured before `_interrupt`, which may take seconds
-            is_still_late = time.monotonic() - self._deadline > GRACE_S  # the trial may have ended meanwhile
+            is_still_late = time.monotonic() - self._deadline_s > GRACE_S  # the trial may have ended meanwhile
             if had_grace and is_still_late and self.may_end_process:
                 why = "the trial took too long and could not be interrupted"
                 if self.link.rank == 0:  # the only process of the search

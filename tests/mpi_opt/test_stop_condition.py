@@ -47,7 +47,7 @@ def test_the_end_of_the_batch_job_is_a_time_limit(limit_s, left_s, expected_s):
 @pytest.mark.parametrize(("elapsed_s", "may_begin"), [(90.5, True), (91.5, False)])
 def test_a_trial_begins_if_nine_of_ten_would_end_in_time(elapsed_s, may_begin):
     condition = StopCondition(time_limit_s=100.0)
-    condition._began -= elapsed_s
+    condition._began_s -= elapsed_s
     for duration_s in (4, 10, 1, 7, 2, 9, 3, 8, 5, 6):
         condition.add_duration(float(duration_s))
     assert condition.has_time_for_one() is may_begin

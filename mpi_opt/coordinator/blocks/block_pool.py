@@ -99,14 +99,14 @@ class BlockPool:
         """The world ranks of a block, the leader first."""
         return self.membership.blocks[block]
 
-    def fold_leaders(self, block: int, n_folds: int) -> list[int]:
+    def first_ranks_of_folds(self, block: int, n_folds: int) -> list[int]:
         """The world rank of the first rank of each fold group of a block."""
         ranks = self.ranks(block)
         return [ranks[group[0]] for group in fold_groups(len(ranks), n_folds)]
 
     def stop(self, running: Attempt, n_folds: int) -> None:
         """Asks the first rank of each fold group, which decides whether its fold continues, to stop a trial."""
-        for rank in self.fold_leaders(running.block, n_folds):
+        for rank in self.first_ranks_of_folds(running.block, n_folds):
             self.link.send(rank, Stop(running.number))
 
     def describe(self, rank: int) -> str:
