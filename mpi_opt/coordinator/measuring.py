@@ -24,6 +24,7 @@ from mpi_opt.coordinator.blocks.faults import SilentRanks
 from mpi_opt.coordinator.trials.trial_queue import STRANDED_S
 from mpi_opt.core.block_layout import BlockLayout, fold_groups
 from mpi_opt.core.counted import counted
+from mpi_opt.core.events import SIZE_MEASURED
 from mpi_opt.core.scalability import Scalability, ScalingCurve, candidate_sizes, distinct_layouts, mean_times
 from mpi_opt.core.search_space.space import Parameters
 from mpi_opt.core.trial import TRIALS_PER_STUDY, Outcome, Proposal
@@ -34,9 +35,6 @@ from mpi_opt.store.records import StudyRecord
 from mpi_opt.strategies.make_strategy import make_strategy  # imports SciPy only if sizes are measured
 from mpi_opt.study.opening.announcement import n_to_run
 from mpi_opt.study.reading import read_record
-
-SIZE_MEASURED = "size_measured"
-"""Event: the size of the blocks that was measured, for how many ranks, and why it is the best."""
 
 
 def size_text(size: int, n_ranks: int, why: str) -> str:

@@ -12,10 +12,10 @@ from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.study_state import StudyState
 from mpi_opt.coordinator.trials.trial_queue import TrialQueue
 from mpi_opt.core.attempt import Attempt
+from mpi_opt.core.events import BLOCK_LOST, BLOCK_RETIRED, HOST_FAULT, RANK_LOST, SEARCH_STOPPED
 from mpi_opt.core.trial import Outcome
 from mpi_opt.errors import HostFailed
 from mpi_opt.messages.messages import Broken
-from mpi_opt.study.reading import SEARCH_STOPPED
 
 
 class Recovery:
@@ -65,7 +65,7 @@ class Recovery:
             return
         self.queue.put_held_back()
         if faults.is_new(block):
-            self.state.announce("host_fault", f"block {block} waits, and its trial runs again, because of {reason}")
+            self.state.announce(HOST_FAULT, f"block {block} waits, and its trial runs again, because of {reason}")
         if faults.must_end(self.pool.membership.blocks, self.pool.now_s):
             why = f"no trial has succeeded for {self.pool.now_s - faults.since_s:.0f} s because of {reason}"
             self.state.event(SEARCH_STOPPED, why)
@@ -85,19 +85,19 @@ class Recovery:
         """Gives up a block whose ranks cannot communicate."""
         if broken.block in self.pool:
             self.pool.mark_broken(broken)
-            self.state.announce("block_lost", f"the ranks of block {broken.block} cannot communicate: {broken.reason}")
+            self.state.announce(BLOCK_LOST, f"the ranks of block {broken.block} cannot communicate: {broken.reason}")
             self.give_up(broken.block, "the ranks of its block could not communicate")
 
     def handle_consequence(self, running: Attempt, outcome: Outcome) -> None:
         """Gives up a block whose trial has failed because its ranks could not communicate, for an unknown reason."""
         first_line, _, _ = (outcome.error or "").partition("\n")
-        self.state.announce("block_lost", f"the ranks of block {running.block} could not communicate: {first_line}")
+        self.state.announce(BLOCK_LOST, f"the ranks of block {running.block} could not communicate: {first_line}")
         self.give_up(running.block, "the ranks of its block could not communicate")
 
     def handle_losses(self, ranks: frozenset[int]) -> None:
         """Gives up the blocks of lost ranks."""
         for rank in self.pool.not_yet_lost(ranks):  # ranks that were given up have been reported already
-            self.state.announce("rank_lost", f"rank {rank}, {self.pool.describe(rank)}")
+            self.state.announce(RANK_LOST, f"rank {rank}, {self.pool.describe(rank)}")
         for block in self.pool.lose(ranks):
             self.give_up(block, "a rank of its block was lost")
 
@@ -107,17 +107,17 @@ class Recovery:
         new = self.pool.not_yet_lost(frozenset(silent))
         for rank in new:
             why = f"no sign of life for {self._silent.limit_s:g} s"
-            self.state.announce("rank_lost", f"rank {rank}, {self.pool.describe(rank)}: {why}")
+            self.state.announce(RANK_LOST, f"rank {rank}, {self.pool.describe(rank)}: {why}")
         for block in self.pool.lose_silent(set(new)) if new else ():
             self.give_up(block, "a rank of its block gave no sign of life")
 
     def give_up_unanswering(self) -> None:
         """Gives up ranks that do not leave their block and blocks that do not answer."""
         for rank in sorted(self.pool.give_up_unresponsive()):
-            self.state.announce("rank_lost", f"rank {rank} did not leave its block")
+            self.state.announce(RANK_LOST, f"rank {rank} did not leave its block")
         for running in self.queue.overdue(self.pool.now_s):
             when = f"in trial {running.number}" if running.error is None else f"after trial {running.number} failed"
-            self.state.announce("block_lost", f"block {running.block} does not answer {when}")
+            self.state.announce(BLOCK_LOST, f"block {running.block} does not answer {when}")
             self.give_up(running.block, "its block does not answer")
 
     def free_block(self, block: int, outcome: Outcome, pause_s: float = 0.0) -> None:
@@ -129,7 +129,7 @@ class Recovery:
         self._health.record(block, outcome.state == "failed")
         # the last block is not retired: the search would end
         if len(self.pool) > 1 and self._health.is_unhealthy(block):
-            self.state.announce("block_retired", f"block {block} failed {self._health.in_a_row(block)} trials in a row")
+            self.state.announce(BLOCK_RETIRED, f"block {block} failed {self._health.in_a_row(block)} trials in a row")
             self.pool.retire(block)
             self.progress.given_up(block)
         else:

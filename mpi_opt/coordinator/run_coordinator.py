@@ -25,6 +25,7 @@ from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stop_condition import StopCondition
 from mpi_opt.coordinator.trials.kept_models import KeptModels
 from mpi_opt.core.counted import counted
+from mpi_opt.core.events import CODE_CHANGED, SEARCH_RESTARTED
 from mpi_opt.core.objective import Choice
 from mpi_opt.core.trial import REPORTED
 from mpi_opt.errors import RanksLost, SearchFailed
@@ -37,7 +38,7 @@ from mpi_opt.study.opening.announcement import announcement, n_to_run
 from mpi_opt.study.opening.lease import Lease, leased
 from mpi_opt.study.opening.open_study import OpenStudy, open_study
 from mpi_opt.study.progress import NotesOnly, Progress
-from mpi_opt.study.reading import CODE_CHANGED, SEARCH_RESTARTED, is_finished, read_record
+from mpi_opt.study.reading import is_finished, read_record
 from mpi_opt.study.study import Study
 from mpi_opt.study.user_code import changes, code_record, use_code
 

@@ -18,6 +18,7 @@ from mpi_opt.coordinator.trials.trial_queue import TrialQueue
 from mpi_opt.coordinator.trials.waiting_budget import WaitingBudget
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.counted import counted
+from mpi_opt.core.events import BATCH_SIZE_CHOSEN
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.limits import MAX_CRASHES
 from mpi_opt.core.objective import CHECKPOINT_S, Choice
@@ -28,7 +29,7 @@ from mpi_opt.messages.messages import Report
 from mpi_opt.store.errors import StoreConflictError, StoreDamagedError, StoreMovedError
 from mpi_opt.store.records import GivenUp
 from mpi_opt.strategies.strategy import Decision, Strategy
-from mpi_opt.study.reading import BATCH_SIZE_CHOSEN, PastTrials
+from mpi_opt.study.reading import PastTrials
 
 SLOW_ASK_S = 0.1
 """If the last call of `ask` took longer, outcomes are committed before the next one, because rank 0 may be killed

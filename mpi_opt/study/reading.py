@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mpi_learn.settings.suggestions import suggestion
 from mpi_opt.core.collecting import collector_paused
+from mpi_opt.core.events import SEARCH_EVENTS, SEARCH_FINISHED, SEARCH_STOPPED, STUDY_FINISHED, STUDY_RESUMED
 from mpi_opt.core.figures_of_merit import FiguresOfMerit, read_target
 from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.trial import UNFINISHED, TrialRecord
@@ -15,41 +16,6 @@ from mpi_opt.store import Store
 from mpi_opt.store.records import FoldRecord, StudyRecord
 from mpi_opt.strategies.make_strategy import CONFIRMATION
 from mpi_opt.strategies.strategy import Strategy
-
-TRIAL_CONTINUED = "trial_continued"
-"""The event that a trial continues on the ranks that are left of its block."""
-STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED = "study_finished", "study_resumed", "search_stopped"
-"""Events that a search records: the study is finished; a study continues; a search stopped early.
-
-`ask` records the first two as well.
-"""
-
-SEARCH_FINISHED = "search_finished"
-"""Event of a search that leaves only trials of a workload system. The study is finished when these have ended."""
-
-SEARCH_RESTARTED = "search_restarted"
-"""Event: the job of a search was started again (``--restarts``), because of a lost host or process."""
-
-SPACE_EXTENDED = "space_extended"
-"""Event: a study continues with a larger space (``search.extend``)."""
-
-SEARCH_CHANGED = "search_changed"
-"""Event: a study continues with another strategy or other settings of it."""
-
-CODE_CHANGED = "code_changed"
-"""Event: a study continues with other code than before, or a file was edited during a search."""
-
-BATCH_SIZE_CHOSEN = "batch_size_chosen"
-"""Event: the number that all trials have for ``batch_size: auto``, and why."""
-
-STRATEGY_FAILED = "strategy_failed"
-"""Event: the strategy raised an exception, and the search continues with random points."""
-
-STRATEGY_CHOSEN = "strategy_chosen"
-"""Event: what the strategy `auto` has chosen to do, and why."""
-
-SEARCH_EVENTS = (STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED, SEARCH_FINISHED)
-"""The events that decide whether a study is finished; the latest one counts."""
 
 
 def sorted_front(front: Iterable[TrialRecord], figures: FiguresOfMerit) -> list[TrialRecord]:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
+from mpi_opt.core.events import SEARCH_RESTARTED
 from mpi_opt.core.trial import State, TrialRecord
 from mpi_opt.store import Store
 from mpi_opt.store.records import AttemptRecord, EventRecord, LeaseRecord, StudyRecord, time_of
 from mpi_opt.study.opening.lease import GONE_S, OwnerWatch, machine
-from mpi_opt.study.reading import SEARCH_RESTARTED, is_finished, read_record
+from mpi_opt.study.reading import is_finished, read_record
 
 N_RECENT = 200
 """The speed of a search is measured over at most this number of trials that have ended last."""

@@ -13,7 +13,8 @@ from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.block_pool import BlockPool
-from mpi_opt.coordinator.measuring import SIZE_MEASURED, choose_size, run_measurement
+from mpi_opt.coordinator.measuring import choose_size, run_measurement
+from mpi_opt.core.events import SIZE_MEASURED
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.messages.messages import LeftBlock, Lost, Ready
 from mpi_opt.store import Store

@@ -264,8 +264,8 @@ def _print_codes(store: Store, study: StudyRecord) -> None:
 
 
 def _print_restarts(store: Store, study: StudyRecord) -> None:
+    from mpi_opt.core.events import SEARCH_RESTARTED
     from mpi_opt.store.records import readable
-    from mpi_opt.study.reading import SEARCH_RESTARTED
 
     events = [event for event in store.events(study.id) if event.kind == SEARCH_RESTARTED]
     if events:

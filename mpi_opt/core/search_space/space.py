@@ -242,9 +242,6 @@ def _is_among(value: Value, wanted: Any, dimension: Dimension) -> bool:
     return value in options
 
 
-HINT = "hint"
-"""The kind of the events."""
-
 Limits = Mapping[str, tuple[float, float]]
 """Hyperparameter -> the smallest and the largest value of new trials."""
 

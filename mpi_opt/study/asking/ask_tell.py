@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.attempt import Attempt
+from mpi_opt.core.events import CODE_CHANGED, STRATEGY_FAILED, STUDY_FINISHED, STUDY_RESUMED
 from mpi_opt.core.figures import Figures, Measured
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.folds.fold_splits import number_of_folds
@@ -34,18 +35,7 @@ from mpi_opt.store.records import AttemptRecord, GivenBack, StudyRecord
 from mpi_opt.study.asking.external_results import ExternalResult
 from mpi_opt.study.opening.lease import owner_as_text
 from mpi_opt.study.opening.open_study import OpenStudy, open_study
-from mpi_opt.study.reading import (
-    CODE_CHANGED,
-    EXTERNAL_BLOCK,
-    EXTERNAL_RANKS,
-    STRATEGY_FAILED,
-    STUDY_FINISHED,
-    STUDY_RESUMED,
-    PastTrials,
-    is_finished,
-    read_record,
-    sorted_front,
-)
+from mpi_opt.study.reading import EXTERNAL_BLOCK, EXTERNAL_RANKS, PastTrials, is_finished, read_record, sorted_front
 from mpi_opt.study.user_code import changes, code_record, use_code
 
 RETRY_LIMIT_S = 60.0

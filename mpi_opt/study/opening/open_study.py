@@ -16,6 +16,7 @@ from mpi_opt.configuration.configuration import publishable
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.configuration.sections import TransferSection
 from mpi_opt.core.counted import listed, plural
+from mpi_opt.core.events import SEARCH_CHANGED, SPACE_EXTENDED
 from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.core.search_space.space_changes import extended, means_the_same, with_beliefs, with_defaults
@@ -27,7 +28,6 @@ from mpi_opt.store.records import EarlierTrial, StudyRecord
 from mpi_opt.strategies import REFITTING, Transfer, make_strategy
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.opening.earlier_study import read_earlier
-from mpi_opt.study.reading import SEARCH_CHANGED, SPACE_EXTENDED
 from mpi_opt.study.user_code import check_same_objective, remember_objective
 
 AWAIT_EVERY_REFIT = {"await_refit_up_to": 10**9}
