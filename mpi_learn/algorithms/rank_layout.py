@@ -128,7 +128,7 @@ def _with_stages(size: int, stages: int) -> RankLayout:
 
 
 def _smaller(size: int, masters: int, processes: int) -> str:
-    """What to write instead if `size` ranks are too few."""
+    """The text of the cure if `size` ranks are too few."""
     if masters == 1:
         return f"`processes: {size - 1}`" + (" or less" if size > 2 else "")
     return "fewer masters or processes" if processes > 1 else "fewer masters"

@@ -1,4 +1,4 @@
-"""What becomes of trials whose block, host or rank fails: they run again, perhaps on the remaining ranks, or fail."""
+"""Decides about trials whose block, host or rank fails: they run again, perhaps on the remaining ranks, or fail."""
 
 from __future__ import annotations
 

@@ -387,7 +387,7 @@ def _step(step: object) -> int:
             "the first argument is the step, the second one the value"
         )
     if not 0 <= number <= MAX_STEP:
-        raise ValueError(f"trial.report(step, value): the step must lie between 0 and {MAX_STEP:,}, not {step!r}")
+        raise ValueError(f"trial.report(step, value): the step must be between 0 and {MAX_STEP:,}, not {step!r}")
     return int(number)
 
 

@@ -133,7 +133,7 @@ class Strategy(ABC):
 
     @property
     def choice(self) -> str:
-        """What the strategy has chosen to do and why, in one line; empty if it leaves no choice to itself."""
+        """The choice of the strategy and its reason, in one line; empty if it leaves no choice to itself."""
         return ""
 
     @property

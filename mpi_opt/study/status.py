@@ -1,4 +1,4 @@
-"""What a search is doing at present, read from its store alone: by another process, possibly on another host."""
+"""The present state of a search, read from its store alone: by another process, possibly on another host."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _seconds_between(earlier: str, later: str) -> float:
 
 
 def _activity(owner: LeaseRecord | None, silent_s: float | None, has_finished: bool) -> Activity:
-    """What a search does. On its own host its process is looked up."""
+    """The state of a search. On its own host its process is looked up."""
     if owner is None or silent_s is None or (owner.machine == machine() and OwnerWatch().is_gone(owner)):
         return "finished" if has_finished else "not running"
     return "running" if owner.machine == machine() or silent_s < GONE_S else "silent"

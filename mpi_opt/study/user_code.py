@@ -212,7 +212,7 @@ def _described(place: str, folder: Path) -> dict[str, Any] | None:
 
 
 def differences(before: CodeRecord, now: CodeRecord) -> list[str]:
-    """What differs between two codes, each in a few words."""
+    """The differences of two codes, each in a few words."""
     found = []
     for path in dict.fromkeys((*before.files, *now.files)):
         if path not in now.files:

@@ -216,7 +216,7 @@ CASES = [
     (
         "space.units.step",
         100,
-        "space.yaml: space.units.step: step must lie between 0 and high - low = 6, not 100",
+        "space.yaml: space.units.step: step must be between 0 and high - low = 6, not 100",
         "write a smaller positive step, or remove it",
     ),
     ("space.units.stop", 1, "space.yaml: space.units: unknown key 'stop'", "did you mean step?"),

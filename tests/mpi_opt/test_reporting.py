@@ -38,7 +38,7 @@ def test_other_steps_are_refused_with_the_order_of_the_arguments(step):
 
 @pytest.mark.parametrize("step", [-1, np.int64(-3), 2**31])
 def test_a_step_outside_of_its_range_is_refused(step):
-    with pytest.raises(ValueError, match="the step must lie between 0 and 2,147,483,647, not"):
+    with pytest.raises(ValueError, match="the step must be between 0 and 2,147,483,647, not"):
         trial().report(step, 0.5)
 
 

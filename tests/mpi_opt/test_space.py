@@ -184,7 +184,7 @@ def test_a_condition_on_a_number_holds_for_a_whole_number_and_an_equal_real_one(
         (lambda: Real(2, 1), "low must be less than high"),
         (lambda: Real(0, 1, prior="log-uniform"), "needs low > 0"),
         (lambda: Real(0, 1, prior="normal"), "prior must be one of"),
-        (lambda: Real(0, 1, step=2), "step must lie between"),
+        (lambda: Real(0, 1, step=2), "step must be between"),
         (lambda: Real(0, 1, step="0.1"), "step must be a finite number, not '0.1'"),
         (lambda: Real(0, float("inf")), "must be a finite number"),
         (lambda: Real("a", 1), "must be a finite number"),

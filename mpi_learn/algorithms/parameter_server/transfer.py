@@ -27,7 +27,7 @@ class Transfer(ABC):
 
     @abstractmethod
     def message(self, vector: np.ndarray, weight: float) -> np.ndarray:
-        """What is sent of `vector`, (n,) float32, which contains the factor `weight`. Its content is lost.
+        """The message for `vector`, (n,) float32, which contains the factor `weight`. Its content is lost.
 
         Call it before the header is sent: if it fails, the receiver does not wait for the message.
         """

@@ -17,7 +17,7 @@ from mpi_learn.settings.user_code import errors_of_user_code, is_function, load_
 
 
 def built_by_user(configuration: ModelConfiguration) -> Any:
-    """What the user's function returns, or the model in a file of Keras.
+    """The value of the user's function, or the model in a file of Keras.
 
     Raises:
         ModelError, ConfigurationError: The function raises an error, or does not take the parameters; or the file
@@ -77,7 +77,7 @@ def shown(built: Any) -> str:
 
 
 def cure_for(built: Any) -> str:
-    """What to return instead of `built`."""
+    """The cure for a function that returns `built`, which is no model."""
     # from the particular to the general: most objects below also have what the later questions look for, such as `fit`
     if built is None:
         return "end the function with `return model`"

@@ -92,7 +92,7 @@ class KerasRule:
         weights[:n] = self._steps[used](*vectors, tf.constant([rate, scale, weight_factor])).numpy()
 
     def finalize(self, weights: np.ndarray) -> None:
-        """What `fit` does after its last epoch."""
+        """Does the same as `fit` after its last epoch."""
         if not self.has_final_weights:
             return
         self._take_state(weights)

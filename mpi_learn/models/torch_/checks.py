@@ -1,4 +1,4 @@
-"""What a PyTorch module must be, so that its parameters can be parts of a flat vector."""
+"""The conditions on a PyTorch module, so that its parameters can be parts of a flat vector."""
 
 from __future__ import annotations
 

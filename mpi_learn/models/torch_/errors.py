@@ -67,7 +67,7 @@ def memory_errors() -> Iterator[None]:
 
 
 def cure_of(error: Exception, otherwise: str) -> str:
-    """What to do about an error of a user's module, loss or metric: `otherwise`, if nothing better is known."""
+    """The cure of an error of a user's module, loss or metric: `otherwise`, if nothing better is known."""
     return _cure_by_text(error) or cure_on_gpu(error) or cure_at_line(otherwise, error)
 
 
@@ -76,7 +76,7 @@ def _cure_by_text(error: Exception) -> str:
 
 
 def cure_on_gpu(error: Exception) -> str:
-    """What to do about an error that only a GPU raises; empty for other errors."""
+    """The cure of an error that only a GPU raises; empty for other errors."""
     if device().type == "cpu":
         return ""
     if isinstance(error, torch.cuda.OutOfMemoryError):

@@ -29,7 +29,7 @@ from mpi_learn.models.torch_.tensors import tensors
 
 TRAINING, VALIDATION = "training_step", "validation_step"
 PREFIXES = {TRAINING: r"(train|training)[_/]", VALIDATION: r"(val|valid|validation)[_/]"}
-"""What the names of logged values begin with. It is left out: the history has the names `acc` and `val_acc`."""
+"""The prefix of the names of logged values. It is left out: the history has the names `acc` and `val_acc`."""
 
 NOT_CALLED = re.compile(
     r"on_(train|validation|fit|before|after)_\w+|on_(load|save)_checkpoint|optimizer_(step|zero_grad)|lr_scheduler_step"

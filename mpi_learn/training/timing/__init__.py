@@ -1,1 +1,1 @@
-"""What a training spends its time on, and choices that are made by timing a few of its steps."""
+"""The times of the parts of a training, and choices that are made by timing a few of its steps."""

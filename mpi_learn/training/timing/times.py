@@ -1,4 +1,4 @@
-"""What a training spends its time on. No MPI or NumPy, which commands that only show times do not need."""
+"""The times of the parts of a training. No MPI or NumPy, which commands that only show times do not need."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TrainingTimes:
-    """What a training spends its time on, in seconds; each part is that of a whole epoch, as a mean over the ranks.
+    """The times of the parts of a training, in seconds; each part is that of a whole epoch, as a mean over the ranks.
 
     Attributes:
         start_s: Before and after the epochs, and the excess of the first epoch: building and compiling the model.

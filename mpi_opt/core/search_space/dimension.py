@@ -374,7 +374,7 @@ def _check_interval(low: float, high: float, prior: str, step: float | None) -> 
         raise SpaceError(f"a log-uniform prior needs low > 0, not {low}", where="low", cure=cure)
     if step is not None and not 0 < step <= high - low:
         raise SpaceError(
-            f"step must lie between 0 and high - low = {high - low:g}, not {step!r}",
+            f"step must be between 0 and high - low = {high - low:g}, not {step!r}",
             where="step",
             cure="write a smaller positive step, or remove it",
         )

@@ -24,7 +24,7 @@ MAX_ROWS, MAX_BARS = 400, 20_000
 
 @dataclass(frozen=True)
 class Drawn:
-    """What the figures of a page show.
+    """The trials that the figures of a page show.
 
     Attributes:
         trials: The trials, by number.
