@@ -2,9 +2,9 @@
 
 A *step vector* is the result of one step of one rank: the gradient of the batch's mean loss times the weight of the
 batch, the *counts* of the arrays that have a gradient, and the rank's *sums*: the weight of the batch, the loss times
-this weight, the number of samples, the states of the metrics, and two flags of the training algorithm, which are zero
-in the result of a model. Step vectors are added over ranks. One collective is therefore enough, and uneven batches have
-the right weights.
+this weight, the number of samples, the states of the metrics, which only `Model.metrics` reads and which differ between
+frameworks, and two flags of the training algorithm, which are zero in the result of a model. Step vectors are added
+over ranks. One collective is therefore enough, and uneven batches have the right weights.
 
 The weight of a batch is the divisor of its mean loss: usually the number of samples. With sample weights it can be
 below one, zero, or negative.
