@@ -167,11 +167,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
                 self._reschedule(other)
             return crashed
 
-        def _assign_work_unit(self, node: Any) -> None:
+        def _reschedule(self, node: Any) -> None:
             """Gives a process a group, and another one if it has a single test: it runs one when it knows the next."""
-            super()._assign_work_unit(node)
-            if self.workqueue and self._pending_of(self.assigned_work[node]) < 2:
-                self._assign_work_unit(node)
+            super()._reschedule(node)
+            if self.workqueue and not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+                self._reschedule(node)
 
     return GroupScheduling(config, log)
 
