@@ -25,6 +25,8 @@ MIN_RELATIVE_DISTANCE = 1e-6
 LARGEST_DISTANCE = 1e50
 """Values whose distance from the best one is more than this many times that of the best quarter are moved to there, so
 that the differences of the others do not vanish. The distances of usual values differ by less."""
+LEAST_SCALE = 1e-100
+"""The least unit of transformed values, as a part of their range. The squares of values in this unit are finite."""
 MAX_UNCERTAINTY = 1e100
 """The largest uncertainty in units of the largest value. Its square is finite."""
 
@@ -146,8 +148,11 @@ def unwarped(results: Floats, values: Floats, offset: float) -> Floats:
 
 
 def scale_of(values: Floats) -> float:
-    """The distance of the median from the best value; if that is 0, the standard deviation; always positive."""
+    """The distance of the median from the best value; if that is 0, the standard deviation; always positive.
+
+    At least `LEAST_SCALE` of the range: `without_extremes` limits the distances of all values, not those of a part.
+    """
     for scale in (np.median(values) - values.min(), values.std(), abs(values.min())):
         if np.isfinite(scale) and scale > 0:
-            return float(scale)
+            return float(max(scale, LEAST_SCALE * np.ptp(values)))
     return 1.0

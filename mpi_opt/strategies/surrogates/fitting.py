@@ -303,7 +303,9 @@ def _minus_log_density(likelihood: Likelihood, observed: Observations, offset: f
 def _standardized(observed: Observations, offset: float) -> tuple[Floats, Floats]:
     """The transformed values and their variances, in units of their standard deviation; both of shape (n,)."""
     y, slopes = warped(observed.values, offset)
-    relative = observed.variances / scale_of(observed.values) ** 2
+    scale = scale_of(observed.values)
+    with np.errstate(over="ignore"):
+        relative = observed.variances / scale / scale  # the square of a small scale would be 0
     return y, np.minimum(relative * np.exp(2.0 * slopes), MAX_VARIANCE)
 
 

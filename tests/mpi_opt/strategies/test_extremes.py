@@ -54,6 +54,8 @@ values = st.lists(extreme | st.floats(allow_nan=False, allow_infinity=False), mi
 @example([1e308, 1e200, 0.3, 0.5, 0.1, 0.7, 0.2, 1e250])
 @example([0.5] * 7 + [LARGEST])
 @example([SMALLEST, 0.0, 1e-310])
+@example([1.0, LARGEST, LARGEST, 0.0, 1e-160])  # the first five have another median than all
+@example([1e160, LARGEST, LARGEST, 0.0, 1e-160])
 def test_any_finite_values_are_survived_without_a_warning(name, values):
     strategy = make_strategy(name, SPACE, seed=3, options=QUICK.get(name, {}))
     asked, _ = run(strategy, SPACE, 11, outcome=lambda proposal: values[proposal.number % len(values)])
