@@ -20,7 +20,6 @@ from mpi_opt.coordinator.trials.trial_queue import TrialQueue
 from mpi_opt.coordinator.widths import Widths
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.counted import counted
-from mpi_opt.core.events import CODE_CHANGED, STRATEGY_CHOSEN, STRATEGY_FAILED, STUDY_RESUMED, TRIAL_CONTINUED
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import SearchFailed, StoreError
 from mpi_opt.messages.messages import (
@@ -36,6 +35,7 @@ from mpi_opt.messages.messages import (
     TrialProgress,
 )
 from mpi_opt.store.errors import StudyOwnedError
+from mpi_opt.store.events import CODE_CHANGED, STRATEGY_CHOSEN, STRATEGY_FAILED, STUDY_RESUMED, TRIAL_CONTINUED
 from mpi_opt.store.store import Store
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.reading import EXTERNAL_BLOCK

@@ -24,13 +24,13 @@ from mpi_opt.coordinator.blocks.faults import SilentRanks
 from mpi_opt.coordinator.trials.trial_queue import STRANDED_S
 from mpi_opt.core.block_layout import BlockLayout, fold_groups
 from mpi_opt.core.counted import counted
-from mpi_opt.core.events import SIZE_MEASURED
 from mpi_opt.core.scalability import Scalability, ScalingCurve, candidate_sizes, distinct_layouts, mean_times
 from mpi_opt.core.search_space.space import Parameters
 from mpi_opt.core.trial import TRIALS_PER_STUDY, Outcome, Proposal
 from mpi_opt.errors import ConfigurationError, SearchFailed
 from mpi_opt.messages.messages import Abandoned, Alive, Assignment, Broken, CoordinatorLink, LeftBlock, Lost, Ready
 from mpi_opt.store import Store
+from mpi_opt.store.events import SIZE_MEASURED
 from mpi_opt.store.records import StudyRecord
 from mpi_opt.strategies.make_strategy import make_strategy  # imports SciPy only if sizes are measured
 from mpi_opt.study.opening.announcement import n_to_run

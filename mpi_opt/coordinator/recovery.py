@@ -12,10 +12,10 @@ from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.study_state import StudyState
 from mpi_opt.coordinator.trials.trial_queue import TrialQueue
 from mpi_opt.core.attempt import Attempt
-from mpi_opt.core.events import BLOCK_LOST, BLOCK_RETIRED, HOST_FAULT, RANK_LOST, SEARCH_STOPPED
 from mpi_opt.core.trial import Outcome
 from mpi_opt.errors import HostFailed
 from mpi_opt.messages.messages import Broken
+from mpi_opt.store.events import BLOCK_LOST, BLOCK_RETIRED, HOST_FAULT, RANK_LOST, SEARCH_STOPPED
 
 
 class Recovery:

@@ -25,12 +25,12 @@ from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stop_condition import StopCondition
 from mpi_opt.coordinator.trials.kept_models import KeptModels
 from mpi_opt.core.counted import counted
-from mpi_opt.core.events import CODE_CHANGED, SEARCH_RESTARTED
 from mpi_opt.core.objective import Choice
 from mpi_opt.core.trial import REPORTED
 from mpi_opt.errors import RanksLost, SearchFailed
 from mpi_opt.messages.messages import CoordinatorLink
 from mpi_opt.store import Store
+from mpi_opt.store.events import CODE_CHANGED, SEARCH_RESTARTED
 from mpi_opt.strategies.make_strategy import load_library
 from mpi_opt.strategies.points.exhaustion import notes_on_points
 from mpi_opt.study.confirmation import confirmation, confirmation_plan, has_ended, is_confirmed

@@ -12,9 +12,9 @@ from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.study_state import StudyState
 from mpi_opt.coordinator.trials.trial_queue import TrialQueue
 from mpi_opt.core.attempt import Attempt
-from mpi_opt.core.events import SEARCH_FINISHED, SEARCH_STOPPED, STUDY_FINISHED
 from mpi_opt.errors import RanksLost, SearchFailed
 from mpi_opt.store.errors import StoreNotReadyError
+from mpi_opt.store.events import SEARCH_FINISHED, SEARCH_STOPPED, STUDY_FINISHED
 from mpi_opt.study.reading import PastTrials
 
 STOPPING_S = 3.0

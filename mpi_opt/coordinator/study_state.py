@@ -18,7 +18,6 @@ from mpi_opt.coordinator.trials.trial_queue import TrialQueue
 from mpi_opt.coordinator.trials.waiting_budget import WaitingBudget
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.counted import counted
-from mpi_opt.core.events import BATCH_SIZE_CHOSEN
 from mpi_opt.core.folds.fold_stopping import ReferenceTrial
 from mpi_opt.core.limits import MAX_CRASHES
 from mpi_opt.core.objective import CHECKPOINT_S, Choice
@@ -27,13 +26,13 @@ from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import ConfigurationError, MPILearnError, StoreError
 from mpi_opt.messages.messages import Report
 from mpi_opt.store.errors import StoreConflictError, StoreDamagedError, StoreMovedError
+from mpi_opt.store.events import BATCH_SIZE_CHOSEN
 from mpi_opt.store.records import GivenUp
 from mpi_opt.strategies.strategy import Decision, Strategy
 from mpi_opt.study.reading import PastTrials
 
 SLOW_ASK_S = 0.1
-"""If the last call of `ask` took longer, outcomes are committed before the next one, because rank 0 may be killed
-meanwhile. The commit takes little time beside such a call."""
+"""If the last call of `ask` took longer, outcomes are committed before the next one, in which rank 0 may be killed."""
 
 
 class StudyState:

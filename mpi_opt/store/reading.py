@@ -11,10 +11,10 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, Table, and_, func, inspect, select
 
 from mpi_opt.core.collecting import collector_paused
-from mpi_opt.core.events import HINT
 from mpi_opt.core.figures import Figures, Measured
 from mpi_opt.core.figures_of_merit import IN_STAGES, FiguresOfMerit
 from mpi_opt.core.trial import FINISHED, TRIALS_PER_STUDY, State, TrialRecord
+from mpi_opt.store.events import HINT
 from mpi_opt.store.records import (
     AttemptRecord,
     CodeRecord,

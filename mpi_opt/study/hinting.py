@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from mpi_learn.settings.suggestions import suggestion
-from mpi_opt.core.events import HINT
 from mpi_opt.core.search_space.space import Categorical, Hint, Integer, Parameters, Real, points_and_limits
 from mpi_opt.errors import ConfigurationError, SpaceError
 from mpi_opt.store import Store
+from mpi_opt.store.events import HINT
 from mpi_opt.store.records import StudyRecord
 from mpi_opt.strategies.points.constraint import constraints_of
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from mpi_learn.settings.suggestions import suggestion
 from mpi_opt.core.collecting import collector_paused
-from mpi_opt.core.events import SEARCH_EVENTS, SEARCH_FINISHED, SEARCH_STOPPED, STUDY_FINISHED, STUDY_RESUMED
 from mpi_opt.core.figures_of_merit import FiguresOfMerit, read_target
 from mpi_opt.core.folds.fold_stopping import CompleteTrials
 from mpi_opt.core.trial import UNFINISHED, TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
+from mpi_opt.store.events import SEARCH_EVENTS, SEARCH_FINISHED, SEARCH_STOPPED, STUDY_FINISHED, STUDY_RESUMED
 from mpi_opt.store.records import FoldRecord, StudyRecord
 from mpi_opt.strategies.make_strategy import CONFIRMATION
 from mpi_opt.strategies.strategy import Strategy

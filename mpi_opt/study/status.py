@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from mpi_opt.core.events import SEARCH_RESTARTED
 from mpi_opt.core.trial import State, TrialRecord
 from mpi_opt.store import Store
+from mpi_opt.store.events import SEARCH_RESTARTED
 from mpi_opt.store.records import AttemptRecord, EventRecord, LeaseRecord, StudyRecord, time_of
 from mpi_opt.study.opening.lease import GONE_S, OwnerWatch, machine
 from mpi_opt.study.reading import is_finished, read_record

@@ -14,10 +14,10 @@ from mpi_opt.configuration.plan import Plan
 from mpi_opt.coordinator.blocks.block_membership import BlockMembership
 from mpi_opt.coordinator.blocks.block_pool import BlockPool
 from mpi_opt.coordinator.measuring import choose_size, run_measurement
-from mpi_opt.core.events import SIZE_MEASURED
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.messages.messages import LeftBlock, Lost, Ready
 from mpi_opt.store import Store
+from mpi_opt.store.events import SIZE_MEASURED
 from mpi_opt.study.opening.open_study import open_study
 from tests.mpi_opt.test_measuring import MeasuredLink
 

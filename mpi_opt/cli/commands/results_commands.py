@@ -170,7 +170,7 @@ def _finished_status(store: Store, study: StudyRecord) -> int:
     counts = ", ".join(f"{n} {state}" for state, n in study.counts.items()) or "no trials"
     best, has_ended = study.best, is_finished(store, study) and is_confirmed(store, study)
     shown_best = "" if best is None else f"; best {best.figure_of_merit:.6g} (trial {best.number})"
-    with suppress(BrokenPipeError):  # the status remains, although nobody reads the text
+    with suppress(BrokenPipeError):  # the exit status is asked for, also without the text
         print(f"{cell(study.name, None)}: {'finished' if has_ended else 'not finished'}; {counts}{shown_best}")
         for note in _training_length_notes(store, study):
             print(note)
@@ -264,7 +264,7 @@ def _print_codes(store: Store, study: StudyRecord) -> None:
 
 
 def _print_restarts(store: Store, study: StudyRecord) -> None:
-    from mpi_opt.core.events import SEARCH_RESTARTED
+    from mpi_opt.store.events import SEARCH_RESTARTED
     from mpi_opt.store.records import readable
 
     events = [event for event in store.events(study.id) if event.kind == SEARCH_RESTARTED]

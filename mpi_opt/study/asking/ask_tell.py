@@ -15,7 +15,6 @@ from typing import Any, Literal, TypeVar
 
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.attempt import Attempt
-from mpi_opt.core.events import CODE_CHANGED, STRATEGY_FAILED, STUDY_FINISHED, STUDY_RESUMED
 from mpi_opt.core.figures import Figures, Measured
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.folds.fold_splits import number_of_folds
@@ -31,6 +30,7 @@ from mpi_opt.store.errors import (
     StudyOwnedError,
     no_such_trial,
 )
+from mpi_opt.store.events import CODE_CHANGED, STRATEGY_FAILED, STUDY_FINISHED, STUDY_RESUMED
 from mpi_opt.store.records import AttemptRecord, GivenBack, StudyRecord
 from mpi_opt.study.asking.external_results import ExternalResult
 from mpi_opt.study.opening.lease import owner_as_text

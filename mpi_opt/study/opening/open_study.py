@@ -16,7 +16,6 @@ from mpi_opt.configuration.configuration import publishable
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.configuration.sections import TransferSection
 from mpi_opt.core.counted import listed, plural
-from mpi_opt.core.events import SEARCH_CHANGED, SPACE_EXTENDED
 from mpi_opt.core.folds.fold_splits import number_of_folds
 from mpi_opt.core.search_space.space import Parameters, Space
 from mpi_opt.core.search_space.space_changes import extended, means_the_same, with_beliefs, with_defaults
@@ -24,6 +23,7 @@ from mpi_opt.errors import ConfigurationError, SpaceError, StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import may_exist
 from mpi_opt.store.errors import StoreConflictError, StoreEmptyError, StoreOutdatedError, StoreUnreachableError
+from mpi_opt.store.events import SEARCH_CHANGED, SPACE_EXTENDED
 from mpi_opt.store.records import EarlierTrial, StudyRecord
 from mpi_opt.strategies import REFITTING, Transfer, make_strategy
 from mpi_opt.strategies.strategy import Strategy

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from mpi_opt.core.events import STUDY_RESUMED
+from mpi_opt.store.events import STUDY_RESUMED
 from mpi_opt.store.records import AttemptRecord, EventRecord, readable
 from mpi_opt.study.reading import EXTERNAL_BLOCK
 from mpi_opt.views.series.axes import Axis, linear_axis

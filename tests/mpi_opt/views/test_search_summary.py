@@ -7,9 +7,9 @@ import shlex
 import pytest
 
 from mpi_opt.cli.main import run
-from mpi_opt.core.events import SEARCH_FINISHED, SEARCH_STOPPED, STUDY_FINISHED
 from mpi_opt.core.search_space.space import Integer, Space
 from mpi_opt.store import Store
+from mpi_opt.store.events import SEARCH_FINISHED, SEARCH_STOPPED, STUDY_FINISHED
 from mpi_opt.study.study import Study
 from mpi_opt.views.text.search_summary import search_summary
 from tests.mpi_opt.outcomes import an_end, an_outcome

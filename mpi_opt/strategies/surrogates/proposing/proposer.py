@@ -28,8 +28,8 @@ OTHER_CATEGORY_EVERY = 4
 """One in `OTHER_CATEGORY_EVERY` proposals has another category than the incumbent, in each hyperparameter in turn."""
 OTHER_NUMBER_EVERY, OTHER_NUMBER_AFTER = 8, 100
 """After `OTHER_NUMBER_AFTER` proposals, one in `OTHER_NUMBER_EVERY` differs from the incumbent in one number alone, in
-each hyperparameter in turn. It leaves minima that one wrong number makes, which the model does not see in many others.
-"""
+each numeric hyperparameter in turn. A local minimum can differ from the minimum in one number, and the model of the
+whole space seldom proposes points that differ from the incumbent in this number alone."""
 MIN_MOVE, N_MOVED = 0.1, 128
 """The least change of that number, as a part of its range, and how many values are considered."""
 MIN_LOCAL, MAX_LOCAL = 16, 100
@@ -165,7 +165,7 @@ class Proposer:
     def _with_other_number(self, number: int, observed: Observations, rng: np.random.Generator) -> Floats:
         """Copies of the incumbent with other values of one number: shape (n, n_dimensions).
 
-        There are none if it is not the turn of such a proposal, or if no number of the incumbent has other values.
+        There are none if proposal `number` is of another kind, or if no number of the incumbent has other values.
         """
         best = observed.rows[int(np.argmin(observed.values))]
         if not self._has_other_number(number):
