@@ -49,7 +49,7 @@ class Restarts:
         most: The largest number of restarts.
         work_done: Reads what the job has done; None if it is unknown.
         is_alive: Whether rank 0 has given a sign of life since the last call; None if that is unknown. Called only in
-            a job of several hosts: before its start, and while rank 0 has given this host no sign of life.
+            a job of several hosts: before its start, and every `ASK_S` while rank 0 has given this host no sign of life.
         on_given_up: Called with the last message if the job is given up.
         rank_0_trains: Whether rank 0 runs user code also if there are other ranks.
     """
@@ -148,9 +148,11 @@ END_S = 75.0
 """``mpirun`` must end within this time after the end of rank 0, in seconds. Other ranks need up to 60 s for their exit
 handlers; a stopped one would keep ``mpirun`` forever."""
 
+ASK_S = 3.0
+"""The interval at which a job whose rank 0 is on another host is asked for signs of life, in seconds."""
+
 ELSEWHERE_S = 10.0
-"""A job whose rank 0 is on another host is asked for signs of life at this interval or a longer one, in seconds. A
-search renews the lease of its study every 3 s."""
+"""Such a rank 0 may be silent for at least this time, in seconds: a search renews the lease of its study every 3 s."""
 
 LEFTOVERS_S = 5.0
 """Processes that were killed must be gone after this time, in seconds."""
@@ -204,19 +206,17 @@ class LifeWatch:
 
     def _trouble_elsewhere(self, now_s: float) -> str:
         """The same if rank 0 has not touched the file: it has not begun, or runs on another host."""
-        every_s = max(self._silence_s, ELSEWHERE_S)
-        is_late = not self._is_elsewhere and now_s - self._since_s > self._start_s
-        if not is_late and now_s - self._asked_s < every_s:
+        if now_s - self._asked_s >= ASK_S:
+            self._asked_s, is_alive = now_s, self._is_alive()
+            self._is_elsewhere |= is_alive is True
+            if is_alive is not False:
+                self._since_s = now_s
+        limit_s = max(self._silence_s, ELSEWHERE_S) if self._is_elsewhere else self._start_s
+        if now_s - self._since_s <= limit_s:
             return ""
-        self._asked_s, is_alive = now_s, self._is_alive()
-        self._is_elsewhere |= is_alive is True
-        if is_alive is not False:
-            self._since_s = now_s
-        elif self._is_elsewhere:
-            return f"rank 0 gave no sign of life for {every_s:g} s"
-        elif is_late:
-            return f"the job did not begin within {self._start_s:g} s"
-        return ""
+        if self._is_elsewhere:
+            return f"rank 0 gave no sign of life for {limit_s:g} s"
+        return f"the job did not begin within {limit_s:g} s"
 
 
 def kill_all_with(variable: str, value: str) -> None:

@@ -245,23 +245,31 @@ def test_signs_of_life_have_a_limit_at_the_start_and_between_them(clock, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("answers", "ends_s", "text"),
+    ("alive_s", "unknown_s", "ends_s", "text"),
     [
-        ([False] * 20, 601, "the job did not begin within 600 s"),
-        ([False] * 9 + [True, True, None, False], 780, "rank 0 gave no sign of life for 60 s"),
-        ([None] * 20, 1200, ""),
-        ([None, False, True, False], 240, "rank 0 gave no sign of life for 60 s"),
+        ([], [], 601, "the job did not begin within 600 s"),
+        (range(540, 645), [], 706, "rank 0 gave no sign of life for 60 s"),  # the last one is seen at 645 s
+        ([], range(1200), 1200, ""),
+        ([30], range(60, 91), 151, "rank 0 gave no sign of life for 60 s"),
+        ([30, 89, 150], [], 211, "rank 0 gave no sign of life for 60 s"),
     ],
 )
-def test_rank_0_on_another_host_has_the_same_limits(clock, answers, ends_s, text, tmp_path):
-    path, given = tmp_path / "status", iter([True, *answers])  # True: an earlier job has left a sign
+def test_rank_0_on_another_host_has_the_same_limits(clock, alive_s, unknown_s, ends_s, text, tmp_path):
+    """It is asked every 3 s; `alive_s` and `unknown_s` are the seconds at which there is a new sign, or no answer."""
+    path, asked_s = tmp_path / "status", [-1.0]
+
+    def is_alive() -> bool | None:
+        at_s, before_s = clock[0] - 100, asked_s[0]
+        asked_s[0] = at_s
+        return None if at_s in unknown_s else before_s < 0 or any(before_s < one <= at_s for one in alive_s)
+
     path.touch()
-    watch, began = LifeWatch(path, 600.0, 60.0, lambda: next(given)), clock[0]
+    watch = LifeWatch(path, 600.0, 60.0, is_alive)
     for _ in range(1200):
         clock[0] += 1
         if found := watch.trouble():
             break
-    assert (found, clock[0] - began) == (text, ends_s)
+    assert (found, clock[0] - 100) == (text, ends_s)
 
 
 def test_without_its_file_a_job_counts_as_alive(clock, tmp_path):
