@@ -49,7 +49,7 @@ class Restarts:
         most: The largest number of restarts.
         work_done: Reads what the job has done; None if it is unknown.
         is_alive: Whether rank 0 has given a sign of life since the last call; None if that is unknown. Called only in
-            a job of several hosts: before its start, and every `ASK_S` while rank 0 has given this host no sign of life.
+            a job of several hosts: before its start, and every `ASK_S` while rank 0 has given none to this host.
         on_given_up: Called with the last message if the job is given up.
         rank_0_trains: Whether rank 0 runs user code also if there are other ranks.
     """
