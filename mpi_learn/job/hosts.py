@@ -8,6 +8,7 @@ import shlex
 import socket
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,7 +56,8 @@ def read_hostfile(path: Path) -> list[Host]:
         words = line.partition("#")[0].split()
         if not words:
             continue
-        name, _, number = words[0].partition(":")
+        # an address of IPv6 has several colons
+        name, _, number = words[0].partition(":") if words[0].count(":") == 1 else (words[0], "", "")
         found = re.search(r"\bslots=(\d+)", line)
         n = int(found[1]) if found else int(number) if number.isdigit() else None
         before = slots.get(name)
@@ -91,10 +93,25 @@ def answering(hosts: Iterable[Host], runs: Callable[[str], bool]) -> list[Host]:
     """
     from concurrent.futures import ThreadPoolExecutor  # each rank of a search imports this module
 
-    listed, here = list(hosts), {"localhost", socket.gethostname(), socket.gethostname().partition(".")[0]}
+    listed = list(hosts)
     with ThreadPoolExecutor(MAX_AT_ONCE) as pool:
-        answers = pool.map(lambda host: host.name in here or runs(host.name), listed)
+        answers = pool.map(lambda host: is_this_host(host.name) or runs(host.name), listed)
         return [host for host, answers_now in zip(listed, answers, strict=True) if answers_now]
+
+
+def is_this_host(name: str) -> bool:
+    """Whether a name, with or without a domain, or an address is that of this host.
+
+    ``mpirun`` runs no command there with ``ssh``, which may be impossible.
+    """
+    if name == "localhost" or name.partition(".")[0] == socket.gethostname().partition(".")[0]:
+        return True
+    with suppress(OSError, UnicodeError):  # UnicodeError: a name that no host can have
+        for family, kind, _, _, address in socket.getaddrinfo(name, 0, type=socket.SOCK_DGRAM):
+            with suppress(OSError), socket.socket(family, kind) as probe:
+                probe.bind(address)  # possible only with an address of this host
+                return True
+    return False
 
 
 def n_ranks(n: int, hosts: list[Host], left: list[Host]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -345,8 +346,9 @@ def test_a_signal_of_mpirun_is_a_reason_for_a_restart_and_one_of_the_user_is_not
 
 def test_hosts_are_read_from_a_host_file_and_from_slurm(tmp_path):
     file = tmp_path / "hosts"
-    file.write_text("# ours\nnode1 slots=4 max_slots=8\nnode2:2\n\nnode3\nnode4\nnode4\n")
-    assert read_hostfile(file) == [Host("node1", 4), Host("node2", 2), Host("node3"), Host("node4", 2)]
+    file.write_text("# ours\nnode1 slots=4 max_slots=8\nnode2:2\n\nnode3\nnode4\nnode4\nfd00::2 slots=3\nfd00::3\n")
+    named = [Host("node1", 4), Host("node2", 2), Host("node3"), Host("node4", 2)]
+    assert read_hostfile(file) == [*named, Host("fd00::2", 3), Host("fd00::3")]
     slurm = {"SLURM_JOB_NODELIST": "n[1-3,7]", "SLURM_TASKS_PER_NODE": "4(x3),1"}
     names = ["n1", "n2", "n3", "n7"]
     assert hosts_of_slurm(slurm, lambda text: names) == [Host("n1", 4), Host("n2", 4), Host("n3", 4), Host("n7", 1)]
@@ -370,6 +372,14 @@ def test_ranks_of_hosts_that_are_left_out_are_left_out():
     assert n_ranks(9, unknown, unknown[:2]) == 6
     assert n_ranks(2, [Host("a"), Host("b"), Host("c")], unknown[:1]) == 1
     assert hostfile_text([Host("a", 4), Host("b")]) == "a slots=4\nb\n"
+
+
+def test_this_host_is_not_asked_whatever_the_host_file_calls_it():
+    here = socket.gethostname()
+    own = ["localhost", here, here.partition(".")[0], f"{here.partition('.')[0]}.example.org", "127.0.0.1"]
+    others = ["192.0.2.99", "nowhere.invalid", f"{here}0", "x" * 80, ".."]
+    hosts = [Host(name) for name in own + others]
+    assert [host.name for host in answering(hosts, lambda name: False)] == own
 
 
 def test_a_restart_leaves_out_the_host_that_does_not_answer(mpirun, tmp_path, monkeypatch, capfd):
