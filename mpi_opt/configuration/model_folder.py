@@ -1,10 +1,17 @@
-"""The folder in which a search keeps models of its trials: beside a store in a file, else beside the ``space.yaml``."""
+"""The folder in which a search keeps models of its trials: beside a store in a file, else beside the ``space.yaml``.
+
+Workers write the models of an attempt to a hidden folder of this attempt, which rank 0 renames after it has committed
+the outcome. A worker of a search that another one has replaced, or on a host that was given up, may write at any time:
+it never changes the model that belongs to the figure of merit in the store.
+"""
 
 from __future__ import annotations
 
+import errno
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,9 +46,25 @@ class ModelFolder:
         """The folder of a trial, which has one folder for each fold; `study` is the key of ``Trial.study``."""
         return self.path / study / f"trial-{number:05d}"
 
-    def of_fold(self, study: str, number: int, fold: int) -> Path:
-        """The folder of a fold: a model, its ``training.yaml`` and its history."""
-        return self.of_trial(study, number) / f"fold-{fold}"
+    def of_attempt(self, study: str, number: int, attempt: int) -> Path:
+        """The folder in which an attempt writes, with the same folders."""
+        return self.path / study / f".trial-{number:05d}-attempt-{attempt}"
+
+    def of_fold(self, study: str, number: int, fold: int, attempt: int) -> Path:
+        """The folder in which an attempt writes a fold: a model, its ``training.yaml`` and its history."""
+        return self.of_attempt(study, number, attempt) / f"fold-{fold}"
+
+    def publish(self, study: str, number: int, attempt: int) -> None:
+        """Makes the models of an attempt those of the trial; does nothing if that was done before."""
+        written, folder = self.of_attempt(study, number, attempt), self.of_trial(study, number)
+        with suppress(FileNotFoundError):  # or the training has no model
+            try:
+                written.rename(folder)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                shutil.rmtree(folder, ignore_errors=True)  # of an earlier version, whose workers wrote to it
+                written.rename(folder)
 
     def folds(self, study: str, number: int) -> list[Path]:
         """The folders of the folds of a trial that are complete, by number of the fold."""
@@ -53,7 +76,19 @@ class ModelFolder:
         names = [folder.name for folder in (self.path / study).glob("trial-*")]
         return {int(name.removeprefix("trial-")) for name in names if re.fullmatch(r"trial-\d+", name)}
 
+    def written(self, study: str) -> set[tuple[int, int]]:
+        """The attempts, as (number of the trial, attempt), that have written models which are not those of a trial."""
+        names = [folder.name for folder in (self.path / study).glob(".trial-*")]
+        found = [re.fullmatch(r"\.trial-(\d+)-attempt-(\d+)", name) for name in names]
+        return {(int(one[1]), int(one[2])) for one in found if one}
+
     def remove(self, study: str, numbers: Iterable[int]) -> None:
         """Removes the models of trials."""
         for number in numbers:
             shutil.rmtree(self.of_trial(study, number), ignore_errors=True)
+
+    def remove_written(self, study: str, numbers: Container[int]) -> None:
+        """Removes what attempts of these trials have written, and what is not the model of a trial."""
+        for number, attempt in self.written(study):
+            if number in numbers:
+                shutil.rmtree(self.of_attempt(study, number, attempt), ignore_errors=True)

@@ -116,7 +116,9 @@ class Coordinator:
         if past := self.state.resume():
             self.progress.resumed(past.ended)
             if self.settings.kept_models is not None:
-                self.settings.kept_models.resume((one.proposal, one.outcome) for one in past.ended)
+                self.settings.kept_models.resume(
+                    [Attempt(one.proposal, one.attempts, outcome=one.outcome) for one in past.ended]
+                )
             if self.ending.resume(past):
                 self.state.announce(STUDY_RESUMED, str(past))
 
@@ -228,7 +230,7 @@ class Coordinator:
             block = EXTERNAL_BLOCK if attempt.is_held else attempt.block
             self.progress.finished(block, attempt.result, attempt.proposal)
         if self.settings.kept_models is not None:
-            self.settings.kept_models.take((attempt.proposal, attempt.result) for attempt in ended)
+            self.settings.kept_models.take(ended)
         if obsolete := self.state.obsolete(ended):
             self.settings.discard(self.settings.study, obsolete)
 
@@ -280,7 +282,15 @@ class Coordinator:
         """Sends trials, which the store has as running, to their blocks."""
         for attempt in started:
             reference, study, seed = self.state.reference(attempt.proposal), self.settings.study, self.settings.seed
-            assignment = Assignment(attempt.proposal, study, reference, seed, attempt.before_s, choice=self.pool.choice)
+            assignment = Assignment(
+                attempt.proposal,
+                study,
+                reference,
+                seed,
+                attempt.before_s,
+                attempt=attempt.attempt,
+                choice=self.pool.choice,
+            )
             ranks = self.pool.ranks(attempt.block)
             self.link.send(ranks[0], assignment)
             self.progress.started(attempt.block, attempt.number)

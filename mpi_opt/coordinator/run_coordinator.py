@@ -161,7 +161,7 @@ def _confirmed(
         ended = Study.read(again.store, again.record.name)
         if plan.configuration.search.keep is not None:  # models of new runs are not those of trials
             folder = ModelFolder.of(plan.configuration.store, plan.configuration.study, plan.directory)
-            folder.remove(again.record.unique_name, [trial.number for trial in ended.trials])
+            folder.remove_written(again.record.unique_name, {trial.number for trial in ended.trials})
         found = confirmation(study.record, study.trials, again.record, ended.trials)
         return replace(study, is_finished=has_ended(again.store, ended.record), confirmation=found)
 

@@ -226,6 +226,7 @@ class Trial:
         comm: The mpi4py communicator of this trial, or of this fold if there are several.
         proposal: The proposal of the strategy.
         study: A key of the study that is unique, also among studies with the same name in other stores.
+        attempt: The number of the attempt to run the trial, from 1.
         fold: 0-based index of this fold.
         folds: Number of folds of the trial.
         was_stopped: Whether `should_stop` has been True.
@@ -247,10 +248,12 @@ class Trial:
         folds: int = 1,
         reporter: Reporter | None = None,
         study: str = "",
+        attempt: int = 1,
         is_parallel: bool = False,
         began_s: float | None = None,
     ) -> None:
-        self.proposal, self.study, self.is_parallel, self.speaks = proposal, study, is_parallel, True
+        self.proposal, self.study, self.attempt = proposal, study, attempt
+        self.is_parallel, self.speaks = is_parallel, True
         self.parameters = dict(proposal.parameters)
         self.comm, self.fold, self.folds = comm, fold, folds
         self.was_stopped = self.has_left = self.is_elastic = False

@@ -110,6 +110,7 @@ class Assignment:
             the block. The history of the `Outcome` has the fields of `TrainingTimes`, one value each. None: it runs.
         renew: From the leader to its members: whether to replace the fold communicator first, because the last trial
             may have left it unusable.
+        attempt: The number of the attempt, from 1.
         choice: The choice of the study, that of the block that was ready first; None if there is none yet, or nothing
             to choose.
     """
@@ -121,6 +122,7 @@ class Assignment:
     before_s: float = 0.0
     measured_s: float | None = None
     renew: bool = False
+    attempt: int = 1
     choice: Choice | None = None
 
     @property

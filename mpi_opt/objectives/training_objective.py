@@ -176,7 +176,7 @@ class TrainingObjective(Objective):
             return None, None
         values = [self._figure(name, result) for name in self.figures]
         if self.models is not None and not trial.was_stopped:
-            folder = self.models.of_fold(trial.study, trial.number, trial.fold)
+            folder = self.models.of_fold(trial.study, trial.number, trial.fold, trial.attempt)
             _save(folder, self.configuration(trial.parameters, changes), result)
         return values[0] if len(values) == 1 else values, result.history
 
@@ -381,7 +381,7 @@ def _save(folder: Path, configuration: TrainingConfiguration, result: Result) ->
         except SavingError:
             if not any(written.glob("model*")):  # a model that cannot be saved as a whole has its weights saved
                 raise
-        shutil.rmtree(folder, ignore_errors=True)  # of an earlier attempt
+        shutil.rmtree(folder, ignore_errors=True)  # of an attempt that a power failure has removed from the store
         written.rename(folder)
 
 

@@ -142,6 +142,7 @@ class Block:
                 folds=self.settings.n_folds,
                 reporter=self.reporter,
                 study=assignment.study,
+                attempt=assignment.attempt,
                 is_parallel=len(self.groups) > 1,
                 began_s=began_s,
             )

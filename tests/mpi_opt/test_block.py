@@ -364,6 +364,14 @@ def test_a_trial_that_knows_no_cause_is_a_consequence_and_one_that_takes_too_lon
     assert (outcome.state, outcome.is_consequence) == ("failed", is_consequence)
 
 
+def test_the_objective_knows_the_attempt():
+    def called(trial):
+        return trial.attempt, None
+
+    block = Block(MPI.COMM_SELF, 0, called, TrialSettings(0), reporter=NoReporter(), watchdog=NoWatchdog())
+    assert block.run(Assignment(Proposal(0, {}), attempt=3)).figure_of_merit == 3
+
+
 def test_a_trial_whose_interruption_came_too_late_to_be_raised_has_failed():
     class Watchdog(NoWatchdog):
         def raise_late(self) -> None:

@@ -273,7 +273,7 @@ def test_best_says_which_file_has_changed_since_the_trial_ran(trained):
 
 def test_a_kept_model_depends_on_the_python_files_alone(trained):
     key = Study.open(str(trained / "one.db"), "one").record.unique_name
-    ModelFolder(trained / "one.models").of_fold(key, 0, 0).mkdir(parents=True)
+    ModelFolder(trained / "one.models").of_trial(key, 0).joinpath("fold-0").mkdir(parents=True)
     np.savez(trained / "data.npz", X=np.ones((8, 2)), y=np.zeros(8))
     assert notes_of_best(trained, "--model") == ""
     (trained / "model.py").write_text("def build(units):\n    pass\n")

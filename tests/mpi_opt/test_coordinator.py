@@ -414,8 +414,15 @@ def test_a_continued_study_keeps_its_trials_and_first_repeats_those_that_were_ru
         TrialRecord(2, "failed", {"x": 2}, error="lost"),
         TrialRecord(3, "queued", {"x": 3}, attempts=2),
     ]
-    strategy, store = search(ScriptedLink(squares), trials=6, store=ListedStore(records))
+    assigned = []
+
+    def noted(assignment):
+        assigned.append((assignment.number, assignment.attempt))
+        return squares(assignment)
+
+    strategy, store = search(ScriptedLink(noted), trials=6, store=ListedStore(records))
     assert [(start.proposal.number, start.attempt) for start in store.started] == [(1, 2), (3, 3), (4, 1), (5, 1)]
+    assert sorted(assigned) == [(1, 2), (3, 3), (4, 1), (5, 1)]  # workers write in a folder of the attempt
     assert store.requeued == [1]
     assert strategy.told[:2] == [(0, 4.0), (2, Failed("lost"))]
     assert dict(zip(store.events, store.details, strict=True))["study_resumed"] == "2 finished, 2 queued"

@@ -16,6 +16,7 @@ from mpi_opt.configuration.combinations import check_combinations
 from mpi_opt.configuration.model_folder import ModelFolder
 from mpi_opt.configuration.read_study import read_study
 from mpi_opt.coordinator.trials.kept_models import KeptModels
+from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.trial import Outcome, Proposal, Trial
 from mpi_opt.errors import ConfigurationError, StoreError
@@ -33,8 +34,15 @@ def complete(number: int, *values: float) -> Outcome:
     return an_outcome(number, "complete", TWO.read(values) if len(values) > 1 else values[0])
 
 
-def ended(*outcomes: Outcome, budget: float | None = None) -> list[tuple[Proposal, Outcome]]:
-    return [(Proposal(outcome.number, {}, budget), outcome) for outcome in outcomes]
+def ended(*outcomes: Outcome, budget: float | None = None, attempt: int = 1) -> list[Attempt]:
+    return [Attempt(Proposal(one.number, {}, budget), attempt, outcome=one) for one in outcomes]
+
+
+def write(folder: ModelFolder, number: int, attempt: int = 1, text: str = "") -> None:
+    """What the worker of an attempt writes."""
+    written = folder.of_fold("key", number, 0, attempt)
+    written.mkdir(parents=True, exist_ok=True)
+    (written / "model").write_text(text)
 
 
 @pytest.mark.parametrize(
@@ -52,10 +60,10 @@ def test_models_of_the_best_complete_trials_are_kept(keep, figures, left, tmp_pa
     outcomes += [an_outcome(5, "failed", error="x"), an_outcome(6, "pruned", 0.0)]
     kept = KeptModels(keep, figures, folder, "key", "random")
     for outcome in outcomes:
-        folder.of_fold("key", outcome.number, 0).mkdir(parents=True)
+        write(folder, outcome.number)
         kept.take(ended(outcome))
     assert folder.numbers("key") == left
-    folder.of_fold("key", 7, 0).mkdir(parents=True)
+    write(folder, 7)
     again = KeptModels(keep, figures, folder, "key", "random")  # a later search, after trials without a model
     again.resume(ended(complete(20, -9.0), complete(21, 99.0), *outcomes))
     again.take(ended(complete(7, 4.0)))
@@ -67,13 +75,13 @@ def test_the_model_of_a_full_training_is_kept_although_a_short_one_is_better(str
     folder, kept = ModelFolder(tmp_path), KeptModels("best", MINIMIZE, ModelFolder(tmp_path), "key", strategy)
     known = []
     for number, (budget, value) in enumerate([(3, 0.1), (27, 0.4), (27, 0.3), (9, 0.2)]):
-        folder.of_fold("key", number, 0).mkdir(parents=True)
+        write(folder, number)
         known += ended(complete(number, value), budget=budget)
         kept.take(known[-1:])
     assert folder.numbers("key") == left
     again = KeptModels("best", MINIMIZE, folder, "key", strategy)
     again.resume(known)
-    folder.of_fold("key", 4, 0).mkdir(parents=True)
+    write(folder, 4)
     again.take(ended(complete(4, 0.11), budget=9))
     assert folder.numbers("key") == left
 
@@ -81,9 +89,46 @@ def test_the_model_of_a_full_training_is_kept_although_a_short_one_is_better(str
 def test_models_of_the_pareto_front_are_kept(tmp_path):
     folder, kept = ModelFolder(tmp_path), KeptModels("best", TWO, ModelFolder(tmp_path), "key", "random")
     for number, values in enumerate([(3.0, 3.0), (1.0, 1.0), (2.0, 0.5), (2.0, 2.0)]):
-        folder.of_fold("key", number, 0).mkdir(parents=True)
+        write(folder, number)
         kept.take(ended(complete(number, *values)))
     assert folder.numbers("key") == {0, 1, 3}
+
+
+def test_a_worker_that_was_given_up_never_changes_the_model_of_the_trial(tmp_path):
+    """Its rank 0 or its host was frozen: it ends its attempt after another one has ended."""
+    folder = ModelFolder(tmp_path)
+    kept = KeptModels("best", MINIMIZE, folder, "key", "random")
+    write(folder, 3, attempt=2, text="mine")
+    kept.take(ended(complete(3, 0.5), attempt=2))
+    write(folder, 3, attempt=1, text="theirs")
+    write(folder, 4, attempt=1, text="theirs")
+    kept.take(ended(an_outcome(4, "failed", error="x"), attempt=2))
+    write(folder, 4, attempt=1, text="theirs")
+    again = KeptModels("best", MINIMIZE, folder, "key", "random")
+    again.resume([*ended(complete(3, 0.5), attempt=2), *ended(an_outcome(4, "failed", error="x"), attempt=2)])
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("model")] == ["key/trial-00003/fold-0/model"]
+    assert next(tmp_path.rglob("model")).read_text() == "mine"
+    assert folder.written("key") == set()
+
+
+def test_the_next_search_names_the_model_of_one_that_was_killed_after_the_commit(tmp_path):
+    folder, before = ModelFolder(tmp_path), ended(complete(0, 2.0), attempt=3)
+    write(folder, 0, attempt=3)
+    KeptModels("best", MINIMIZE, folder, "key", "random").take(before)
+    write(folder, 1, attempt=2)
+    write(folder, 2, attempt=1)  # its trial has not ended
+    for _ in range(2):  # and once more, by the first one if it was frozen
+        KeptModels("best", MINIMIZE, folder, "key", "random").resume([*before, *ended(complete(1, 1.0), attempt=2)])
+        assert (folder.numbers("key"), folder.written("key")) == ({1}, {(2, 1)})
+
+
+def test_a_model_of_an_earlier_version_does_not_keep_the_place_of_another(tmp_path):
+    folder = ModelFolder(tmp_path)
+    (folder.of_trial("key", 0) / "fold-0").mkdir(parents=True)
+    (folder.of_trial("key", 0) / "fold-0" / "model").write_text("of a killed attempt")
+    write(folder, 0, attempt=2, text="mine")
+    KeptModels("best", MINIMIZE, folder, "key", "random").take(ended(complete(0, 1.0), attempt=2))
+    assert [path.read_text() for path in tmp_path.rglob("model")] == ["mine"]
 
 
 def test_models_are_beside_a_store_in_a_file_and_otherwise_beside_the_configuration(tmp_path, monkeypatch):
@@ -140,10 +185,10 @@ def objective(tmp_path, monkeypatch):
     return made
 
 
-def trial(fold: int = 0) -> Trial:
+def trial(fold: int = 0, attempt: int = 2) -> Trial:
     from mpi4py import MPI
 
-    return Trial(Proposal(4, {}), comm=MPI.COMM_SELF, study_seed=3, fold=fold, folds=2, study="key")
+    return Trial(Proposal(4, {}), comm=MPI.COMM_SELF, study_seed=3, fold=fold, folds=2, study="key", attempt=attempt)
 
 
 def files(objective) -> list[str]:
@@ -151,11 +196,18 @@ def files(objective) -> list[str]:
     return sorted(str(file.relative_to(root)) for file in root.rglob("*") if file.is_file())
 
 
-def test_each_fold_has_a_model_with_its_configuration_and_a_later_attempt_replaces_it(objective):
+def test_each_fold_has_a_model_with_its_configuration_which_is_that_of_the_attempt_that_counts(objective):
     for fold in (0, 1, 1):
         objective(trial(fold))
+    objective(trial(0, attempt=1))
     names = ("history.json", "model.keras", "training.yaml")
-    assert files(objective) == [f"key/trial-00004/fold-{fold}/{name}" for fold in (0, 1) for name in names]
+    counts = [f"fold-{fold}/{name}" for fold in (0, 1) for name in names]
+    assert [name for name in files(objective) if "attempt-2" in name] == [
+        f"key/.trial-00004-attempt-2/{n}" for n in counts
+    ]
+    objective.models.publish("key", 4, 2)
+    objective.models.remove_written("key", {4})
+    assert files(objective) == [f"key/trial-00004/{name}" for name in counts]
     assert [path.name for path in objective.models.folds("key", 4)] == ["fold-0", "fold-1"]
 
 
@@ -172,7 +224,7 @@ def test_weights_are_kept_of_a_model_that_cannot_be_saved_as_a_whole_and_nothing
 
     objective.saving.whole = failing
     objective(trial())
-    assert "key/trial-00004/fold-0/model.pt" in files(objective)
+    assert "key/.trial-00004-attempt-2/fold-0/model.pt" in files(objective)
     objective.saving.weights = failing
     with pytest.raises(SavingError):
         objective(trial(1))

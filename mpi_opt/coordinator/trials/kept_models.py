@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Literal
 
 from mpi_opt.configuration.model_folder import ModelFolder
+from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.figures_of_merit import FiguresOfMerit, rank_of_length
-from mpi_opt.core.trial import Outcome, Proposal
 
 Keep = Literal["best", "all"] | int | None
 
@@ -32,24 +32,37 @@ class KeptModels:
         self._costs: dict[int, tuple[float, ...]] = {}
         self._lengths: dict[int, float] = {}  # the same trials -> their rank of length
 
-    def resume(self, ended: Iterable[tuple[Proposal, Outcome]]) -> None:
-        """Continues with the models that earlier searches have kept; only trials with a model compete."""
-        if self._keep is not None and (numbers := self.folder.numbers(self._study)):
-            self.take((proposal, outcome) for proposal, outcome in ended if proposal.number in numbers)
+    def resume(self, ended: Sequence[Attempt]) -> None:
+        """Continues with the models that earlier searches have kept; only trials with a model compete.
 
-    def take(self, ended: Iterable[tuple[Proposal, Outcome]]) -> None:
-        """Removes the models of trials that have failed or were pruned, and those that better ones replace."""
+        `ended` are the latest attempts of all trials of the study that have ended. The earlier search may have been
+        killed between the commit of an outcome and `take`.
+        """
+        if self._keep is not None:
+            numbers, written = self.folder.numbers(self._study), self.folder.written(self._study)
+            self.take([one for one in ended if one.number in numbers or (one.number, one.attempt) in written])
+            self.folder.remove_written(self._study, {one.number for one in ended})  # of other attempts
+
+    def take(self, ended: Sequence[Attempt]) -> None:
+        """Makes the models of complete trials, whose outcomes are committed, those of the study.
+
+        Removes those of trials that have failed or were pruned, and those that better ones replace.
+        """
         if self._keep is None:
             return
         removed = set()
-        for proposal, outcome in ended:
+        for attempt in ended:
+            outcome = attempt.result
             if outcome.state == "complete" and outcome.figures_of_merit:
-                self._lengths[outcome.number] = rank_of_length(proposal.budget, self._strategy)
+                self._lengths[outcome.number] = rank_of_length(attempt.proposal.budget, self._strategy)
                 self._costs[outcome.number] = self._figures.costs(outcome.figures_of_merit)
+                self.folder.publish(self._study, outcome.number, attempt.attempt)
             else:
                 removed.add(outcome.number)
         removed |= set(self._costs) - self._chosen()
         self.folder.remove(self._study, removed)
+        # without a commit or a model: folds that have ended before another one failed, or of an earlier attempt
+        self.folder.remove_written(self._study, {one.number for one in ended})
         for number in removed:
             self._costs.pop(number, None)
 

@@ -85,7 +85,7 @@ def test_a_study_without_a_full_training_says_so_wherever_it_shows_its_best_tria
     study, note = made(tmp_path, (3.0, 3.0, 9.0, 3.0)), "no trial was trained for all 27 epochs; trial 2 for 9 epochs"
     assert note in search_summary(study, "s.db", 4) and note in repr(study)
     assert f"# {note}\n" in printed(tmp_path, "best") and note in printed(tmp_path, "results", "--finished")
-    ModelFolder(tmp_path / "s.models").of_fold(study.record.unique_name, 2, 0).mkdir(parents=True)
+    ModelFolder(tmp_path / "s.models").of_trial(study.record.unique_name, 2).joinpath("fold-0").mkdir(parents=True)
     done = in_process("best", "--model", "--store", "s.db", cwd=tmp_path)
     assert (done.returncode, done.stdout.strip()) == (0, "") and note in done.stderr
 
