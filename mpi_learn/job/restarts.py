@@ -6,6 +6,7 @@ forever for its host, or that has never begun does not. The process that has sta
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -52,6 +53,8 @@ class Restarts:
             a job of several hosts: before its start, and every `ASK_S` while rank 0 has given none to this host.
         on_given_up: Called with the last message if the job is given up.
         rank_0_trains: Whether rank 0 runs user code also if there are other ranks.
+        progresses_after_s: A start that was lost after a longer time, in seconds, has made progress, whatever
+            `work_done` says.
     """
 
     most: int
@@ -59,6 +62,7 @@ class Restarts:
     is_alive: Callable[[], bool | None] = lambda: None
     on_given_up: Callable[[str], None] = lambda text: None
     rank_0_trains: bool = False
+    progresses_after_s: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -90,12 +94,15 @@ def run_with_restarts(restarts: Restarts, program: str, run: Callable[[str], Job
     reasons: list[str] = []
     n_idle, before = 0, None
     while True:
+        began_s = time.monotonic()
         end = run(reasons[-1] if reasons else "")
+        is_long = time.monotonic() - began_s > restarts.progresses_after_s
         if not end.loss or request.signal_name is not None:
             break
         now = restarts.work_done()
         # the progress before the first start was not read: the first restart counts as one with progress
-        has_progressed = not reasons or (now is not None and (before is None or now.measure > before.measure))
+        is_more = not reasons or (now is not None and (before is None or now.measure > before.measure))
+        has_progressed = is_more or is_long
         n_idle = 0 if has_progressed else n_idle + 1
         before = now or before
         if len(reasons) >= restarts.most or n_idle >= MAX_WITHOUT_PROGRESS:

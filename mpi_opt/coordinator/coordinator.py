@@ -20,6 +20,7 @@ from mpi_opt.coordinator.trials.trial_queue import TrialQueue
 from mpi_opt.coordinator.widths import Widths
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.counted import counted
+from mpi_opt.core.limits import MAX_CRASHES, MAX_CRASHES_PROTECTED
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import SearchFailed, StoreError
 from mpi_opt.messages.messages import (
@@ -113,7 +114,9 @@ class Coordinator:
 
     def _resume(self) -> None:
         """Continues from the trials of the study in the store."""
-        if past := self.state.resume():
+        survives_trials = self.link.is_protected and not self.link.shares_process
+        max_crashes = MAX_CRASHES_PROTECTED if survives_trials else MAX_CRASHES
+        if past := self.state.resume(max_crashes):
             self.progress.resumed(past.ended)
             if self.settings.kept_models is not None:
                 self.settings.kept_models.resume(

@@ -48,6 +48,10 @@ class RetryingStore:
         """Puts running trials back into the queue."""
         self._write(lambda: self.store.requeue(self.study_id, numbers, why, outcome))
 
+    def requeue_killed(self, numbers: Sequence[int], why: str, died_at: str | None) -> None:
+        """Does the same with trials of a search that was killed at the time `died_at`, or shortly before now."""
+        self._write(lambda: self.store.requeue(self.study_id, numbers, why, "killed", died_at))
+
     def mark_lost(self, killed: Sequence[tuple[int, int]]) -> None:
         """Records attempts, given by trial and attempt, as lost instead of killed."""
         self._write(lambda: self.store.mark_lost(self.study_id, killed))

@@ -239,6 +239,7 @@ def _settings(
         is_elastic=bool(plan.configuration.blocks.elastic),
         is_by_merit=plan.configuration.blocks.elastic == "merit",
         silence_s=plan.configuration.blocks.silence_s,
+        died_at=lease.died_at,
         was_finished=is_finished(study.store, study.record),
         space=study.space,
     )

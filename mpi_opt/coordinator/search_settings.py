@@ -42,6 +42,7 @@ class SearchSettings:
         silence_s: See `TrialSettings`.
         pruning_rule: Stops trials because of intermediate values, with any strategy; None: the strategy alone does.
         repeats_points: Whether the strategy repeats points on purpose.
+        died_at: The last sign of life of the search before, if it was killed.
         was_finished: Whether the study was recorded as finished before the search.
         space: The space of the study, to which points of hints are completed; None if they are complete.
     """
@@ -66,5 +67,6 @@ class SearchSettings:
     silence_s: float | None = None
     pruning_rule: PruningRule | None = None
     repeats_points: bool = False
+    died_at: str | None = None
     was_finished: bool = False
     space: Space | None = None

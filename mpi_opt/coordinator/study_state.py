@@ -58,19 +58,20 @@ class StudyState:
         self._points, self._n_at_points = set[int](), 0
         self._limits, self._n_folds, self._new_strategy = settings.limits, settings.n_folds, settings.new_strategy
         self._complete_trials, self._pruning_rule = settings.complete_trials, settings.pruning_rule
+        self._died_at = settings.died_at
         self._budget = WaitingBudget()
         self._asked_s = math.inf  # the last call of `ask`; unknown before the first one
         self._strategy_choice, self._progress = "", settings.progress
 
-    def resume(self) -> PastTrials:
+    def resume(self, max_crashes: int = MAX_CRASHES) -> PastTrials:
         """Reads the study from the store into `past`. Trials that ran when the last search was killed are queued again.
 
-        A trial that ran each of `MAX_CRASHES` times when a search was killed has failed instead.
+        A trial that had started less than `CHECKPOINT_S` before each of `max_crashes` such ends has failed instead.
         """
         past = self._read()
         if running := self._left_running(past):
-            self._store.requeue(running, "the search ended before the trial did", "killed")
-        if fatal := self._fatal(past):
+            self._store.requeue_killed(running, "the search ended before the trial did", self._died_at)
+        if fatal := self._fatal(past, max_crashes):
             self._store.record(fatal)
             past = self._read()
         if past:
@@ -362,19 +363,22 @@ class StudyState:
         known = past.external | set(self._queue.running)
         return [record.number for record in past.unfinished if record.state == "running" and record.number not in known]
 
-    def _fatal(self, past: PastTrials) -> list[Attempt]:
+    def _fatal(self, past: PastTrials, max_crashes: int) -> list[Attempt]:
         """The outcomes of trials that probably kill every search that runs them."""
-        suspects = [record.number for record in past.unfinished if record.attempts >= MAX_CRASHES]
+        suspects = [record.number for record in past.unfinished if record.attempts >= max_crashes]
         numbers = [number for number in suspects if number not in past.external]
         attempts = self._store.read(lambda store, study_id: store.attempts(study_id, numbers)) if numbers else []
         latest = {attempt.number: attempt for attempt in attempts}  # in this order, the last attempt remains
-        n_ends = Counter(attempt.number for attempt in attempts if attempt.outcome == "killed")
+        killed = (attempt for attempt in attempts if attempt.outcome == "killed")
+        # after that time a training has a checkpoint, from which it continues; and where trials take hours, each loss
+        # of rank 0 would count against all that run
+        n_ends = Counter(attempt.number for attempt in killed if (attempt.duration_s or 0.0) < CHECKPOINT_S)
         proposals = {record.number: record.proposal for record in past.unfinished}
-        error = f"the search was killed each of the {MAX_CRASHES} times that this trial ran, probably because of it"
+        error = f"the search was killed {max_crashes} times soon after the start of this trial, probably because of it"
         return [
             Attempt(proposals[number], one.attempt, one.block, outcome=Outcome(number, "failed", error=error))
             for number, one in latest.items()
-            if n_ends[number] >= MAX_CRASHES
+            if n_ends[number] >= max_crashes
         ]
 
     def _replay(self, past: PastTrials, not_started: Sequence[Attempt] = ()) -> None:

@@ -15,8 +15,9 @@ runs: others would fail as well."""
 MIN_VALUES_WITH_NOISE = 10
 """Fewest values from which noise is distinguished from the shape of the function."""
 
-MAX_CRASHES = 3
-"""A trial is assumed to be the cause if a search was killed this number of times while it was running."""
+MAX_CRASHES, MAX_CRASHES_PROTECTED = 3, 10
+"""A trial is assumed to be the cause if a search was killed this number of times within `CHECKPOINT_S` of the trial's
+start. The larger number is for searches that survive the loss of a trial's processes: they are rarely killed by one."""
 
 NUMBER = r"0x[0-9a-fA-F]+|(?:(?<!\w)[+-])?(?:\d+(?:[.,]\d+)*\.?(?:[eE][+-]?\d+)?|\b(?i:nan|inf|infinity)\b)"
 """A number in the text of an error, with its sign; a minus after a letter or digit is none. Or an

@@ -247,6 +247,7 @@ class SerialCoordinatorLink(CoordinatorLink):
     """The coordinator's end. The only rank cannot be lost, and it is never given up: no other rank can replace it."""
 
     leave_s = math.inf
+    shares_process = True
 
     def __init__(self) -> None:
         self.channel = _Channel()

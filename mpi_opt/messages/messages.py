@@ -284,10 +284,12 @@ class CoordinatorLink(ABC):
 
     Attributes:
         leave_s: Time after which a rank that does not leave its block is given up, in seconds.
+        shares_process: Whether trials run in the process of the coordinator.
         processes_continue: Whether the program continues after the search, on every rank.
     """
 
     leave_s: float = 30.0
+    shares_process: bool = False
     processes_continue: bool = False
 
     @abstractmethod

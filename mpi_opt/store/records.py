@@ -153,6 +153,13 @@ class AttemptRecord:
     code: int | None = None
 
     @property
+    def duration_s(self) -> float | None:
+        """Seconds from start to end; None while the attempt runs."""
+        if self.finished_at is None:
+            return None
+        return (datetime.fromisoformat(self.finished_at) - datetime.fromisoformat(self.started_at)).total_seconds()
+
+    @property
     def is_given_up(self) -> bool:
         """Whether the attempt ended without a result."""
         return self.outcome in get_args(GivenUp)

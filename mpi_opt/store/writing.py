@@ -17,6 +17,7 @@ from sqlalchemy import (
     Connection,
     Update,
     bindparam,
+    case,
     insert,
     literal_column,
     or_,
@@ -65,7 +66,13 @@ REQUEUE_TRIAL = update(trials).where(trials.c.id == KEY, IS_UNFINISHED)
 GIVE_BACK_TRIAL = REQUEUE_TRIAL.where(trials.c.attempts == ATTEMPT)
 CHANGE_TRIAL = update(trials).where(trials.c.id == KEY)
 END_ATTEMPT = update(attempts).where(attempts.c.trial_id == KEY, attempts.c.attempt == ATTEMPT)
-GIVE_UP_ATTEMPT = update(attempts).where(attempts.c.trial_id == KEY, attempts.c.finished_at.is_(None))
+GIVEN_UP_AT: BindParameter[str] = bindparam("given_up_at")
+GIVE_UP_ATTEMPT = (
+    update(attempts)
+    .where(attempts.c.trial_id == KEY, attempts.c.finished_at.is_(None))
+    # the last sign of life of a killed search may be older than an attempt
+    .values(finished_at=case((attempts.c.started_at > GIVEN_UP_AT, attempts.c.started_at), else_=GIVEN_UP_AT))
+)
 MARK_ATTEMPT_LOST = END_ATTEMPT.where(attempts.c.outcome == "killed")
 COUNT_ENDED = update(studies).where(studies.c.id == KEY).values(n_ended=studies.c.n_ended + bindparam("count"))
 READ_N_ENDED = select(studies.c.n_ended).where(studies.c.id == KEY)
@@ -186,16 +193,21 @@ def _finish(
 
 
 def requeue(
-    connection: Connection, study_id: int, numbers: Sequence[int], error: str, outcome: GivenUp = "lost"
+    connection: Connection,
+    study_id: int,
+    numbers: Sequence[int],
+    error: str,
+    outcome: GivenUp = "lost",
+    at: str | None = None,
 ) -> None:
-    """Puts running trials back into the queue; their attempts end with `outcome` and `error`.
+    """Puts running trials back into the queue; their attempts end with `outcome` and `error` at the time `at`, or now.
 
     Raises:
         StoreConflictError: Another process has ended one of the trials.
     """
     keys = {trial_id(study_id, number): error for number in numbers}
     _run_on_all(connection, REQUEUE_TRIAL, [{"key": key, "state": "queued", "error": None} for key in keys])
-    _give_up_attempts(connection, keys, outcome)
+    _give_up_attempts(connection, keys, outcome, at or now())
 
 
 def mark_lost(connection: Connection, study_id: int, killed: Sequence[tuple[int, int]]) -> None:
@@ -209,13 +221,12 @@ def give_back(connection: Connection, study_id: int, given_back: Sequence[GivenB
     keys = {trial_id(study_id, one.number): one for one in given_back}
     rows = [{"key": key, "key_attempt": one.attempt, "state": "queued", "error": None} for key, one in keys.items()]
     _run_on_all(connection, GIVE_BACK_TRIAL, rows)
-    _give_up_attempts(connection, {key: one.why for key, one in keys.items()}, "lost")
+    _give_up_attempts(connection, {key: one.why for key, one in keys.items()}, "lost", now())
 
 
-def _give_up_attempts(connection: Connection, reasons: Mapping[int, str], outcome: GivenUp) -> None:
-    """Ends the running attempts of trials; `reasons` has the keys of the trials."""
-    at = now()
-    rows = [{"key": key, "finished_at": at, "outcome": outcome, "error": clean(why)} for key, why in reasons.items()]
+def _give_up_attempts(connection: Connection, reasons: Mapping[int, str], outcome: GivenUp, at: str) -> None:
+    """Ends the running attempts of trials at the time `at`; `reasons` has the keys of the trials."""
+    rows = [{"key": key, "given_up_at": at, "outcome": outcome, "error": clean(why)} for key, why in reasons.items()]
     run(connection, GIVE_UP_ATTEMPT, rows)
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -97,11 +98,13 @@ def test_search_takes_over_at_once_from_one_that_was_killed(program, space_file,
     killed.wait()
     assert query("SELECT process FROM leases") == [(killed.pid,)]
     (tmp_path / "gate").touch()
-    began = time.monotonic()
+    began_at, began = datetime.now(UTC).isoformat(), time.monotonic()
     status, output = program.run("search", path)
     assert status == 0, output
     assert time.monotonic() - began < 12  # the time to start; an owner elsewhere would be watched for 15 s
     assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(2,)]
+    ((died_at,),) = query("SELECT finished_at FROM attempts WHERE outcome = 'killed'")
+    assert died_at < began_at
 
 
 @pytest.mark.mpi

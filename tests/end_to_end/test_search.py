@@ -88,7 +88,8 @@ def test_a_trial_that_ends_every_search_is_failed_after_three_times(launcher, sp
     statuses = [run(command, cwd=tmp_path, timeout=60).returncode for _ in range(4)]
     assert [status == 0 for status in statuses] == [False, False, False, True]
     assert query("SELECT number FROM trials WHERE state != 'complete'") == [(1,)]
-    assert "each of the 3 times that this trial ran" in query("SELECT error FROM trials WHERE state = 'failed'")[0][0]
+    ((error,),) = query("SELECT error FROM trials WHERE state = 'failed'")
+    assert "killed 3 times soon after the start of this trial" in error
     assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(11,)]
 
 

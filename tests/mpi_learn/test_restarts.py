@@ -75,6 +75,22 @@ def test_a_job_without_progress_is_given_up_after_three_restarts_in_a_row(capfd)
     assert len(reasons) == 7
 
 
+@pytest.mark.parametrize(("each_s", "n_starts"), [(599.0, 4), (601.0, 11)])
+def test_a_start_that_took_long_has_made_progress(each_s, n_starts, clock, monkeypatch):
+    """Trials may take longer than that, and continue from their checkpoints."""
+    monkeypatch.setattr(module, "_pause", lambda seconds, request: None)
+    starts = []
+
+    def once(reason: str) -> JobEnd:
+        starts.append(reason)
+        clock[0] += each_s
+        return LOSS
+
+    again = Restarts(10, lambda: WorkDone(7, "7 trials ended so far"), progresses_after_s=600.0)
+    assert run_with_restarts(again, "mpi-opt", once, StopRequest()) == 75
+    assert len(starts) == n_starts
+
+
 def test_restarts_are_limited(capfd):
     status, reasons = run([LOSS] * 20, list(range(20)), most=5)
     assert (status, len(reasons)) == (75, 6)

@@ -85,7 +85,7 @@ class ListedStore:
         if ended:
             self.finish(study_id, ended)
 
-    def requeue(self, study_id: int, numbers, error: str, outcome: str = "lost") -> None:
+    def requeue(self, study_id: int, numbers, error: str, outcome: str = "lost", at: str | None = None) -> None:
         self.requeued += numbers
 
     def mark_lost(self, study_id: int, killed) -> None:

@@ -709,11 +709,24 @@ def test_only_losses_of_this_search_count_against_a_trial():
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "state"), [(("killed",) * 3, "failed"), (("killed", "lost", "killed"), "complete")]
+    ("outcomes", "minutes", "is_protected", "state"),
+    [
+        (["killed"] * 3, [0, 5, 9], False, "failed"),
+        (["killed", "lost", "killed"], [0, 5, 9], False, "complete"),
+        (["killed"] * 3, [0, 5, 11], False, "complete"),
+        (["killed"] * 30, [11] * 30, False, "complete"),
+        (["killed"] * 9, [1] * 9, True, "complete"),
+        (["killed"] * 10, [1] * 10, True, "failed"),
+    ],
 )
-def test_a_trial_that_ran_each_of_three_times_when_its_search_was_killed_has_failed(outcomes, state):
-    store = ListedStore([TrialRecord(0, "running", {"x": 0}, attempts=3)])
-    store.attempted = [AttemptRecord(0, n, 0, "1", "", "", "", outcome, "") for n, outcome in enumerate(outcomes, 1)]
+def test_a_trial_that_had_just_started_whenever_its_search_was_killed_has_failed(
+    outcomes, minutes, is_protected, state, monkeypatch
+):
+    monkeypatch.setattr(ScriptedLink, "is_protected", is_protected)
+    store = ListedStore([TrialRecord(0, "running", {"x": 0}, attempts=len(outcomes))])
+    times = [("2026-01-01T12:00:00+00:00", f"2026-01-01T12:{minute:02d}:00+00:00") for minute in minutes]
+    attempts = zip(outcomes, times, strict=True)
+    store.attempted = [AttemptRecord(0, n, 0, "1", "", *at, outcome, "") for n, (outcome, at) in enumerate(attempts, 1)]
     search(ScriptedLink(squares), trials=1, store=store)
     assert store.finished[0].outcome.state == state
 
@@ -1303,10 +1316,10 @@ def test_a_store_that_is_not_ready_is_waited_for(monkeypatch):
 
 
 def test_a_trial_that_a_workload_system_runs_is_not_counted_as_killing_searches():
-    outcomes = ["killed", "killed", "killed"]
-    store = ListedStore([TrialRecord(0, "running", {"x": 0}, attempts=4)])
-    store.attempted = [AttemptRecord(0, n, 0, "1", "", "", "", outcome, "") for n, outcome in enumerate(outcomes, 1)]
-    store.attempted.append(AttemptRecord(0, 4, 0, EXTERNAL_RANKS, "", "", "", "running", ""))
+    store = ListedStore([TrialRecord(0, "running", {"x": 0}, attempts=11)])
+    at = "2026-01-01T12:00:00+00:00"
+    store.attempted = [AttemptRecord(0, n, 0, "1", "", at, at, "killed", "") for n in range(1, 11)]
+    store.attempted.append(AttemptRecord(0, 11, 0, EXTERNAL_RANKS, "", at, None, None, ""))
     search(ScriptedLink(squares), trials=3, store=store)
     assert sorted(finish.outcome.number for finish in store.finished) == [1, 2]
 

@@ -121,6 +121,17 @@ def test_lease_is_there_while_the_search_runs_and_gone_afterwards(store, study):
     assert store.leases.read(study.id) is None
 
 
+def test_an_owner_that_was_killed_died_at_its_last_renewal(fast, store, study, path):
+    with owner_in_another_process(path) as process:
+        process.kill()
+        process.wait()
+        renewed_at = store.leases.read(study.id).renewed_at
+        with leased(store, study) as lease:
+            assert lease.died_at == renewed_at
+    with leased(store, study) as lease:
+        assert lease.died_at is None, "the owner before has released its lease"
+
+
 def test_second_search_names_the_owner_of_the_study(store, study, path):
     with owner_in_another_process(path) as process:
         began = time.monotonic()

@@ -51,7 +51,15 @@ def search(
         progress = SearchProgress(space, changes)
         again = None
         if restarts is not None:
-            again = Restarts(restarts, progress.work_done, progress.is_alive, progress.notify_given_up)
+            from mpi_opt.core.objective import CHECKPOINT_S
+
+            again = Restarts(
+                restarts,
+                progress.work_done,
+                progress.is_alive,
+                progress.notify_given_up,
+                progresses_after_s=CHECKPOINT_S,  # trials that take hours have a checkpoint by then
+            )
         return Launch(["mpi_opt", *without_launch_options(context.obj)], n, hostfile, again)
     check_launch_options(restarts, hostfile)
     check_allocation()

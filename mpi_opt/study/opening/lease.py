@@ -43,13 +43,17 @@ _OWN_TOKENS: set[str] = set()
 
 
 class Lease:
-    """The lease of a study, renewed by a thread until it is released. `record` is the owner, this search.
+    """The lease of a study, renewed by a thread until it is released.
 
     A lease in memory is not renewed: no other process can open the store.
+
+    Args:
+        record: The owner, this search.
+        died_at: The last renewal of the owner before, which did not release the lease; None if there was none.
     """
 
-    def __init__(self, store: Store, study: StudyRecord, record: LeaseRecord) -> None:
-        self.record = record
+    def __init__(self, store: Store, study: StudyRecord, record: LeaseRecord, died_at: str | None = None) -> None:
+        self.record, self.died_at = record, died_at
         self._store, self._study = store, study
         # the thread assigns these, one at a time, and reads none of them: no lock is needed
         self._renewed_s = self._verified_s = _times_s()
@@ -152,6 +156,7 @@ class OwnerWatch:
         self._seen: tuple[str, str] | None = None
         self._has_changed = False
         self._since_s = self._read_at_s = 0.0
+        self.died_at: str | None = None  # the last renewal of an owner that does not exist any more
 
     def begin_read(self) -> None:
         """Records the time; to be called before each read of the lease."""
@@ -163,6 +168,11 @@ class OwnerWatch:
 
     def is_gone(self, owner: LeaseRecord) -> bool:
         """Whether the owner is known not to exist any more."""
+        if is_gone := self._is_gone(owner):
+            self.died_at = owner.renewed_at
+        return is_gone
+
+    def _is_gone(self, owner: LeaseRecord) -> bool:
         if owner.machine == machine():
             return not _is_running(owner)
         seen, now_s = (owner.token, owner.renewed_at), time.monotonic()
@@ -206,11 +216,11 @@ def leased(
         StudyOwnedError: Another search runs the study; the message names its process, host and time.
         StoreError: The store cannot be written.
     """
-    mine = _new_record()
-    if not _acquire(store, study, mine, wait, note, is_ending):
+    mine, watch = _new_record(), OwnerWatch()
+    if not _acquire(store, study, mine, watch, wait, note, is_ending):
         yield None
         return
-    lease = Lease(store, study, mine)
+    lease = Lease(store, study, mine, watch.died_at)
     try:
         with store.leases.verified(study.id, lease.verify):
             yield lease
@@ -227,12 +237,13 @@ def _acquire(
     store: Store,
     study: StudyRecord,
     mine: LeaseRecord,
+    watch: OwnerWatch,
     wait: bool,
     note: Callable[[str], None],
     is_ending: Callable[[], bool],
 ) -> bool:
     """Takes the lease as soon as it is free; returns False if this search must end before that."""
-    watch, noted = OwnerWatch(), ""
+    noted = ""
     while not is_ending():
         watch.begin_read()
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -14,7 +15,7 @@ from mpi_opt.core.search_space.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import Proposal
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreConflictError
-from mpi_opt.store.records import GivenBack, StudyRecord
+from mpi_opt.store.records import GivenBack, StudyRecord, now
 from tests.mpi_opt.outcomes import a_fold, an_end, an_outcome
 from tests.mpi_opt.store.made_up import CONFIGURATION, SEVERAL_SESSIONS, SPACE, finish, make_study, start
 
@@ -91,6 +92,20 @@ def test_a_trial_that_runs_again_has_the_start_of_its_latest_attempt(store: Stor
     (trial,), (first, second) = store.trials(study.id), store.attempts(study.id)
     assert first.started_at < first.finished_at < second.started_at
     assert trial.started_at == second.started_at
+
+
+def test_attempts_of_a_killed_search_end_when_it_died_but_not_before_they_started(store: Store) -> None:
+    study = create(store)
+    store.start(study.id, [start(0)])
+    died_at = now()
+    time.sleep(0.01)
+    store.start(study.id, [start(1)])
+    time.sleep(0.01)
+    store.requeue(study.id, [0, 1], "the search ended", "killed", died_at)
+    first, second = store.attempts(study.id)
+    assert (first.finished_at, second.finished_at) == (died_at, second.started_at)
+    assert first.duration_s == pytest.approx(0.005, abs=0.005)
+    assert second.duration_s == 0.0
 
 
 def test_only_a_killed_attempt_can_be_marked_as_lost(store: Store) -> None:
