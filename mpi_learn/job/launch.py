@@ -61,6 +61,10 @@ MPIRUN_S = 60.0
 WATCH_S = 1.0
 """The interval at which a job is checked for signs of life, in seconds."""
 
+ASKED_S = 10.0
+"""A job that is asked to end before rank 0 has begun must end within this time, in seconds. SIGUSR1 kills a rank that
+does not handle signals yet, and MPI would not start without it."""
+
 
 def without_launch_options(arguments: list[str]) -> list[str]:
     """`arguments` without `LAUNCH_OPTIONS` and their values: ``-n 4``, ``-n4``, ``--restarts 3``, ``--restarts=3``."""
@@ -168,7 +172,7 @@ class _Starter:
                 watch = LifeWatch(path, start_limit_s() + MPIRUN_S, limit_s, **elsewhere)
             program = [sys.executable, "-m", *self.wanted.arguments]
             command = [self.mpirun, *self.flags, *chosen, "-np", str(n), *self._forwarded(environment), *program]
-            status, trouble = _run(command, environment, self.request, watch)
+            status, trouble = _run(command, environment, self.request, watch, is_here=not self.has_hosts)
             if restarts is not None:
                 kill_all_with(STATUS_FILE, status_file.name)
             return _end(status, status_file.read(), self.request, self.mode, trouble)
@@ -195,8 +199,13 @@ class _Starter:
         return [] if given is None else ["--hostfile", str(given)], n
 
 
-def _run(command: list[str], environment: dict[str, str], request: StopRequest, watch: LifeWatch) -> tuple[int, str]:
+def _run(
+    command: list[str], environment: dict[str, str], request: StopRequest, watch: LifeWatch, *, is_here: bool
+) -> tuple[int, str]:
     """Runs `command` and forwards requests to it.
+
+    Args:
+        is_here: Whether rank 0 is on this host, where its first sign of life is seen.
 
     Returns:
         Its exit status, and the reason why it was ended because of `watch`; empty if it has ended itself.
@@ -210,6 +219,7 @@ def _run(command: list[str], environment: dict[str, str], request: StopRequest, 
     if request.signal_name is not None:  # SIGUSR1, which is not blocked
         request.on_first()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_SIGNALS)
+    asked_s = 0.0
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(WATCH_S), ""
@@ -217,6 +227,10 @@ def _run(command: list[str], environment: dict[str, str], request: StopRequest, 
             kill_all_with(STATUS_FILE, environment[STATUS_FILE])
             process.kill()  # also where processes cannot be found by their environment
             return process.wait(), trouble
+        if is_here and request.signal_name is not None and not watch.has_begun:
+            asked_s += WATCH_S
+            if asked_s >= ASKED_S:
+                process.send_signal(signal.SIGHUP)
 
 
 def _end(status: int, written: str, request: StopRequest, mode: LaunchMode, trouble: str) -> JobEnd:

@@ -196,6 +196,11 @@ class LifeWatch:
         self._is_elsewhere = False
         is_alive()  # the next call is then not about an earlier job
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether rank 0 has touched the file before the last call of `trouble`."""
+        return self._seen != self._first
+
     def trouble(self) -> str:
         """Why the job must be ended; empty if it is alive."""
         try:
@@ -207,7 +212,7 @@ class LifeWatch:
         silent_s = now_s - self._since_s
         if found.st_size > 0:
             return "mpirun did not end after its rank 0" if silent_s > END_S else ""
-        if self._seen != self._first:
+        if self.has_begun:
             return f"rank 0 gave no sign of life for {self._silence_s:g} s" if silent_s > self._silence_s else ""
         return self._trouble_elsewhere(now_s)
 

@@ -209,6 +209,19 @@ def test_a_failure_of_rank_0_after_a_request_to_end_decides_the_status(mpirun, w
         assert launch(WANTED, request) == expected
 
 
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_a_job_that_is_asked_to_end_before_it_has_begun_does_not_wait_for_its_ranks(mpirun, monkeypatch, has_begun):
+    """The signal may have killed a rank that did not handle it yet, and MPI does not start without it."""
+    monkeypatch.setattr(launching, "WATCH_S", 0.05)
+    monkeypatch.setattr(launching, "ASKED_S", 0.1)
+    begin = f'touch "${STATUS_FILE}"' if has_begun else ":"
+    beside = mpirun(f"trap '' USR1; trap 'touch $0.ended; exit 9' HUP; {begin}; kill -INT $PPID\n"
+                    "for i in {1..20}; do sleep 0.05; done").parent  # fmt: skip
+    with StopRequest().listening() as request:
+        assert launch(WANTED, request) == 130
+    assert (beside / "mpirun.ended").exists() is not has_begun
+
+
 SPACE = """
 study: parabola
 store: sqlite:///parabola.db
