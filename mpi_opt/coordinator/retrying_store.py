@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from mpi_opt.core.attempt import Attempt
-from mpi_opt.store.errors import StoreNotReadyError
+from mpi_opt.store.errors import StoreConflictError, StoreNotReadyError
 from mpi_opt.store.records import GivenUp
 from mpi_opt.store.store import Store
 from mpi_opt.study.progress import Progress
@@ -42,7 +42,19 @@ class RetryingStore:
 
     def record(self, ended: Sequence[Attempt], started: Sequence[Attempt] = ()) -> None:
         """Records outcomes, and trials as running, in one transaction."""
-        self._write(lambda: self.store.record(self.study_id, ended, started))
+        n_calls = 0
+
+        def call() -> None:
+            nonlocal n_calls
+            n_calls += 1
+            try:
+                self.store.record(self.study_id, ended, started)
+            except StoreConflictError:
+                # the connection to the server may have been lost after the commit, before its answer
+                if n_calls == 1 or not self._has(ended, started):
+                    raise
+
+        self._write(call)
 
     def requeue(self, numbers: Sequence[int], why: str, outcome: GivenUp = "lost") -> None:
         """Puts running trials back into the queue."""
@@ -76,6 +88,16 @@ class RetryingStore:
         # the lease is in the lost file, and no other search has the copy
         self.store, self._check_lease = copy, lambda: None
         return True
+
+    def _has(self, ended: Sequence[Attempt], started: Sequence[Attempt]) -> bool:
+        """Whether the store has these outcomes, and these attempts of this search as running."""
+        numbers = [one.number for one in (*ended, *started)]
+        known = self.store.attempts(self.study_id, numbers)
+        outcomes = {(one.number, one.attempt, one.outcome) for one in known}
+        running = {(one.number, one.attempt, one.block, one.ranks) for one in known if one.outcome is None}
+        return outcomes.issuperset((one.number, one.attempt, one.result.state) for one in ended) and running.issuperset(
+            (one.number, one.attempt, one.block, one.ranks) for one in started
+        )
 
     def _write(self, call: Callable[[], None]) -> None:
         self._retry(call, self._check_lease)

@@ -21,6 +21,7 @@ from mpi_opt.coordinator.coordinator import Coordinator
 from mpi_opt.coordinator.measuring import choose_size
 from mpi_opt.coordinator.pruning.median_rule import MedianRule
 from mpi_opt.coordinator.pruning.pruning_rule import PruningRule
+from mpi_opt.coordinator.retrying_store import PAUSE_S
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stop_condition import StopCondition
 from mpi_opt.coordinator.trials.kept_models import KeptModels
@@ -30,6 +31,7 @@ from mpi_opt.core.trial import REPORTED
 from mpi_opt.errors import RanksLost, SearchFailed
 from mpi_opt.messages.messages import CoordinatorLink
 from mpi_opt.store import Store
+from mpi_opt.store.errors import StoreNotReadyError
 from mpi_opt.store.events import CODE_CHANGED, SEARCH_RESTARTED
 from mpi_opt.strategies.make_strategy import load_library
 from mpi_opt.strategies.points.exhaustion import notes_on_points
@@ -77,7 +79,7 @@ def run_coordinator(
         progress = Progress() if make_observer is None else make_observer()
         code = plan.read_code()
         stack.enter_context(fixed(code))
-        study = stack.enter_context(open_study(plan))
+        study = stack.enter_context(_opened(plan, request, progress.note))
         lease = stack.enter_context(
             leased(
                 study.store,
@@ -115,6 +117,21 @@ def run_coordinator(
         if lease is not None and found.is_finished and found.best is not None and request.signal_name is None:
             found = _confirmed(plan, found, study.store, pool, settings, progress, code)
         return found
+
+
+def _opened(plan: Plan, request: StopRequest, note: Callable[[str], None]) -> OpenStudy:
+    """Opens the study. A search that waits for another one also waits for its transaction: it may be frozen in one."""
+    is_noted = False
+    while True:
+        try:
+            return open_study(plan)
+        except StoreNotReadyError as error:
+            if not plan.wait or request.signal_name is not None:
+                raise
+            if not is_noted:
+                note(f"the search waits for its store: {error}")
+            is_noted = True
+            time.sleep(PAUSE_S)
 
 
 def _confirmed(

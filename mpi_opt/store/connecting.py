@@ -32,7 +32,17 @@ WAIT_S = 10.0
 RETRY_S = 0.01
 """How long to wait before the journal mode is set again, in seconds."""
 
-LOCK_SCHEMA = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "SELECT pg_advisory_xact_lock(7401862209311)"}
+LIMIT_PAUSE = "set_config('idle_in_transaction_session_timeout', '15s', true)"
+"""PostgreSQL then ends the present transaction if its client has sent nothing for so long. Otherwise, the locks of a
+process that is stopped, or whose host is lost, would keep other searches waiting for hours."""
+
+ANSWER_S = 60
+"""Time after which a server that does not answer, not even on the level of TCP, is given up, in seconds."""
+
+LOCK_SCHEMA = {
+    "sqlite": "BEGIN IMMEDIATE",
+    "postgresql": f"SELECT {LIMIT_PAUSE}, pg_advisory_xact_lock(7401862209311)",
+}
 """Dialect -> the statement that begins an exclusive transaction. The number identifies this program's lock."""
 
 FILE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
@@ -180,6 +190,11 @@ def _engine(address: URL, read_only: bool, lock_timeout_s: float | None) -> Engi
             execution_options={"postgresql_readonly": True},
             connect_args={"prepare_threshold": 0},
         )
+    if address.drivername == "postgresql+psycopg":
+        # without them, a search waits for up to two hours for a server whose host is lost
+        limits = {"keepalives_idle": ANSWER_S // 2, "keepalives_interval": ANSWER_S // 6, "keepalives_count": 3}
+        limits |= {"tcp_user_timeout": ANSWER_S * 1000}
+        return create_engine(address, connect_args={key: limits[key] for key in limits if key not in address.query})
     if address.get_backend_name() != "sqlite":
         return create_engine(address)
     path = file_path(address)

@@ -111,6 +111,8 @@ class Database:
             connection.begin()
             if self.dialect.name == "sqlite":
                 self._driver.execute("BEGIN IMMEDIATE")
+            if self.dialect.name == "postgresql":  # a process that is stopped now, or its host, must not keep its locks
+                connection.exec_driver_sql(f"SELECT {connecting.LIMIT_PAUSE}")
             self.verify(connection)  # behind the lock: what it finds stays true until the commit
             yield connection
             connection.commit()

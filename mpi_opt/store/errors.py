@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 
 class StoreNotReadyError(StoreError):
-    """The database cannot be written for the moment. The call wrote nothing and may be repeated later."""
+    """The database cannot be written for the moment. The call wrote nothing and may be repeated later.
+
+    One exception: if the connection to a server is lost during a commit, nobody knows whether the call wrote.
+    """
 
     exit_status = 1
     is_temporary = True
@@ -106,6 +109,7 @@ SQLSTATES: dict[str, tuple[type[StoreError], str, str]] = {
     "55": (StoreLockedError, "another program holds a lock", "end or commit that program's transaction"),
     "40": (StoreLockedError, "the transaction conflicts with another program's", "try again"),
     "08": (StoreNotReadyError, "the connection to the server was lost", "check that the server runs"),
+    "25P03": (StoreNotReadyError, "the server has ended a transaction because this process was stopped", "try again"),
     "57014": (
         StoreNotReadyError,
         "the server has cancelled the query: its time limit, or its administrator",
@@ -120,6 +124,12 @@ READ_ONLY_TRANSACTION = "25006"
 
 INVALID_QUERY = "42"
 """Class of PostgreSQL's SQLSTATE for errors of the syntax and unknown names."""
+
+LOST_CONNECTION = "08006"
+"""PostgreSQL's SQLSTATE for a connection that was lost."""
+
+OPERATIONAL = "OperationalError"
+"""The class of drivers (PEP 249) for errors that are not the program's, such as a lost connection."""
 
 NO_PERMISSION = "42501"
 """PostgreSQL's SQLSTATE for a table or view that the user may not read or change."""
@@ -165,6 +175,11 @@ def explained(error: BaseException | None, where: str, *, read_only: bool = Fals
     if state == NO_PERMISSION:
         cure = "ask the owner of the database to GRANT it to this user"
         return StoreError(f"the server reports: {str(error).strip()}", where=where, cure=cure)
+    # psycopg has no SQLSTATE for what the server has not reported: that it does not answer
+    is_lost = getattr(error, "sqlstate", "") is None and any(
+        base.__name__ == OPERATIONAL for base in type(error).__mro__
+    )
+    state = LOST_CONNECTION if is_lost else state
     known = SQLITE_ERRORS.get(code & 0xFF) if code is not None else SQLSTATES.get(state, SQLSTATES.get(state[:2]))
     if known is None:
         kind = InvalidQueryError if code == sqlite3.SQLITE_ERROR or state.startswith(INVALID_QUERY) else StoreError

@@ -11,7 +11,9 @@ from mpi_opt.coordinator.trials.trial_queue import TrialQueue
 from mpi_opt.core.attempt import Attempt
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.trial import Proposal
-from mpi_opt.store.errors import StoreConflictError
+from mpi_opt.store.errors import StoreConflictError, StoreNotReadyError
+from mpi_opt.store.records import AttemptRecord
+from mpi_opt.study.progress import Progress
 from tests.mpi_opt.fakes import ListedStore, ListedStrategy
 from tests.mpi_opt.outcomes import an_outcome
 
@@ -55,6 +57,35 @@ def numbers(attempts) -> list[int]:
 
 def recorded(state: StudyState) -> list[int]:
     return numbers(state._store.read(lambda store, study_id: store.finished))
+
+
+@pytest.mark.parametrize("ranks", ["1", "an external program"])
+def test_outcomes_whose_commit_has_lost_the_connection_are_recorded(ranks, monkeypatch):
+    """The second call finds what the first one has committed, unless another process has started one of the trials."""
+    monkeypatch.setattr("mpi_opt.coordinator.retrying_store.PAUSE_S", 0.0)
+    ended = Attempt(Proposal(0, {}), 2, 5, "1", outcome=an_outcome(0, "complete", 0.5))
+    started = Attempt(Proposal(1, {}), 1, 5, "1")
+    known = [
+        AttemptRecord(0, 2, 5, "1", "", "", "", "complete", ""),
+        AttemptRecord(1, 1, 5, ranks, "", "", "", None, ""),
+    ]
+    problems = [StoreNotReadyError("the connection was lost"), StoreConflictError("changed")]
+
+    class Lost(ListedStore):
+        def record(self, study_id, ended, started=()):
+            raise problems.pop(0)
+
+        def attempts(self, study_id, numbers):
+            assert numbers == [0, 1]
+            return known
+
+    store = RetryingStore(Lost(), 1, Progress(), lambda: False)
+    if ranks == "1":
+        store.record([ended], [started])
+    else:
+        with pytest.raises(StoreConflictError):
+            store.record([ended], [started])
+    assert problems == []
 
 
 @pytest.mark.parametrize("state", [{1}], indirect=True)

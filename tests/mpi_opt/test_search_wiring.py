@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import sqlite3
 import sys
+import threading
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,7 +21,7 @@ from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.errors import UserError
 from mpi_opt.objectives.function_objective import FunctionObjective
 from mpi_opt.store import Store
-from mpi_opt.store.errors import StudyOwnedError
+from mpi_opt.store.errors import StoreLockedError, StudyOwnedError
 from tests.mpi_opt.fakes import ScriptedLink
 
 SPACE = {"x": mpi_opt.Real(0, 1)}
@@ -113,3 +115,20 @@ def test_a_coordinator_learns_that_another_search_has_taken_the_study_over(recor
     monkeypatch.setattr("mpi_opt.study.opening.lease.Lease.check", check)
     with pytest.raises(UserError, match="taken"):
         search(tmp_path)
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_a_search_that_waits_for_another_one_waits_for_its_transaction(recorded, tmp_path, monkeypatch, wait):
+    """A coordinator on another host may be frozen in it."""
+    monkeypatch.setattr("mpi_opt.store.connecting.WAIT_S", 0.1)
+    monkeypatch.setattr("mpi_opt.coordinator.run_coordinator.PAUSE_S", 0.02)
+    search(tmp_path)
+    frozen = sqlite3.connect(tmp_path / "wired.db", isolation_level=None, check_same_thread=False)
+    frozen.execute("BEGIN IMMEDIATE")
+    thaw = threading.Timer(0.5, frozen.rollback)
+    thaw.start()
+    with nullcontext() if wait else pytest.raises(StoreLockedError):
+        search(tmp_path, wait=wait)
+    thaw.join()
+    frozen.close()
+    assert len(recorded) == 1 + wait

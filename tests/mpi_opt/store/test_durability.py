@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import itertools
 import os
+import select
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.core.search_space.space import Real, Space
-from mpi_opt.store import Store, connecting
+from mpi_opt.store import Store, connecting, leases, writing
 from mpi_opt.store.errors import StoreFullError, StoreLockedError, StoreNotReadyError, explained
-from mpi_opt.store.records import StudyRecord
+from mpi_opt.store.records import LeaseRecord, StudyRecord
 from tests.mpi_opt.store.made_up import finish, start
 from tests.optional_packages import needs
 
@@ -257,6 +261,86 @@ def test_server_that_comes_back_is_used_again(postgresql: str) -> None:
         store.start(study.id, [start(0)])
         store.finish(study.id, [finish(0)])
         assert store.study(name).counts == {"complete": 1}
+
+
+class CutConnections(threading.Thread):
+    """Passes connections on to the server, and cuts the present one at a message of the client.
+
+    Attributes:
+        port: On which it listens.
+        n_left: The number of messages before that one; negative: none is cut.
+        passes_it_on: Whether the server receives this message, whose answer is then lost.
+    """
+
+    def __init__(self, server: str) -> None:
+        super().__init__(daemon=True)
+        self._server, self._listening = server, socket.create_server(("127.0.0.1", 0))
+        self.port, self.n_left, self.passes_it_on = self._listening.getsockname()[1], -1, False
+
+    def run(self) -> None:
+        while True:
+            client, _ = self._listening.accept()
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(self._server)
+            threading.Thread(target=self._pass_on, args=(client, server), daemon=True).start()
+
+    def _pass_on(self, client: socket.socket, server: socket.socket) -> None:
+        with client, server:
+            while True:
+                for source in select.select([client, server], [], [])[0]:
+                    if not (content := source.recv(65536)):
+                        return
+                    self.n_left -= source is client
+                    is_cut = source is client and self.n_left == -1
+                    if not is_cut or self.passes_it_on:
+                        (server if source is client else client).sendall(content)
+                    if is_cut:
+                        server.recv(65536) if self.passes_it_on else None  # it has done what it was asked to
+                        return
+
+
+@needs("psycopg")
+@pytest.mark.parametrize("passes_it_on", [False, True], ids=["the message is lost", "the answer is lost"])
+def test_outcomes_are_stored_once_whenever_the_connection_is_cut(
+    postgresql: str, passes_it_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mpi_opt.coordinator.retrying_store.PAUSE_S", 0.0)
+    between = CutConnections(f"{postgresql.partition('host=')[2]}/.s.PGSQL.5432")
+    between.start()
+    with Store.open(f"postgresql://ada@127.0.0.1:{between.port}/postgres") as store:
+        space, name = Space({"x": Real(0, 1)}), f"study {len(store.studies())}"
+        study = store.create_study(name, strategy="random", seed=1, configuration={}, space=space)
+        notes: list[str] = []
+        search = RetryingStore(store, study.id, SimpleNamespace(note=notes.append), lambda: False)
+        search.record([], [start(0)])
+        for number in itertools.count():
+            between.passes_it_on, between.n_left = passes_it_on, number
+            search.record([finish(number)], [start(number + 1)])
+            was_cut, between.n_left = between.n_left < 0, -1
+            if not was_cut:
+                break
+        assert len(notes) == number > 5
+        assert "the connection to the server was lost" in notes[0]
+        ended = [(one.number, one.outcome) for one in store.attempts(study.id)]
+        assert ended == [(one, "complete") for one in range(number + 1)] + [(number + 1, None)]
+        assert store.study(name).counts == {"complete": number + 1, "running": 1}
+
+
+@needs("psycopg")
+def test_a_process_that_is_stopped_in_a_transaction_keeps_no_other_waiting(
+    postgresql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connecting, "LIMIT_PAUSE", connecting.LIMIT_PAUSE.replace("15s", "200ms"))
+    with Store.open(postgresql) as store, Store.open(postgresql) as other:
+        space, name = Space({"x": Real(0, 1)}), f"study {len(store.studies())}"
+        study = store.create_study(name, strategy="random", seed=1, configuration={}, space=space)
+        with pytest.raises(StoreNotReadyError), store._database.writing() as connection:
+            writing.note(connection, study.id, 0, "")
+            leases._lock(connection, study.id)
+            mine = LeaseRecord("one", "node1", "node1 boot", 17, 5, "", "")
+            assert other.leases.acquire(study.id, mine, lambda owner: False) is mine
+            writing.add_event(connection, study.id, "note", "the server has ended this transaction")
+        assert store.events(study.id) == []
 
 
 @needs("psycopg")
