@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -12,11 +12,16 @@ from mpi_opt.core.trial import State, TrialRecord
 from mpi_opt.store import Store
 from mpi_opt.store.events import SEARCH_RESTARTED
 from mpi_opt.store.records import AttemptRecord, EventRecord, LeaseRecord, StudyRecord, time_of
+from mpi_opt.study.confirmation import is_confirmed, name_of_confirmation
 from mpi_opt.study.opening.lease import GONE_S, OwnerWatch, machine
 from mpi_opt.study.reading import is_finished, read_record
 
 N_RECENT = 200
-"""The speed of a search is measured over at most this number of trials that have ended last."""
+"""The speed of a search is measured over this number of trials that have ended last, or more with many blocks."""
+
+N_WAVES = 5
+"""It is measured over at least this number of trials for each that runs at present: trials that start together also end
+together, and the time between the first and the last of such a wave says nothing about the speed."""
 
 N_EVENTS = 10
 """The number of recent events."""
@@ -45,8 +50,25 @@ class BlockStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class NewRuns:
+    """The new runs of the best points (``search.confirm``).
+
+    Attributes:
+        study: The name of the study whose trials they are.
+        n_ended: The number of them that have ended.
+        wanted: Their number.
+    """
+
+    study: str
+    n_ended: int
+    wanted: int
+
+
+@dataclass(frozen=True, slots=True)
 class SearchStatus:
     """The status of a study and of the search that runs it. Times are UTC ISO-8601 text.
+
+    While the best points run again, speed, duration, times and blocks are those of these runs.
 
     Attributes:
         study: The name of the study.
@@ -65,9 +87,10 @@ class SearchStatus:
         sign_of_life: Its last sign of life.
         silent_s: Seconds since then, by the clock of this host.
         hosts: The hosts of the blocks.
-        blocks: The blocks of this search.
+        blocks: The blocks of this search; none if its process does not exist any more.
         n_restarts: How often the job of a search of this study was started again.
         events: The latest events, the last one first.
+        new_runs: The new runs of the best points; None if there are none yet.
     """
 
     study: str
@@ -89,6 +112,7 @@ class SearchStatus:
     blocks: list[BlockStatus]
     n_restarts: int
     events: list[EventRecord]
+    new_runs: NewRuns | None = None
 
     @property
     def n_ended(self) -> int:
@@ -103,18 +127,44 @@ class SearchStatus:
             StoreError: There is no such study, or the store has several and `name` is None.
         """
         study = read_record(store, name)
+        status, search = cls._of_trials(store, study), study.configuration.get("search", {})
+        if search.get("confirm") is None or (again := store.study(name_of_confirmation(study))) is None:
+            return status
+        runs = cls._of_trials(store, again)
+        of_runs = NewRuns(again.name, runs.n_ended, runs.wanted)
+        if runs.activity not in ("running", "silent"):
+            return replace(status, new_runs=of_runs)
+        return replace(
+            status,
+            trials_per_hour=runs.trials_per_hour,
+            median_duration_s=runs.median_duration_s,
+            last_ended_at=runs.last_ended_at or status.last_ended_at,
+            expected_end=runs.expected_end,
+            hosts=runs.hosts,
+            blocks=runs.blocks,
+            new_runs=of_runs,
+        )
+
+    @classmethod
+    def _of_trials(cls, store: Store, study: StudyRecord) -> SearchStatus:
+        """The status of `study` and its own trials."""
         owner, events = store.leases.read(study.id), store.events(study.id)
-        latest = store.latest_ended(study.id, N_RECENT)
+        silent_s = None if owner is None else max(_seconds_between(owner.renewed_at, time_of(_now_s())), 0.0)
+        activity = _activity(store, study, owner, silent_s)
         # the block of a trial is in its attempt: those of running and of recently ended trials show every active block
         running = [trial.number for trial in store.trials(study.id, ("running",))]
-        numbers = sorted({*running, *(trial.number for trial in latest)})
-        attempts = store.attempts(study.id, numbers) if owner is not None else []
-        silent_s = None if owner is None else max(_seconds_between(owner.renewed_at, time_of(_now_s())), 0.0)
-        activity = _activity(owner, silent_s, is_finished(store, study))
+        count = max(N_RECENT, N_WAVES * len(running))
+        latest = store.latest_ended(study.id, count)
+        per_hour, blocks = None, []
+        if owner is not None and activity in ("running", "silent"):
+            numbers = sorted({*running, *(trial.number for trial in latest[:N_RECENT])})
+            per_hour, blocks = (
+                _trials_per_hour(latest, count, owner),
+                _blocks(store.attempts(study.id, numbers), owner.since),
+            )
         wanted = study.configuration.get("search", {}).get("trials", study.n_trials)
-        per_hour = None if owner is None else _trials_per_hour(latest, owner)
-        blocks = [] if owner is None else _blocks(attempts, owner.since)
         durations = [trial.duration_s for trial in latest if trial.duration_s is not None]
+        is_ending = study.n_ended >= wanted  # at the end of the last trial, or because the best points run again
         return cls(
             study=study.name,
             activity=activity,
@@ -125,7 +175,7 @@ class SearchStatus:
             trials_per_hour=per_hour,
             median_duration_s=statistics.median(durations) if durations else None,
             last_ended_at=latest[0].finished_at if latest else None,
-            expected_end=_expected_end(study, wanted, per_hour) if activity == "running" else None,
+            expected_end=_expected_end(study, wanted, per_hour) if activity == "running" and not is_ending else None,
             host=None if owner is None else owner.host,
             process=None if owner is None else owner.process,
             since=None if owner is None else owner.since,
@@ -146,29 +196,30 @@ def _seconds_between(earlier: str, later: str) -> float:
     return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
 
 
-def _activity(owner: LeaseRecord | None, silent_s: float | None, has_finished: bool) -> Activity:
+def _activity(store: Store, study: StudyRecord, owner: LeaseRecord | None, silent_s: float | None) -> Activity:
     """The state of a search. On its own host its process is looked up."""
     if owner is None or silent_s is None or (owner.machine == machine() and OwnerWatch().is_gone(owner)):
+        has_finished = is_finished(store, study) and is_confirmed(store, study)  # may read all trials
         return "finished" if has_finished else "not running"
     return "running" if owner.machine == machine() or silent_s < GONE_S else "silent"
 
 
-def _trials_per_hour(latest: Sequence[TrialRecord], owner: LeaseRecord) -> float | None:
-    """The speed since the start of the search, or since the first of the `latest` trials of this search ended.
+def _trials_per_hour(latest: Sequence[TrialRecord], count: int, owner: LeaseRecord) -> float | None:
+    """The speed since the start of the search, or, if it has ended `count` trials, since the first of `latest` ended.
 
     All times are those of the clock of rank 0.
     """
     ended = [trial.finished_at for trial in latest if trial.finished_at is not None and trial.finished_at > owner.since]
     if not ended:
         return None
-    n, since = (len(ended) - 1, ended[-1]) if len(ended) == N_RECENT else (len(ended), owner.since)
+    n, since = (len(ended) - 1, ended[-1]) if len(ended) == count else (len(ended), owner.since)
     return 3600.0 * n / max(_seconds_between(since, max(owner.renewed_at, ended[0])), 1e-3)
 
 
 def _expected_end(study: StudyRecord, wanted: int, per_hour: float | None) -> str | None:
     if not per_hour:
         return None
-    left_s = 3600.0 * max(wanted - study.n_ended, 0) / per_hour
+    left_s = 3600.0 * (wanted - study.n_ended) / per_hour
     return (datetime.now(UTC) + timedelta(seconds=left_s)).isoformat(timespec="seconds")
 
 

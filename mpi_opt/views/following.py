@@ -23,10 +23,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from mpi_learn.cli.terminal import duration
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.sections import NotifySection
 from mpi_opt.errors import ConfigurationError, without_passwords
 from mpi_opt.store import Store
+from mpi_opt.store.records import readable
 from mpi_opt.study.status import SearchStatus
 
 INTERVAL_S = 10.0
@@ -80,7 +82,7 @@ class _Follower(threading.Thread):
     ) -> None:
         super().__init__(name="following the search", daemon=True)
         self._url, self._study, self._receivers, self._note = configuration.store, configuration.study, receivers, note
-        self._is_over = threading.Event()
+        self._is_over, self._has_read = threading.Event(), False
         self._noted = ""
 
     def run(self) -> None:
@@ -96,10 +98,12 @@ class _Follower(threading.Thread):
         try:
             with Store.open(self._url, read_only=True) as store:
                 status = SearchStatus.read(store, self._study)
+            self._has_read = True
             for receive in self._receivers:
                 receive(status)
         except Exception as error:  # noqa: BLE001 - the store is locked, the disk is full; nothing may end the search
-            if str(error) != self._noted:
+            # a search that ends before it has a store says why itself
+            if str(error) != self._noted and (self._has_read or not self._is_over.is_set()):
                 self._note(f"the status of the search cannot be read or written: {error}")
             self._noted = str(error)
 
@@ -108,7 +112,7 @@ class MetricsFile:
     """Writes the file; readers never see an incomplete one.
 
     Raises:
-        ConfigurationError: The client library of Prometheus is not installed, or the folder does not exist.
+        ConfigurationError: The client library of Prometheus is not installed, or the file cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -120,6 +124,9 @@ class MetricsFile:
             raise ConfigurationError("this needs prometheus_client", where=where, cure=cure) from None
         if not path.parent.is_dir():
             raise ConfigurationError(f"there is no folder {path.parent}", where=where, cure="create it")
+        if path.is_dir() or not os.access(path.parent, os.W_OK):  # the file is written beside its name, then renamed
+            cure = "name a file in a folder in which you may create files"
+            raise ConfigurationError(f"{path} cannot be written", where=where, cure=cure)
         self.path, self._client = path, prometheus_client
 
     def take(self, status: SearchStatus) -> None:
@@ -189,8 +196,8 @@ class Notices:
         self._stalled_at: str | None = None
 
     def send(self, event: Event, message: str) -> None:
-        """Runs the command in a thread."""
-        line = without_passwords(" ".join(message.split()))
+        """Runs the command in a thread. The message begins with the name of the study."""
+        line = without_passwords(" ".join(f"{self._study}: {message}".split()))
         thread = threading.Thread(target=self._run, args=(event, line), name=f"notice {event}", daemon=True)
         thread.start()
         self._threads = [one for one in self._threads if one.is_alive()] + [thread]
@@ -199,15 +206,20 @@ class Notices:
         """Sends a notice, once, if nothing has ended for `stalled` times the median duration of trials."""
         if status.activity != "running" or status.median_duration_s is None or status.since is None:
             return
-        if status.n_ended >= status.wanted:  # the best points run again, in a study of their own
-            return
+        if status.n_ended >= status.wanted and (status.new_runs is None or status.new_runs.n_ended == 0):
+            return  # the best points will run again, perhaps for longer than the median
         last = max(status.last_ended_at or status.since, status.since)
         limit_s = max(self._section.stalled * status.median_duration_s, LEAST_STALL_S)
         idle_s = (datetime.now(UTC) - datetime.fromisoformat(last)).total_seconds()
         if idle_s > limit_s and last != self._stalled_at:
             self._stalled_at = last
-            usual = f"trials take {status.median_duration_s:.0f} s (median)"
-            self.send("stalled", f"no trial has ended for {idle_s:.0f} s; {usual}")
+            message = (
+                f"no trial has ended for {duration(idle_s)}; trials take {duration(status.median_duration_s)} (median)"
+            )
+            if busy := [block for block in status.blocks if block.number is not None]:
+                first = min(busy, key=lambda block: block.since)
+                message += f"; trial {first.number} runs longest, on {first.hosts}, since {readable(first.since)} UTC"
+            self.send("stalled", message)
 
     def close(self) -> None:
         """Waits up to `END_S` for commands that still run."""

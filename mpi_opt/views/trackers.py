@@ -173,10 +173,22 @@ class JsonLog(Progress):
 
     Each object has the keys ``at`` (UTC, ISO-8601) and ``event``: ``begins``, ``block_ready``, ``trial_started``,
     ``trial_ended``, ``trial_requeued``, ``block_given_up``, ``block_dissolved``, ``note`` or ``ended``.
+
+    Raises:
+        ConfigurationError: The file cannot be written.
     """
 
     def __init__(self, path: Path, observer: Progress) -> None:
-        self._file, self._observer = path.open("a", encoding="utf-8", buffering=1), observer
+        self._observer = observer
+        try:
+            is_cut = path.is_file() and path.stat().st_size > 0 and _last_byte(path) != b"\n"
+            self._file = path.open("a", encoding="utf-8", buffering=1)
+        except OSError as error:
+            problem = f"{path} cannot be written: {error.strerror}"
+            raise ConfigurationError(problem, where="--log-json", cure="name a file in a folder that exists") from None
+        if is_cut:  # an earlier search was killed while it wrote, or the disk was full
+            with suppress(OSError):
+                self._file.write("\n")
 
     def begins(self, text: str) -> None:
         self._write("begins", text=text)
@@ -232,6 +244,20 @@ class JsonLog(Progress):
             self._file.close()
 
     def _write(self, event: str, **content: Any) -> None:
-        text = json.dumps({"at": now(), "event": event} | content, default=str)
-        with suppress(OSError):  # a full disk is no reason to end a search
-            self._file.write(without_passwords(text) + "\n")
+        # passwords are removed first: in the text of JSON, one may contain an escape character
+        text = json.dumps({"at": now(), "event": event} | _masked(content), default=str)
+        with suppress(OSError, ValueError):  # a full disk is no reason to end a search; a notice may end after the log
+            self._file.write(text + "\n")
+
+
+def _masked(value: Any) -> Any:
+    """`value` with `without_passwords` of each text in it."""
+    if isinstance(value, dict):
+        return {key: _masked(content) for key, content in value.items()}
+    return without_passwords(value) if isinstance(value, str) else value
+
+
+def _last_byte(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(-1, 2)
+        return file.read()

@@ -18,7 +18,7 @@ import pytest
 from mpi_opt.store import Store
 from mpi_opt.store.records import LeaseRecord, StudyRecord
 from mpi_opt.study.opening import lease as leasing
-from mpi_opt.study.status import SearchStatus
+from mpi_opt.study.status import NewRuns, SearchStatus
 from mpi_opt.views.text.search_summary import status_text
 from tests.in_process import in_process
 from tests.mpi_opt.store.made_up import finish, make_study, start
@@ -106,8 +106,9 @@ def test_a_search_on_this_host_is_judged_by_its_process(store, study):
         own(store, study, replace(mine, process=process.pid, process_began=leasing._began(process.pid)))
         assert SearchStatus.read(store, None).activity == "running"
         process.communicate(b"\n")
-    assert SearchStatus.read(store, None).activity == "not running"
-    assert "was lost" in status_text(SearchStatus.read(store, None))
+    lost = SearchStatus.read(store, None)
+    assert (lost.activity, lost.blocks, lost.trials_per_hour, lost.expected_end) == ("not running", [], None, None)
+    assert "was lost" in status_text(lost)
 
 
 def test_speed_and_expected_end_are_those_of_the_present_search(store, study, path):
@@ -128,6 +129,55 @@ def test_the_speed_of_a_long_search_is_that_of_its_latest_trials(store, study, p
     own(store, study, owner(100_000, 0))
     set_times(path, {4: 100, 5: 70, 6: 40, 7: 10}, {})
     assert SearchStatus.read(store, None).trials_per_hour == pytest.approx(3600 * 3 / 100, rel=0.05)
+
+
+def test_the_speed_of_trials_that_end_together_is_that_of_several_such_waves(store, study, path, monkeypatch):
+    monkeypatch.setattr("mpi_opt.study.status.N_RECENT", 2)
+    monkeypatch.setattr("mpi_opt.study.status.N_WAVES", 2)
+    store.start(study.id, [start(8, block=0), start(9, block=3)])
+    own(store, study, owner(100_000, 0))
+    set_times(path, {4: 1010, 5: 1010, 6: 10, 7: 10}, {8: 10, 9: 10})
+    assert SearchStatus.read(store, None).trials_per_hour == pytest.approx(3600 * 3 / 1010, rel=0.05)
+
+
+def test_a_large_speed_has_no_exponent(store, study, path):
+    own(store, study, owner(1, 0))
+    set_times(path, dict.fromkeys(range(8), 0), {})
+    found = replace(SearchStatus.read(store, None), trials_per_hour=12_840.3)
+    assert "12,840 trials per hour" in status_text(found)
+
+
+def test_the_new_runs_of_the_best_points_are_a_part_of_the_search(tmp_path):
+    (tmp_path / "objective.py").write_text("def value(trial):\n    return trial.parameters['x']\n")
+    (tmp_path / "space.yaml").write_text(
+        "objective: objective.py:value\nstudy: more\nspace: {x: {type: real, low: 0, high: 1}}\n"
+        "search: {strategy: random, trials: 3, confirm: 2}\nstore: 'sqlite:///more.db'\n"
+    )
+    assert in_process("search", "space.yaml", cwd=tmp_path).returncode == 0
+    path = tmp_path / "more.db"
+    with Store.open(str(path)) as store:
+        done = SearchStatus.read(store, None)
+        assert (done.activity, done.new_runs) == ("finished", NewRuns("more.confirm3", 8, 8))
+        assert "new runs      8 of 8 ended (study more.confirm3)" in status_text(done)
+        again = store.study("more.confirm3")
+        last = store.latest_ended(again.id, 1)[0].number
+        with closing(sqlite3.connect(path)) as connection, connection:  # it runs the last new run
+            where = "WHERE study_id = ? AND number = ?"
+            connection.execute(
+                f"UPDATE trials SET state = 'running', finished_at = NULL, ended = NULL {where}", (again.id, last)
+            )
+            of_trial = f"WHERE trial_id = (SELECT id FROM trials {where})"
+            connection.execute(f"UPDATE attempts SET outcome = NULL, finished_at = NULL {of_trial}", (again.id, last))
+            connection.execute("DELETE FROM events WHERE study_id = ?", (again.id,))
+        assert SearchStatus.read(store, None).activity == "not running"
+        own(store, store.study("more"), owner(600, 0))
+        assert SearchStatus.read(store, "more").expected_end is None, "all trials have ended"
+        own(store, again, owner(300, 0))
+        running = SearchStatus.read(store, "more")
+    assert (running.activity, running.n_ended, running.new_runs) == ("running", 3, NewRuns("more.confirm3", 7, 8))
+    assert [block.number for block in running.blocks] == [last]
+    left_s = (datetime.fromisoformat(running.expected_end) - datetime.now(UTC)).total_seconds()
+    assert left_s == pytest.approx(300 / 7, abs=5)
 
 
 def test_blocks_are_those_of_the_present_search(store, study, path):

@@ -155,9 +155,12 @@ def run_search(plan: Plan, request: StopRequest) -> int:
 
         def make_observer() -> Progress:
             nonlocal notices
-            display = shown.enter_context(closing(_progress(configuration, counts)))
-            notices = shown.enter_context(following(configuration, plan.restart_reason, display.note))
-            return display if plan.log is None else shown.enter_context(closing(JsonLog(plan.log, display)))
+            observer: Progress
+            observer = display = shown.enter_context(closing(_progress(configuration, counts)))
+            if plan.log is not None:
+                observer = shown.enter_context(closing(JsonLog(plan.log, display)))
+            notices = shown.enter_context(following(configuration, plan.restart_reason, observer.note))
+            return observer
 
         try:
             study = run_study(plan, world_communicator(), make_observer, share_study=False, request=request)

@@ -11,6 +11,7 @@ from mpi_learn.cli.terminal import duration
 from mpi_opt.core.counted import counted
 from mpi_opt.errors import without_passwords
 from mpi_opt.store.connecting import is_in_memory, parsed
+from mpi_opt.store.events import SEARCH_EVENTS, STUDY_FINISHED
 from mpi_opt.store.records import readable
 from mpi_opt.store.study_view import StudyColumns, quoted
 from mpi_opt.study.presentation import cell
@@ -61,9 +62,12 @@ def search_summary(study: Study, store: str, n_expected: int) -> str:
 
 def end_in_short(study: Study) -> str:
     """How a search has ended, in one line."""
-    why = next((event.detail for event in reversed(study.events())), "")
+    latest = next((event for event in reversed(study.events()) if event.kind in SEARCH_EVENTS), None)
+    why = "" if latest is None else f"{latest.detail}; "
+    if latest is not None and latest.kind == STUDY_FINISHED and not study.is_finished:
+        why = "not all new runs of the best points have ended; "
     best = "" if study.best is None else f"; best {study.best.figure_of_merit:.6g} (trial {study.best.number})"
-    return f"{study.name}: {why}; {counted(study.record.n_ended, 'trial')} ended{best}"
+    return f"{why}{counted(study.record.n_ended, 'trial')} ended{best}"
 
 
 def _query(study: Study) -> str:
@@ -89,10 +93,12 @@ def status_text(status: SearchStatus) -> str:
     states = ", ".join(f"{status.trials[state]} {state}" for state in STATES if state in status.trials)
     rows.append(("trials", f"{status.n_ended} of {status.wanted} ended{f'; {states}' if states else ''}"))
     # rows appear as soon as they are known: a search without results has neither best trial nor speed
+    if (runs := status.new_runs) is not None:
+        rows.append(("new runs", f"{runs.n_ended} of {runs.wanted} ended (study {cell(runs.study, None)})"))
     if status.best is not None:
         rows.append(("best", f"{status.best:.6g} (trial {status.best_number})"))
     if status.trials_per_hour is not None:
-        rows.append(("speed", f"{status.trials_per_hour:,.4g} trials per hour"))
+        rows.append(("speed", f"{_speed(status.trials_per_hour)} trials per hour"))
     if status.expected_end is not None:
         rows.append(("expected end", f"{readable(status.expected_end)} UTC"))
     if status.hosts:
@@ -106,6 +112,10 @@ def status_text(status: SearchStatus) -> str:
         shown = [(readable(one.at), one.kind, one.detail.partition("\n")[0]) for one in status.events[:N_EVENTS]]
         lines += ["", aligned(("event at", "kind", "detail"), shown)]
     return "\n".join(lines)
+
+
+def _speed(per_hour: float) -> str:
+    return f"{per_hour:,.0f}" if per_hour >= 1000 else f"{per_hour:.4g}"
 
 
 def _activity(status: SearchStatus) -> str:

@@ -21,9 +21,11 @@ from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
 from mpi_opt.study.opening.lease import leased
 from mpi_opt.study.progress import Progress
-from mpi_opt.study.status import BlockStatus, SearchStatus
+from mpi_opt.study.status import BlockStatus, NewRuns, SearchStatus
+from mpi_opt.study.study import Study
 from mpi_opt.views import following
 from mpi_opt.views.following import Notices
+from mpi_opt.views.text.search_summary import end_in_short
 from mpi_opt.views.trackers import JsonLog
 from tests.in_process import in_process
 from tests.mpi_opt.outcomes import an_outcome
@@ -81,7 +83,7 @@ def test_a_command_receives_the_event_and_the_message(folder, monkeypatch):
     made.send("finished", "all trials\nhave ended: postgresql://me:secret@host/db")
     ((event, study, store, message, standard_input),) = lines_after(made, 1)
     assert (event, study, store) == ("finished", "parabola", "sqlite:///parabola.db")
-    assert message == standard_input == "all trials have ended: postgresql://me:***@host/db"
+    assert message == standard_input == "parabola: all trials have ended: postgresql://me:***@host/db"
     assert made.said == []  # it did not see the variable of MPI
 
 
@@ -127,15 +129,19 @@ def test_a_search_without_results_for_several_durations_is_reported_once(folder)
     made.take(status(1000, None))
     made.take(status(1000, 40, "silent"))
     made.take(replace(status(1000, 40), wanted=1))  # all have ended, and the best points run again
+    made.take(replace(status(1000, 40), wanted=1, new_runs=NewRuns("parabola.confirm3", 0, 8)))
     lines_after(made, 0)
     stalled = status(130, 40)
     made.take(stalled)
     made.take(stalled)
     ((event, *_, message),) = lines_after(made, 1)
     assert event == "stalled"
-    assert re.fullmatch(r"no trial has ended for 13\d s; trials take 40 s \(median\)", message)
-    made.take(status(140, 40))  # a trial has ended in between
-    lines_after(made, 2)
+    assert re.fullmatch(r"parabola: no trial has ended for 2 min 1\d s; trials take 40 s \(median\)", message)
+    blocks = [BlockStatus(block, "1", f"node{block}", block, f"2026-01-0{9 - block}T12:00:00") for block in (3, 4)]
+    made.take(replace(status(140, 40), blocks=[*blocks, replace(blocks[1], number=None)]))  # one has ended in between
+    assert "trial 4 runs longest, on node4, since 2026-01-05 12:00:00 UTC" in lines_after(made, 2)[1][3]
+    made.take(replace(status(150, 40), wanted=1, new_runs=NewRuns("parabola.confirm3", 1, 8)))
+    lines_after(made, 3)
 
 
 def test_a_search_sends_notices_of_its_end(folder):
@@ -155,12 +161,22 @@ def test_a_search_sends_notices_of_its_end(folder):
     assert "ValueError: no" in found[2][3]
 
 
+def test_the_message_of_the_end_is_about_the_end(folder):
+    """A hint may be recorded later, and new runs of the best points may be missing."""
+    assert in_process("search", str(write("confirm: 2")), cwd=folder).returncode == 0
+    assert program(["hint", "x=1", "--study", "parabola"]) == 0
+    study = Study.open("sqlite:///parabola.db", "parabola")
+    assert end_in_short(study).startswith("all trials have ended; 3 trials ended; best ")
+    study.is_finished = False
+    assert end_in_short(study).startswith("not all new runs of the best points have ended; 3 trials ended; best ")
+
+
 def test_a_search_sends_a_notice_of_its_restart(folder, monkeypatch):
     monkeypatch.setattr("mpi_learn.job.started_by._reason", "rank 0 was lost")
     write(f"notify: {json.dumps(RECORD)}")
     assert in_process("search", "space.yaml", cwd=folder).returncode == 0
     found = sorted(line.split("|")[0] + line.split("|")[3] for line in Path("notices").read_text().splitlines())
-    assert found[1] == "restartedrank 0 was lost"
+    assert found[1] == "restartedparabola: rank 0 was lost"
     with Store.open("sqlite:///parabola.db", read_only=True) as store:
         events = store.events(store.study("parabola").id)
     assert (events[0].kind, events[0].detail) == ("search_restarted", "rank 0 was lost")
@@ -170,7 +186,9 @@ def test_a_job_that_is_given_up_sends_a_notice(folder):
     path = write(f"notify: {json.dumps(RECORD)}")
     SearchProgress(path, {}).notify_given_up("given up after 3 restarts\n  1. rank 0 was lost")
     assert (
-        Path("notices").read_text().startswith("given_up|parabola|sqlite:///parabola.db|given up after 3 restarts 1.")
+        Path("notices")
+        .read_text()
+        .startswith("given_up|parabola|sqlite:///parabola.db|parabola: given up after 3 restarts 1.")
     )
     SearchProgress(write("seed: 1"), {}).notify_given_up("given up")
     assert len(Path("notices").read_text().splitlines()) == 1
@@ -231,6 +249,10 @@ def test_a_search_writes_its_metrics(folder, monkeypatch):
     done = in_process("search", "space.yaml", cwd=folder)
     assert done.returncode == 2
     assert "search.metrics_file: there is no folder absent" in done.stderr
+    write(f"metrics_file: {folder}")
+    done = in_process("search", "space.yaml", cwd=folder)
+    assert done.returncode == 2
+    assert f"search.metrics_file: {folder} cannot be written" in done.stderr
 
 
 def test_metrics_without_the_library_of_prometheus_are_refused(folder, monkeypatch):
@@ -294,6 +316,32 @@ def test_the_log_writes_each_event_with_its_values_and_passes_it_on(tmp_path):
         {"event": "note", "text": "a note"},
         {"event": "ended"},
     ]
+
+
+def test_a_log_that_cannot_be_written_is_refused_at_the_start(folder):
+    write(f"notify: {json.dumps(RECORD)}")
+    done = in_process("search", "space.yaml", "--log-json", "absent/log.jsonl", cwd=folder)
+    assert done.returncode == 2
+    assert done.stderr.startswith("mpi-opt: --log-json: absent/log.jsonl cannot be written: No such file")
+    assert "status of the search" not in done.stderr + done.stdout
+    done = in_process("search", "space.yaml", "--store", "absent/parabola.db", cwd=folder)
+    assert done.returncode == 2
+    assert "status of the search" not in done.stderr + done.stdout
+
+
+def test_each_line_of_a_log_is_json(tmp_path):
+    """After a line that was not written completely, and with the password in a text with quotes."""
+    path = tmp_path / "log"
+    path.write_text('{"at": "2026-01-01T00:00:00+00:00", "eve')
+    log, text = JsonLog(path, Progress()), 'http://host/?a=b&password=secret"2 é\x01\n\udc80'
+    log.note(text)
+    log.close()
+    log.note("late")
+    _, note, ended = path.read_text().splitlines()
+    assert json.loads(note)["text"] == text.replace("secret", "***")
+    assert json.loads(ended)["event"] == "ended"
+    JsonLog(path, Progress()).close()
+    assert len(path.read_text().splitlines()) == 4
 
 
 def note_event(seen: dict[str, tuple[object, ...]], name: str, *values: object) -> None:
