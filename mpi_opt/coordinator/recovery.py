@@ -106,7 +106,7 @@ class Recovery:
         silent = self._silent.take(self.pool.now_s)
         new = self.pool.not_yet_lost(frozenset(silent))
         for rank in new:
-            why = f"no sign of life for {self._silent.limit_s:g} s"
+            why = f"no sign of life for {self._silent.limit_s:g} s (blocks.silence)"
             self.state.announce(RANK_LOST, f"rank {rank}, {self.pool.describe(rank)}: {why}")
         for block in self.pool.lose_silent(set(new)) if new else ():
             self.give_up(block, "a rank of its block gave no sign of life")

@@ -126,7 +126,7 @@ def test_a_stopped_rank_is_given_up_and_the_search_continues_without_it(space_fi
     lost = [detail for (detail,) in query("SELECT detail FROM events WHERE kind = 'rank_lost'")]
     assert len(lost) == 1
     assert lost[0].startswith("rank 3, of block 1 on ")
-    assert lost[0].endswith(": no sign of life for 4 s")
+    assert lost[0].endswith(": no sign of life for 4 s (blocks.silence)")
     assert query("SELECT count(*) FROM events WHERE kind = 'search_restarted'") == [(0,)]
 
 

@@ -75,7 +75,7 @@ def test_the_trial_of_a_silent_rank_runs_again_on_another_one():
     assert {attempt.result.state for attempt in store.finished} == {"complete"}
     assert [(one.number, one.attempt, one.ranks) for one in store.finished if one.number == 1] == [(1, 2, "1")]
     assert store.events.count("rank_lost") == 1
-    assert "rank 2, of block 1 on host1: no sign of life for 0.2 s" in store.details
+    assert "rank 2, of block 1 on host1: no sign of life for 0.2 s (blocks.silence)" in store.details
     assert (2, "EndProcess") in link.called
     assert 2 not in link.dismissed
 
