@@ -189,7 +189,12 @@ class _Starter:
         if is_restart:
             hosts = hosts_of_slurm() if given is None else read_hostfile(given)
             left = answering(hosts, runs_by_srun if given is None else runs_by_ssh) if len(hosts) > 1 else hosts
-            if 0 < len(left) < len(hosts):
+            if hosts and not left:
+                names = ", ".join(host.name for host in hosts)
+                print(
+                    f"{names}: no answer; no other host is known, and the job starts there", file=sys.stderr, flush=True
+                )
+            elif len(left) < len(hosts):
                 n = n_ranks(n, hosts, left)
                 lost = ", ".join(host.name for host in hosts if host not in left)
                 print(f"{lost}: no answer; the job continues on {n} ranks without it", file=sys.stderr, flush=True)

@@ -390,6 +390,18 @@ def test_ranks_of_hosts_that_are_left_out_are_left_out():
     assert hostfile_text([Host("a", 4), Host("b")]) == "a slots=4\nb\n"
 
 
+def test_a_restart_says_that_no_host_answers_and_tries_all_of_them(mpirun, tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("PRTE_MCA_plm_ssh_agent", "false")
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text("one\ntwo\n")
+    arguments = mpirun(FIRST.format("exit 0", CONFIRMED))
+    assert launched(hostfile=hostfile) == 0
+    assert all(
+        line.startswith(f"--with-ft ulfm --hostfile {hostfile} -np 4 ") for line in arguments.read_text().splitlines()
+    )
+    assert "one, two: no answer; no other host is known" in capfd.readouterr().err
+
+
 def test_this_host_is_not_asked_whatever_the_host_file_calls_it():
     here = socket.gethostname()
     own = ["localhost", here, here.partition(".")[0], f"{here.partition('.')[0]}.example.org", "127.0.0.1"]
