@@ -123,7 +123,13 @@ def connect(address: URL, *, read_only: bool, lock_timeout_s: float | None = Non
     """
     path = file_path(address)
     if path is not None:
-        _check_path(path, address, read_only)
+        try:
+            _check_path(path, address, read_only)
+        except OSError as error:  # the folder may not be searched, or its file system does not answer
+            problem = f"the file cannot be opened: {error.strerror}"
+            raise StoreError(
+                problem, where=without_password(address), cure="check the permissions of its folders"
+            ) from None
     try:
         engine = _engine(address, read_only, lock_timeout_s)
     except ImportError as error:

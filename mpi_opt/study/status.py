@@ -75,7 +75,8 @@ class SearchStatus:
         activity: What its search does.
         wanted: The number of trials that are wanted.
         trials: State -> number of trials.
-        best: The best figure of merit; None without a complete trial.
+        figures_of_merit: The names of the figures of merit.
+        best: The best value of the first one; None without a complete trial.
         best_number: The number of the best trial.
         trials_per_hour: The speed of the present search over its latest trials; None before one has ended.
         median_duration_s: The median duration of these trials, in seconds.
@@ -112,6 +113,7 @@ class SearchStatus:
     blocks: list[BlockStatus]
     n_restarts: int
     events: list[EventRecord]
+    figures_of_merit: Sequence[str]
     new_runs: NewRuns | None = None
 
     @property
@@ -185,6 +187,7 @@ class SearchStatus:
             blocks=blocks,
             n_restarts=sum(event.kind == SEARCH_RESTARTED for event in events),
             events=events[: -N_EVENTS - 1 : -1],
+            figures_of_merit=study.figures_of_merit.names,
         )
 
 

@@ -151,7 +151,7 @@ class MetricsFile:
         blocks.labels(status.study, "idle").set(len(status.blocks) - n_busy)
         add("trials_wanted", "Number of trials of the study.", status.wanted)
         add("trials_per_hour", "Trials that end per hour.", status.trials_per_hour)
-        add("best_figure_of_merit", "The best figure of merit.", status.best)
+        add("best_figure_of_merit", "The best figure of merit; of several, the first.", status.best)
         add("restarts", "How often the job of the search was started again.", status.n_restarts)
         add("running", "1 while a search runs the study, else 0.", status.activity == "running")
         add("last_trial_ended_timestamp_seconds", "When a trial has ended last.", _timestamp(status.last_ended_at))

@@ -185,7 +185,7 @@ class JsonLog(Progress):
             self._file = path.open("a", encoding="utf-8", buffering=1)
         except OSError as error:
             problem = f"{path} cannot be written: {error.strerror}"
-            raise ConfigurationError(problem, where="--log-json", cure="name a file in a folder that exists") from None
+            raise ConfigurationError(problem, where="--log-json", cure="name a file that you may write") from None
         if is_cut:  # an earlier search was killed while it wrote, or the disk was full
             with suppress(OSError):
                 self._file.write("\n")
@@ -212,6 +212,7 @@ class JsonLog(Progress):
             trial=outcome.number,
             state=outcome.state,
             figure_of_merit=outcome.figure_of_merit,
+            **({"figures_of_merit": dict(outcome.figures_of_merit)} if len(outcome.figures_of_merit) > 1 else {}),
             duration_s=outcome.duration_s,
             parameters=dict(proposal.parameters),
             error=outcome.error,

@@ -210,6 +210,19 @@ def test_blocks_whose_ranks_now_belong_to_another_block_are_not_idle(store, stud
     assert [(block.ranks, block.number) for block in blocks] == [("4,5", None), ("3,6", 8)]
 
 
+def test_trials_of_a_workload_system_run_without_a_search(store, study):
+    store.start(study.id, [start(8)])
+    assert status_text(SearchStatus.read(store, None)).startswith(
+        "study         digits: not running; a workload system runs 1 trial\n"
+    )
+
+
+def test_the_best_value_of_several_figures_of_merit_has_a_name(store):
+    found = replace(SearchStatus.read(store, None), figures_of_merit=("loss", "auc"), best=0.25, best_number=3)
+    assert "best          0.25 (trial 3); loss, the first of 2 figures of merit" in status_text(found)
+    assert "figures of merit" not in status_text(SearchStatus.read(store, None))
+
+
 def test_restarts_are_counted_and_the_latest_event_is_first(store, study):
     for number in range(12):
         store.event(study.id, "search_restarted", f"restart {number}")

@@ -66,7 +66,8 @@ def end_in_short(study: Study) -> str:
     why = "" if latest is None else f"{latest.detail}; "
     if latest is not None and latest.kind == STUDY_FINISHED and not study.is_finished:
         why = "not all new runs of the best points have ended; "
-    best = "" if study.best is None else f"; best {study.best.figure_of_merit:.6g} (trial {study.best.number})"
+    of = f"{study.figures_of_merit.names[0]} " if study.figures_of_merit.are_several else ""
+    best = "" if study.best is None else f"; best {of}{study.best.figure_of_merit:.6g} (trial {study.best.number})"
     return f"{why}{counted(study.record.n_ended, 'trial')} ended{best}"
 
 
@@ -96,7 +97,9 @@ def status_text(status: SearchStatus) -> str:
     if (runs := status.new_runs) is not None:
         rows.append(("new runs", f"{runs.n_ended} of {runs.wanted} ended (study {cell(runs.study, None)})"))
     if status.best is not None:
-        rows.append(("best", f"{status.best:.6g} (trial {status.best_number})"))
+        name, n = status.figures_of_merit[0], len(status.figures_of_merit)
+        which = f"; {cell(name, None)}, the first of {n} figures of merit" if n > 1 else ""
+        rows.append(("best", f"{status.best:.6g} (trial {status.best_number}){which}"))
     if status.trials_per_hour is not None:
         rows.append(("speed", f"{_speed(status.trials_per_hour)} trials per hour"))
     if status.expected_end is not None:
@@ -126,6 +129,8 @@ def _activity(status: SearchStatus) -> str:
             return f"running, {owner}; {silent}"
         case "silent":
             return f"no sign of life: {owner}; {silent}"
+    if status.host is None and (n := status.trials.get("running", 0)):  # a search returns its trials when it ends
+        return f"{status.activity}; a workload system runs {counted(n, 'trial')}"
     return status.activity if status.host is None else f"{status.activity}: {owner} was lost; {silent}"
 
 

@@ -392,3 +392,12 @@ def test_warnings_of_the_driver_about_transactions_that_are_repeated_are_not_pri
     code = "import logging, mpi_opt.store; logging.getLogger('psycopg').warning('pipeline aborted')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_folder_that_may_not_be_searched_is_named(tmp_path, monkeypatch):
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    with pytest.raises(StoreError, match=r"results\.db: the file cannot be opened: Permission denied\n  → check"):
+        Store.open(f"sqlite:///{tmp_path / 'results.db'}", read_only=True)

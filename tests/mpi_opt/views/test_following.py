@@ -28,7 +28,7 @@ from mpi_opt.views.following import Notices
 from mpi_opt.views.text.search_summary import end_in_short
 from mpi_opt.views.trackers import JsonLog
 from tests.in_process import in_process
-from tests.mpi_opt.outcomes import an_outcome
+from tests.mpi_opt.outcomes import an_outcome, several_figures
 from tests.mpi_opt.store.made_up import make_study
 from tests.mpirun import patient_s
 from tests.optional_packages import needs
@@ -169,6 +169,14 @@ def test_the_message_of_the_end_is_about_the_end(folder):
     assert end_in_short(study).startswith("all trials have ended; 3 trials ended; best ")
     study.is_finished = False
     assert end_in_short(study).startswith("not all new runs of the best points have ended; 3 trials ended; best ")
+
+
+def test_the_message_of_the_end_names_the_first_of_several_figures_of_merit(folder):
+    Path("objective.py").write_text("def objective(trial):\n    return trial.parameters['x'], 1.0\n")
+    path = write("seed: 1")
+    path.write_text(path.read_text() + "figure_of_merit: [loss, auc]\ndirection: [minimize, maximize]\n")
+    assert in_process("search", "space.yaml", cwd=folder).returncode == 0
+    assert "; 3 trials ended; best loss 0." in end_in_short(Study.open("sqlite:///parabola.db", "parabola"))
 
 
 def test_a_search_sends_a_notice_of_its_restart(folder, monkeypatch):
@@ -327,6 +335,14 @@ def test_a_log_that_cannot_be_written_is_refused_at_the_start(folder):
     done = in_process("search", "space.yaml", "--store", "absent/parabola.db", cwd=folder)
     assert done.returncode == 2
     assert "status of the search" not in done.stderr + done.stdout
+
+
+def test_the_log_has_all_figures_of_merit(tmp_path):
+    log = JsonLog(tmp_path / "log", Progress())
+    log.finished(0, an_outcome(4, "complete", several_figures({"loss": 0.5, "auc": 0.9})), Proposal(4, {"x": 0.5}))
+    (entry,) = map(json.loads, (tmp_path / "log").read_text().splitlines())
+    assert entry["figure_of_merit"] == 0.5
+    assert entry["figures_of_merit"] == {"loss": 0.5, "auc": 0.9}
 
 
 def test_each_line_of_a_log_is_json(tmp_path):
