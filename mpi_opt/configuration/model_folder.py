@@ -7,7 +7,6 @@ it never changes the model that belongs to the figure of merit in the store.
 
 from __future__ import annotations
 
-import errno
 import re
 import shutil
 from collections.abc import Container, Iterable
@@ -55,14 +54,13 @@ class ModelFolder:
         return self.of_attempt(study, number, attempt) / f"fold-{fold}"
 
     def publish(self, study: str, number: int, attempt: int) -> None:
-        """Makes the models of an attempt those of the trial; does nothing if that was done before."""
+        """Makes the models of an attempt those of the trial; does nothing if that was done before.
+
+        If the file system refuses it, the search continues, and the next search of the study tries it again.
+        """
         written, folder = self.of_attempt(study, number, attempt), self.of_trial(study, number)
-        with suppress(FileNotFoundError):  # or the training has no model
-            try:
-                written.rename(folder)
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
+        with suppress(OSError):  # FileNotFoundError: it was done before, or the training has no model
+            if written.is_dir():
                 shutil.rmtree(folder, ignore_errors=True)  # of an earlier version, whose workers wrote to it
                 written.rename(folder)
 
@@ -87,8 +85,12 @@ class ModelFolder:
         for number in numbers:
             shutil.rmtree(self.of_trial(study, number), ignore_errors=True)
 
+    def remove_attempt(self, study: str, number: int, attempt: int) -> None:
+        """Removes what an attempt has written, unless it is the model of the trial."""
+        shutil.rmtree(self.of_attempt(study, number, attempt), ignore_errors=True)
+
     def remove_written(self, study: str, numbers: Container[int]) -> None:
         """Removes what attempts of these trials have written, and what is not the model of a trial."""
         for number, attempt in self.written(study):
             if number in numbers:
-                shutil.rmtree(self.of_attempt(study, number, attempt), ignore_errors=True)
+                self.remove_attempt(study, number, attempt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +121,22 @@ def test_the_next_search_names_the_model_of_one_that_was_killed_after_the_commit
     for _ in range(2):  # and once more, by the first one if it was frozen
         KeptModels("best", MINIMIZE, folder, "key", "random").resume([*before, *ended(complete(1, 1.0), attempt=2)])
         assert (folder.numbers("key"), folder.written("key")) == ({1}, {(2, 1)})
+
+
+def test_a_model_that_the_file_system_refuses_to_rename_is_kept_by_the_next_search(tmp_path, monkeypatch):
+    folder, done = ModelFolder(tmp_path), ended(complete(0, 1.0), attempt=2)
+    write(folder, 0, attempt=2)
+
+    def refuse(self, target):
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", refuse)
+        KeptModels("best", MINIMIZE, folder, "key", "random").take(done)
+        KeptModels("best", MINIMIZE, folder, "key", "random").resume(done)
+    assert folder.numbers("key") == set()
+    KeptModels("best", MINIMIZE, folder, "key", "random").resume(done)
+    assert folder.numbers("key") == {0}
 
 
 def test_a_model_of_an_earlier_version_does_not_keep_the_place_of_another(tmp_path):

@@ -41,7 +41,10 @@ class KeptModels:
         if self._keep is not None:
             numbers, written = self.folder.numbers(self._study), self.folder.written(self._study)
             self.take([one for one in ended if one.number in numbers or (one.number, one.attempt) in written])
-            self.folder.remove_written(self._study, {one.number for one in ended})  # of other attempts
+            latest = {one.number: one.attempt for one in ended}
+            for number, attempt in written:
+                if number in latest and attempt != latest[number]:
+                    self.folder.remove_attempt(self._study, number, attempt)
 
     def take(self, ended: Sequence[Attempt]) -> None:
         """Makes the models of complete trials, whose outcomes are committed, those of the study.
@@ -59,10 +62,12 @@ class KeptModels:
                 self.folder.publish(self._study, outcome.number, attempt.attempt)
             else:
                 removed.add(outcome.number)
+                self.folder.remove_attempt(self._study, outcome.number, attempt.attempt)  # its complete folds
+            # the folder is not listed for this: it may have thousands of models
+            for earlier in range(1, attempt.attempt):
+                self.folder.remove_attempt(self._study, outcome.number, earlier)
         removed |= set(self._costs) - self._chosen()
         self.folder.remove(self._study, removed)
-        # without a commit or a model: folds that have ended before another one failed, or of an earlier attempt
-        self.folder.remove_written(self._study, {one.number for one in ended})
         for number in removed:
             self._costs.pop(number, None)
 
