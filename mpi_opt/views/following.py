@@ -197,7 +197,9 @@ class Notices:
 
     def send(self, event: Event, message: str) -> None:
         """Runs the command in a thread. The message begins with the name of the study."""
-        line = without_passwords(" ".join(f"{self._study}: {message}".split()))
+        # errors of user code may contain characters that neither a variable nor a terminal can have
+        text = "".join(char if char.isprintable() else " " for char in f"{self._study}: {message}")
+        line = without_passwords(" ".join(text.split()))
         thread = threading.Thread(target=self._run, args=(event, line), name=f"notice {event}", daemon=True)
         thread.start()
         self._threads = [one for one in self._threads if one.is_alive()] + [thread]
@@ -238,10 +240,10 @@ class Notices:
         try:
             # a session of its own: Ctrl-C at the terminal does not end it, and its children can be killed with it
             process = subprocess.Popen(
-                self._section.command, shell=True, env=environment, stdin=subprocess.PIPE, text=True,
+                self._section.command, shell=True, env=environment, stdin=subprocess.PIPE, text=True, errors="replace",
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
-        except OSError as error:
+        except (OSError, ValueError) as error:  # such as a name that the encoding of this host does not have
             self._note(f"the command of search.notify cannot be started: {error}")
             return
         try:

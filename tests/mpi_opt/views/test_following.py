@@ -87,6 +87,17 @@ def test_a_command_receives_the_event_and_the_message(folder, monkeypatch):
     assert made.said == []  # it did not see the variable of MPI
 
 
+def test_a_message_has_printable_characters_only(folder):
+    made = notify(RECORD)
+    made.send("failed", "ValueError: \x00 \udc80 \x1b[31m é\u2028→ see")
+    ((_, _, _, message, standard_input),) = lines_after(made, 1)
+    assert message == standard_input == "parabola: ValueError: [31m é → see"
+    made._study = "\ud800"
+    made.send("failed", "no")
+    made.close()
+    assert len(made.said) == 1 and made.said[0].startswith("the command of search.notify cannot be started: ")
+
+
 def test_a_command_that_fails_or_hangs_is_a_note(folder, monkeypatch):
     made = notify("exit 3")
     made.send("stopped", "")
