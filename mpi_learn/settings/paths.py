@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import glob
 import hashlib
-import os
 import re
+import secrets
 import stat
 import tempfile
 import time
@@ -96,7 +96,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Readers never see an incomplete file. The temporary file has the suffix of `path`, which libraries require.
     """
-    temporary = path.with_name(_temporary_name(path.name, str(os.getpid())))
+    # not the number of the process: one of another host, such as an earlier attempt of a trial, may have the same
+    temporary = path.with_name(_temporary_name(path.name, str(secrets.randbelow(10**7))))
     try:
         yield temporary
         temporary.replace(path)
@@ -116,7 +117,7 @@ def temporary_files(path: Path) -> list[Path]:
 def remove_abandoned(path: Path) -> None:
     """Removes the temporary files of `replacing` for `path` that no process has written to for `ABANDONED_S`.
 
-    The age decides, and not the number of the process, because it may run on another host.
+    The age decides, because the process may run on another host.
     """
     for file in temporary_files(path):
         with suppress(OSError):  # for example because another process has removed or renamed it
@@ -124,9 +125,9 @@ def remove_abandoned(path: Path) -> None:
                 file.unlink()
 
 
-def _temporary_name(name: str, process: str) -> str:
+def _temporary_name(name: str, number: str) -> str:
     suffix = KERAS_WEIGHTS if name.endswith(KERAS_WEIGHTS) else Path(name).suffix
-    return f".{name}.{process}{suffix}"
+    return f".{name}.{number}{suffix}"
 
 
 def write_whole(path: Path, text: str) -> None:
