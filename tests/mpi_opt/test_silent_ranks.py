@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -97,3 +98,22 @@ def test_a_search_whose_ranks_are_silent_before_their_first_trial_may_start_agai
     settings = SearchSettings(SearchLimits(4), silence_s=0.1)
     with pytest.raises(RanksLost, match="every rank that could run a trial was lost; the same command continues"):
         Coordinator(pool, ListedStrategy(), ListedStore(), 1, settings).run()
+
+
+def test_no_rank_is_given_up_because_rank_0_was_stopped(monkeypatch):
+    """It may be stopped while it waits for messages; those that have come meanwhile arrive some receptions later."""
+    stopped_s = 0.0
+
+    class Stopped(SilentLink):
+        def receive(self, timeout_s, is_interrupted):
+            nonlocal stopped_s
+            if self.assigned and not stopped_s:
+                stopped_s = 3600.0
+                return []
+            return [(2, Alive()), *super().receive(timeout_s, is_interrupted)]
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + stopped_s)
+    monkeypatch.setattr("mpi_opt.coordinator.blocks.listening_clock.time", clock)
+    pool, store = BlockPool(Stopped(squares), BlockMembership.of(BlockLayout(2, 1))), ListedStore()
+    Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(4), silence_s=30.0)).run()
+    assert "rank_lost" not in store.events

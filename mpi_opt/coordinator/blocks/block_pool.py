@@ -80,11 +80,11 @@ class BlockPool:
         self, timeout_s: float, is_interrupted: Callable[[], bool] = lambda: False
     ) -> list[tuple[int, ToCoordinator]]:
         """Waits for messages, as `CoordinatorLink.receive` does."""
-        self._clock.begin_listening()
+        self._clock.count()
         try:
             messages = self.link.receive(timeout_s, is_interrupted)
         finally:
-            self._clock.end_listening()
+            self._clock.count()
         # all at once: if one of them ends the search with an error, those that follow are not handled, and a block that
         # seems to prepare its objective would be awaited and then killed
         self._preparing.difference_update(message.block for _, message in messages if isinstance(message, Ready))
