@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from mpi_learn.errors import MPILearnError, TrainingError, UserError, shortened, without_passwords
-from mpi_learn.job.exit_status import FAILED, FINISHED, INTERRUPTED
-from mpi_learn.job.started_by import launched_rank
+from mpi_learn.job.exit_status import FAILED, FINISHED, INTERRUPTED, lost
+from mpi_learn.job.started_by import launched_rank, restart_reason
 from mpi_learn.job.stop_request import StopRequest
 from mpi_learn.job.time_limits import job_end_s, margin_s
 
@@ -51,7 +51,18 @@ def reported(world: Communicator | None, debug: bool) -> Iterator[None]:
             _report_to(world, error, debug)
         elif launched_rank() == 0 or not isinstance(error, MPILearnError):
             _print(error, debug, is_expected=isinstance(error, OSError))  # such as a full disk
-        raise typer.Exit(error.exit_status if isinstance(error, MPILearnError) else FAILED) from None
+        raise typer.Exit(_status(error)) from None
+
+
+def _status(error: BaseException) -> int:
+    """The exit status after an error. A job with restarts is started again on a full disk: there may be space again."""
+    from mpi_learn.mpi.host_fault import FULL_DISK
+
+    if not isinstance(error, MPILearnError):
+        return FAILED
+    if error.host_fault == FULL_DISK and restart_reason() is not None:
+        return lost(error)
+    return error.exit_status
 
 
 def _report_to(world: Communicator, error: BaseException, debug: bool) -> None:

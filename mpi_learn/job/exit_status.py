@@ -18,6 +18,7 @@ from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 
+from mpi_learn.errors import without_passwords
 from mpi_learn.job import started_by
 
 FINISHED = 0
@@ -73,11 +74,21 @@ class LaunchMode(StrEnum):
         if rank == 0 and self is not LaunchMode.DIRECT and STATUS_FILE in os.environ:
             # `launch` has created the file; if it does not exist, this is another host
             try:
-                with Path(os.environ[STATUS_FILE]).open("r+") as file:
-                    file.write(str(status))
+                with Path(os.environ[STATUS_FILE]).open("r+", encoding="utf-8", errors="replace") as file:
+                    file.write(f"{status} {_loss}".rstrip())
             except OSError:
                 status = ELSEWHERE.get(status, status)
         return CONFIRMED if self is LaunchMode.CONFIRMED and rank == 0 and status == FINISHED else status
+
+
+_loss = ""
+
+
+def lost(error: Exception) -> int:
+    """`LOST`, with the first line of the error, which `LaunchMode.report` passes on to `launch` as the reason."""
+    global _loss
+    _loss = without_passwords(str(error).partition("\n")[0])
+    return LOST
 
 
 GRACE_S = 30.0

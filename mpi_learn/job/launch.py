@@ -159,7 +159,7 @@ class _Starter:
         A restart leaves out hosts that do not answer, with their ranks.
         """
         with ExitStack() as stack:
-            status_file = stack.enter_context(NamedTemporaryFile("r", prefix="mpi-learn-status-"))
+            status_file = stack.enter_context(NamedTemporaryFile("r", encoding="utf-8", prefix="mpi-learn-status-"))
             chosen, n = self._chosen_hosts(stack, is_restart=bool(reason))
             environment = self.environment | {STATUS_FILE: status_file.name}
             path, restarts = Path(status_file.name), self.wanted.restarts
@@ -243,13 +243,14 @@ def _end(status: int, written: str, request: StopRequest, mode: LaunchMode, trou
 
     Args:
         status: That of ``mpirun``, which may have lost the status of rank 0.
-        written: That of rank 0; empty if rank 0 was killed, has aborted the job after the loss of a rank, or runs on
-            another host.
+        written: That of rank 0, and the reason after a temporary error; empty if rank 0 was killed, has aborted the
+            job after the loss of a rank, or runs on another host.
         trouble: Why the job was ended from here; empty if it has ended itself.
     """
     if not written:  # rank 0 on another host cannot write the file: mpirun returns its status as another number
         written = next((str(one) for one, elsewhere in ELSEWHERE.items() if elsewhere == status), "")
     failures = [INVALID]  # mpirun returns FAILED also if the signal has ended ranks
+    written, _, reason = written.strip().partition(" ")
     if written:
         status = int(written)
         is_finished = status == FINISHED
@@ -264,13 +265,13 @@ def _end(status: int, written: str, request: StopRequest, mode: LaunchMode, trou
     if request.signal_name is not None and status not in failures:
         return JobEnd(request.status)
     if status == LOST:
-        return JobEnd(UNFINISHED, "ranks or hosts were lost")
+        return JobEnd(UNFINISHED, reason or "ranks or hosts were lost")
     if written or status in (INVALID, INTERRUPTED):  # the program has ended by itself: no restart would help
         return JobEnd(status if status in (INVALID, UNFINISHED, INTERRUPTED) else FAILED)
     if trouble:
         return JobEnd(UNFINISHED, trouble)
     if status == FINISHED:
-        loss = "mpirun ended before its rank 0: a node or one of mpirun's daemons was lost"
+        loss = "mpirun ended before its rank 0: a rank, a node or one of mpirun's daemons was lost"
         print(f"{loss}; the same command continues", file=sys.stderr)
         return JobEnd(UNFINISHED, loss)
     if status == UNFINISHED:

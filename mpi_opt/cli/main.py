@@ -22,7 +22,7 @@ from mpi_learn.job.launch import Launch, launch
 from mpi_learn.job.started_by import is_launched, launched_rank, restart_reason
 from mpi_learn.job.stop_request import StopRequest, ignored_requests
 from mpi_learn.job.time_limits import start_limit
-from mpi_opt.errors import MPILearnError, without_passwords
+from mpi_opt.errors import MPILearnError, RanksLost, without_passwords
 
 if TYPE_CHECKING:
     import typer
@@ -151,7 +151,7 @@ def _guarded(command: Callable[[], Any], debug: bool, default: int | None = FINI
         if launched_rank() > 0 and isinstance(error, MPILearnError):
             return FINISHED  # mpirun drops the message of rank 0 if another rank ends first with an error
         if isinstance(error, MPILearnError) and error.is_temporary and restart_reason() is not None:
-            return LOST
+            return LOST if isinstance(error, RanksLost) else exit_status.lost(error)
         return error.exit_status if isinstance(error, MPILearnError) else FAILED
     return default if value is None else value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -12,19 +13,23 @@ import time
 from pathlib import Path
 
 import pytest
+from mpi4py import MPI
+from typer import Exit
 
 from mpi_learn.cli import commands
 from mpi_learn.cli.commands import _latest_checkpoint
-from mpi_learn.errors import ConfigurationError
+from mpi_learn.cli.error_report import reported
+from mpi_learn.errors import ConfigurationError, SavingError
+from mpi_learn.job import exit_status, restarts, time_limits
 from mpi_learn.job import launch as launching
-from mpi_learn.job import restarts, time_limits
 from mpi_learn.job import restarts as module
-from mpi_learn.job.exit_status import CONFIRMED, ELSEWHERE, LOST, STATUS_FILE
+from mpi_learn.job.exit_status import CONFIRMED, ELSEWHERE, LOST, STATUS_FILE, LaunchMode, lost
 from mpi_learn.job.hosts import Host, answering, hostfile_text, hosts_of_slurm, n_ranks, read_hostfile
 from mpi_learn.job.launch import Launch, check_launch_options, launch, without_launch_options
 from mpi_learn.job.restarts import JobEnd, LifeWatch, Restarts, WorkDone, kill_all_with, run_with_restarts
 from mpi_learn.job.started_by import REASON_VARIABLE
 from mpi_learn.job.stop_request import StopRequest
+from mpi_learn.mpi.communicators import agreed_errors
 from mpi_opt.cli.main import _guarded
 from mpi_opt.errors import RanksLost, SearchFailed
 from mpi_opt.store.errors import StoreNotReadyError
@@ -170,6 +175,18 @@ def test_a_restart_receives_its_reason(mpirun, tmp_path):
     assert launched() == 0
     assert (tmp_path / "reasons").read_text() == "[]\n[rank 0 was lost]\n"
     assert REASON_VARIABLE == "MPI_LEARN_RESTART"
+
+
+def test_the_reason_of_a_restart_is_the_temporary_error_of_rank_0(mpirun, tmp_path, monkeypatch):
+    monkeypatch.setattr(exit_status, "_loss", "")
+    path = tmp_path / "status"
+    path.touch()
+    monkeypatch.setenv(STATUS_FILE, str(path))
+    assert LaunchMode.CONFIRMED.report(lost(OSError("é.db: the disk is full\udcff\n  → free some space")), 0) == LOST
+    mpirun(f'echo "[$MPI_LEARN_RESTART]" >> {tmp_path}/reasons; '
+           + FIRST.format(f'cp {path} "${STATUS_FILE}"; exit {LOST}', CONFIRMED))  # fmt: skip
+    assert launched() == 0
+    assert (tmp_path / "reasons").read_text() == "[]\n[é.db: the disk is full?]\n"
 
 
 SILENT = f'touch "${STATUS_FILE}"; sleep 1000 & echo $! > {{}}; wait'
@@ -338,12 +355,27 @@ def test_rank_0_of_a_job_gives_signs_of_life(tmp_path):
     ],
 )
 def test_a_temporary_error_of_a_search_with_restarts_is_a_reason_for_one(monkeypatch, error, reason, status, capsys):
+    monkeypatch.setattr(exit_status, "_loss", "")
+
     def fail() -> None:
         raise error
 
     monkeypatch.setattr("mpi_learn.job.started_by._reason", reason)
     assert _guarded(fail, debug=False) == status
     assert str(error) in capsys.readouterr().err
+    assert exit_status._loss == ("locked" if status == LOST and isinstance(error, StoreNotReadyError) else "")
+
+
+@pytest.mark.parametrize(
+    ("number", "reason", "status"), [(errno.ENOSPC, "", LOST), (errno.ENOSPC, None, 1), (errno.EACCES, "", 1)]
+)
+def test_a_training_with_restarts_is_started_again_on_a_full_disk(monkeypatch, number, reason, status):
+    monkeypatch.setattr(exit_status, "_loss", "")
+    monkeypatch.setattr("mpi_learn.job.started_by._reason", reason)
+    with pytest.raises(Exit) as ended, reported(None, debug=False), agreed_errors(MPI.COMM_SELF):
+        raise SavingError("ck: the checkpoint cannot be written\nsee above") from OSError(number, os.strerror(number))
+    assert ended.value.exit_code == status
+    assert exit_status._loss == ("ck: the checkpoint cannot be written" if status == LOST else "")
 
 
 @pytest.mark.parametrize(
