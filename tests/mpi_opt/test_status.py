@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
+from mpi_opt.store.errors import StoreLockedError, StoreUnreachableError
 from mpi_opt.store.records import LeaseRecord, StudyRecord
 from mpi_opt.study.opening import lease as leasing
 from mpi_opt.study.status import NewRuns, SearchStatus
@@ -251,6 +253,26 @@ def test_watching_ends_when_the_study_is_finished(store, study, path, monkeypatc
     done = in_process("status", "--store", str(path), "--watch", "--json", cwd=path.parent)
     lines = [json.loads(line)["activity"] for line in done.stdout.splitlines()]
     assert lines == ["running", "not running", "finished"]
+
+
+def test_watching_waits_for_a_server_that_was_reachable_before(store, path, monkeypatch):
+    known = SearchStatus.read(store, None)
+
+    def read(*_: object) -> SearchStatus:
+        found = reads.pop(0)
+        if isinstance(found, StoreError):
+            raise found
+        return found
+
+    monkeypatch.setattr(SearchStatus, "read", read)
+    monkeypatch.setattr("mpi_opt.cli.commands.study_commands.WATCH_S", 0.0)
+    for error in (StoreUnreachableError("no connection"), StoreLockedError("another program is writing to it")):
+        reads = [known, error, replace(known, activity="finished")]
+        done = in_process("status", "--store", str(path), "--watch", "--json", cwd=path.parent)
+        assert (done.returncode, len(done.stdout.splitlines()), reads) == (0, 2, [])
+        assert str(error) in done.stderr
+    reads = [StoreUnreachableError("no connection")]
+    assert in_process("status", "--store", str(path), "--watch", cwd=path.parent).returncode == 2
 
 
 def test_a_study_that_was_just_created_has_a_status(path):

@@ -239,17 +239,18 @@ def status(
 ) -> None:
     """Print what a search does at present: trials, blocks, hosts, speed, expected end and the latest events."""
     from mpi_opt.store import Store
-    from mpi_opt.store.errors import StoreNotReadyError
+    from mpi_opt.store.errors import StoreNotReadyError, StoreUnreachableError
     from mpi_opt.study.status import SearchStatus
     from mpi_opt.views.text.search_summary import status_text
 
     url, clear = store_url(store), "\x1b[H\x1b[2J" if sys.stdout.isatty() else ""
+    found: SearchStatus | None = None
     while True:
         try:
             with Store.open(url, read_only=True) as opened:
                 found = SearchStatus.read(opened, study)
-        except StoreNotReadyError as error:  # locked for a moment, or its server restarts
-            if not watch:
+        except (StoreNotReadyError, StoreUnreachableError) as error:  # locked for a moment, or its server restarts
+            if not watch or (found is None and isinstance(error, StoreUnreachableError)):
                 raise
             print(f"mpi-opt: {error}", file=sys.stderr, flush=True)
             time.sleep(WATCH_S)
