@@ -179,7 +179,7 @@ class JsonLog(Progress):
     """
 
     def __init__(self, path: Path, observer: Progress) -> None:
-        self._observer = observer
+        self._observer, self._has_failed = observer, False
         try:
             is_cut = path.is_file() and path.stat().st_size > 0 and _last_byte(path) != b"\n"
             self._file = path.open("a", encoding="utf-8", buffering=1)
@@ -247,8 +247,13 @@ class JsonLog(Progress):
     def _write(self, event: str, **content: Any) -> None:
         # passwords are removed first: in the text of JSON, one may contain an escape character
         text = json.dumps({"at": now(), "event": event} | _masked(content), default=str)
-        with suppress(OSError, ValueError):  # a full disk is no reason to end a search; a notice may end after the log
-            self._file.write(text + "\n")
+        try:
+            with suppress(ValueError):  # a notice may end after the log
+                self._file.write(text + "\n")
+        except OSError as error:  # a full disk is no reason to end a search
+            if not self._has_failed:
+                self._has_failed = True
+                self._observer.note(f"--log-json: {error.strerror or error}; the log will lack events")
 
 
 def _masked(value: Any) -> Any:

@@ -348,6 +348,15 @@ def test_a_log_that_cannot_be_written_is_refused_at_the_start(folder):
     assert "status of the search" not in done.stderr + done.stdout
 
 
+def test_a_log_on_a_full_disk_is_a_note(tmp_path):
+    said: list[str] = []
+    log = JsonLog(Path("/dev/full"), SimpleNamespace(note=said.append, ready=lambda block: None))
+    for block in range(3):
+        log.ready(block)
+    log.close()
+    assert said == ["--log-json: No space left on device; the log will lack events"]
+
+
 def test_the_log_has_all_figures_of_merit(tmp_path):
     log = JsonLog(tmp_path / "log", Progress())
     log.finished(0, an_outcome(4, "complete", several_figures({"loss": 0.5, "auc": 0.9})), Proposal(4, {"x": 0.5}))
