@@ -21,11 +21,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from mpi_learn.cli.terminal import duration
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.sections import NotifySection
+from mpi_opt.core.trial import State
 from mpi_opt.errors import ConfigurationError, without_passwords
 from mpi_opt.store import Store
 from mpi_opt.store.records import readable
@@ -143,8 +144,8 @@ class MetricsFile:
                 gauge.labels(status.study).set(value)
 
         trials = self._client.Gauge("mpi_opt_trials", "Trials by state.", ["study", "state"], registry=registry)
-        for state, n in status.trials.items():
-            trials.labels(status.study, state).set(n)
+        for state in get_args(State):  # also those without trials: a line that ends would not become 0
+            trials.labels(status.study, state).set(status.trials.get(state, 0))
         n_busy = sum(block.number is not None for block in status.blocks)
         blocks = self._client.Gauge("mpi_opt_blocks", "Blocks of ranks.", ["study", "state"], registry=registry)
         blocks.labels(status.study, "busy").set(n_busy)

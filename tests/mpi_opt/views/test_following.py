@@ -246,7 +246,8 @@ def test_metrics_are_those_of_the_status(folder):
         for family in text_string_to_metric_families(Path("search.prom").read_text())
         for sample in family.samples
     }
-    assert samples["mpi_opt_trials", "complete"] == one.trials["complete"]
+    counts = {state: samples["mpi_opt_trials", state] for state in ("queued", "running", *one.trials)}
+    assert counts == {"queued": 0, "running": 0} | one.trials
     assert samples["mpi_opt_trials_wanted", None] == 60
     assert samples["mpi_opt_trials_per_hour", None] == 12.5
     assert (
