@@ -208,15 +208,21 @@ def _activity(store: Store, study: StudyRecord, owner: LeaseRecord | None, silen
 
 
 def _trials_per_hour(latest: Sequence[TrialRecord], count: int, owner: LeaseRecord) -> float | None:
-    """The speed since the start of the search, or, if it has ended `count` trials, since the first of `latest` ended.
+    """The speed since the first trial of the search began; if the search has ended `count` trials, since the first of
+    `latest` ended.
 
     All times are those of the clock of rank 0.
     """
-    ended = [trial.finished_at for trial in latest if trial.finished_at is not None and trial.finished_at > owner.since]
+    ended = [trial for trial in latest if (trial.finished_at or "") > owner.since]
     if not ended:
         return None
-    n, since = (len(ended) - 1, ended[-1]) if len(ended) == count else (len(ended), owner.since)
-    return 3600.0 * n / max(_seconds_between(since, max(owner.renewed_at, ended[0])), 1e-3)
+    first, last = ended[-1].finished_at or "", ended[0].finished_at or ""
+    n, since = len(ended) - 1, first
+    if len(ended) < count:
+        # imports and measurements precede the first trial; a trial that was queued again may have begun before
+        begun = [trial.started_at for trial in ended if (trial.started_at or "") > owner.since]
+        n, since = len(ended), min(filter(None, begun), default=owner.since)
+    return 3600.0 * n / max(_seconds_between(since, max(owner.renewed_at, last)), 1e-3)
 
 
 def _expected_end(study: StudyRecord, wanted: int, per_hour: float | None) -> str | None:

@@ -142,6 +142,14 @@ def test_the_speed_of_trials_that_end_together_is_that_of_several_such_waves(sto
     assert SearchStatus.read(store, None).trials_per_hour == pytest.approx(3600 * 3 / 1010, rel=0.05)
 
 
+def test_the_time_before_the_first_trial_does_not_count(store, study, path):
+    own(store, study, owner(600, 0))
+    set_times(path, {5: 100, 6: 80, 7: 10}, {})
+    with closing(sqlite3.connect(path)) as connection, connection:  # trial 5 began in an earlier search
+        connection.execute("UPDATE trials SET started_at = ? WHERE number IN (6, 7)", (ago(300),))
+    assert SearchStatus.read(store, None).trials_per_hour == pytest.approx(3600 * 3 / 300, rel=0.05)
+
+
 def test_a_large_speed_has_no_exponent(store, study, path):
     own(store, study, owner(1, 0))
     set_times(path, dict.fromkeys(range(8), 0), {})
@@ -171,10 +179,11 @@ def test_the_new_runs_of_the_best_points_are_a_part_of_the_search(tmp_path):
             of_trial = f"WHERE trial_id = (SELECT id FROM trials {where})"
             connection.execute(f"UPDATE attempts SET outcome = NULL, finished_at = NULL {of_trial}", (again.id, last))
             connection.execute("DELETE FROM events WHERE study_id = ?", (again.id,))
+            connection.execute("UPDATE trials SET started_at = ? WHERE study_id = ?", (ago(300), again.id))
         assert SearchStatus.read(store, None).activity == "not running"
         own(store, store.study("more"), owner(600, 0))
         assert SearchStatus.read(store, "more").expected_end is None, "all trials have ended"
-        own(store, again, owner(300, 0))
+        own(store, again, owner(310, 0))
         running = SearchStatus.read(store, "more")
     assert (running.activity, running.n_ended, running.new_runs) == ("running", 3, NewRuns("more.confirm3", 7, 8))
     assert [block.number for block in running.blocks] == [last]
