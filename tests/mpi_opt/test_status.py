@@ -241,6 +241,7 @@ def test_restarts_are_counted_and_the_latest_event_is_first(store, study):
     assert found.n_restarts == 12
     assert [event.detail for event in found.events] == [f"restart {number}" for number in range(11, 1, -1)]
     assert "restarts      12" in status_text(found)
+    assert "event at (UTC) " in status_text(found)
 
 
 def test_the_command_prints_text_or_json(store, study, path):

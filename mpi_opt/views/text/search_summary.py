@@ -113,7 +113,7 @@ def status_text(status: SearchStatus) -> str:
         lines += ["", _blocks(status)]
     if status.events:
         shown = [(readable(one.at), one.kind, one.detail.partition("\n")[0]) for one in status.events[:N_EVENTS]]
-        lines += ["", aligned(("event at", "kind", "detail"), shown)]
+        lines += ["", aligned(("event at (UTC)", "kind", "detail"), shown)]
     return "\n".join(lines)
 
 
