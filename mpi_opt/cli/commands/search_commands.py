@@ -164,10 +164,11 @@ def run_search(plan: Plan, request: StopRequest) -> int:
 
         try:
             study = run_study(plan, world_communicator(), make_observer, share_study=False, request=request)
-        except MPILearnError as error:
+        except Exception as error:
             # a search that is started again at once has not failed for the user
-            if notices is not None and not (error.is_temporary and restart_reason() is not None):
-                notices.send("failed", str(error))
+            is_temporary = isinstance(error, MPILearnError) and error.is_temporary
+            if notices is not None and not (is_temporary and restart_reason() is not None):
+                notices.send("failed", str(error) or type(error).__name__)
             raise
         assert study is not None, "rank 0 has the study"
         counts.take_result(study)

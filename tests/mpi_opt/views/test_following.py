@@ -15,6 +15,7 @@ import pytest
 
 from mpi_opt.cli.main import run as program
 from mpi_opt.cli.search_progress import SearchProgress
+from mpi_opt.configuration.plan import Plan
 from mpi_opt.configuration.read_study import read_study
 from mpi_opt.core.trial import Proposal
 from mpi_opt.errors import ConfigurationError
@@ -170,6 +171,16 @@ def test_a_search_sends_notices_of_its_end(folder):
     assert found[0][3].startswith("parabola: all trials have ended; 3 trials ended; best ")
     assert "the time limit is reached" in found[1][3] or "another trial would likely end" in found[1][3]
     assert "ValueError: no" in found[2][3]
+
+
+def test_an_unexpected_error_is_a_failure(folder, monkeypatch):
+    def read_code(plan: Plan) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Plan, "read_code", read_code)
+    write(f"notify: {json.dumps(RECORD)}")
+    assert in_process("search", "space.yaml", cwd=folder).returncode == 1
+    assert Path("notices").read_text().split("|")[3] == "parabola: [Errno 5] Input/output error"
 
 
 def test_the_message_of_the_end_is_about_the_end(folder):
