@@ -68,7 +68,9 @@ def end_in_short(study: Study) -> str:
         why = "not all new runs of the best points have ended; "
     of = f"{study.figures_of_merit.names[0]} " if study.figures_of_merit.are_several else ""
     best = "" if study.best is None else f"; best {of}{study.best.figure_of_merit:.6g} (trial {study.best.number})"
-    return f"{why}{counted(study.record.n_ended, 'trial')} ended{best}"
+    n_ended, wanted = study.record.n_ended, study.record.configuration.get("search", {}).get("trials")
+    of_wanted = "" if study.is_finished or wanted is None else f"{n_ended} of "
+    return f"{why}{of_wanted}{counted(wanted if of_wanted else n_ended, 'trial')} ended{best}"
 
 
 def _query(study: Study) -> str:

@@ -169,6 +169,7 @@ def test_a_search_sends_notices_of_its_end(folder):
         ("failed", "other"),
     ]
     assert found[0][3].startswith("parabola: all trials have ended; 3 trials ended; best ")
+    assert "; 3 of 4 trials ended; best " in found[1][3]
     assert "the time limit is reached" in found[1][3] or "another trial would likely end" in found[1][3]
     assert "ValueError: no" in found[2][3]
 
@@ -190,7 +191,7 @@ def test_the_message_of_the_end_is_about_the_end(folder):
     study = Study.open("sqlite:///parabola.db", "parabola")
     assert end_in_short(study).startswith("all trials have ended; 3 trials ended; best ")
     study.is_finished = False
-    assert end_in_short(study).startswith("not all new runs of the best points have ended; 3 trials ended; best ")
+    assert end_in_short(study).startswith("not all new runs of the best points have ended; 3 of 3 trials ended; best ")
 
 
 def test_the_message_of_the_end_names_the_first_of_several_figures_of_merit(folder):
