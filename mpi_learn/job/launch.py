@@ -282,7 +282,13 @@ def _end(status: int, written: str, request: StopRequest, mode: LaunchMode, trou
 
 
 def _end_with_parent() -> None:
-    """On Linux, lets this process receive SIGHUP when its parent ends for any reason."""
+    """On Linux, lets this process receive SIGHUP when its parent ends for any reason.
+
+    With ``nohup``, a terminal that is closed must not end ``mpirun``, which handles SIGHUP although it was ignored: it
+    gets a process group of its own, to which the terminal sends no signals.
+    """
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        os.setpgid(0, 0)
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGHUP)

@@ -222,6 +222,18 @@ def test_a_job_that_is_asked_to_end_before_it_has_begun_does_not_wait_for_its_ra
     assert (beside / "mpirun.ended").exists() is not has_begun
 
 
+@pytest.mark.parametrize(("handler", "is_alone"), [(signal.SIG_IGN, True), (signal.SIG_DFL, False)])
+def test_a_closed_terminal_does_not_end_a_job_that_was_started_with_nohup(mpirun, handler, is_alone):
+    """`mpirun` handles SIGHUP even if it was ignored. A terminal sends it to the process group of the command."""
+    beside = mpirun(f"echo $(ps -o pgid= $$) > $0.group; exit {CONFIRMED}").parent
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        assert launch(WANTED, StopRequest()) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert (int((beside / "mpirun.group").read_text()) != os.getpgrp()) is is_alone
+
+
 SPACE = """
 study: parabola
 store: sqlite:///parabola.db
