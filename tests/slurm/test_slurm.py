@@ -236,12 +236,13 @@ def test_a_search_continues_on_the_nodes_that_are_left(study, cluster, how):
 
 
 @thorough
-def test_a_lost_node_is_replaced_and_the_search_continues(study, cluster):
+@pytest.mark.parametrize("rank", [0, -1], ids=["with the batch script", "another"])
+def test_a_lost_node_is_replaced_and_the_search_continues(study, cluster, rank):
     one = study("steady", 150)
     job = one.submit(BY_US.format(n=9), "--ntasks=9", "--open-mode=append")
     one.await_complete(5, job)
     first = job.field("NodeList")
-    lost = _ranks_on(cluster, job)[-1][0]
+    lost = _ranks_on(cluster, job)[rank][0]
     cluster.power_off(lost)
     try:
         assert job.wait(200) == ("COMPLETED", 0), job.text
@@ -249,6 +250,24 @@ def test_a_lost_node_is_replaced_and_the_search_continues(study, cluster):
         assert job.field("NodeList") != first
         assert one.query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(150,)]
         assert "study resumed" in job.text  # and the output of the first run is still there
+    finally:
+        cluster.power_on(lost)
+
+
+@thorough
+def test_a_job_with_no_kill_that_has_lost_its_batch_script_is_requeued_by_hand(study, cluster):
+    one = study("steady", 150)
+    job = one.submit_script(slurm_script("space.yaml", 9))
+    one.await_complete(5, job)
+    lost = job.field("BatchHost")
+    cluster.power_off(lost)
+    try:
+        wait_until(lambda: lost not in job.field("NodeList"), 60, "Slurm does not notice the loss")
+        time.sleep(10)
+        assert job.field("JobState") == "RUNNING"  # if Slurm requeues it now, correct docs/slurm.md
+        cluster.run("scontrol", "requeue", job.number)
+        assert job.wait(250) == ("COMPLETED", 0), job.text
+        assert one.query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(150,)]
     finally:
         cluster.power_on(lost)
 
