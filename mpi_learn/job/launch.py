@@ -154,7 +154,7 @@ class _Starter:
             self.environment["SLURM_JOB_END_TIME"] = str(int(request.job_end_s))  # rank 0 need not ask again
 
     def run(self, reason: str = "") -> JobEnd:
-        """Runs the job once. `reason` is that of the restart, empty for the first start.
+        """Runs the job once. `reason` is that of the restart, or several lines; empty for the first start.
 
         A restart leaves out hosts that do not answer, with their ranks.
         """

@@ -19,11 +19,12 @@ from pathlib import Path
 
 from mpi_learn.job.stop_request import StopRequest
 
-MAX_WITHOUT_PROGRESS = 3
+MAX_WITHOUT_PROGRESS = 5
 """A job is given up after this number of restarts in a row without progress."""
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-"""The pause before a restart, which doubles with each restart without progress, in seconds."""
+FIRST_PAUSE_S, PAUSE_FACTOR = 1.0, 4.0
+"""The pause before a restart, in seconds, and its growth with each restart without progress. A network or a file system
+that does not answer for five minutes therefore ends no job."""
 
 POLL_S = 0.1
 """The interval at which a pause checks whether this process was asked to end, in seconds."""
@@ -51,6 +52,7 @@ class Restarts:
         work_done: Reads what the job has done; None if it is unknown.
         is_alive: Whether rank 0 has given a sign of life since the last call; None if that is unknown. Called only in
             a job of several hosts: before its start, and every `ASK_S` while rank 0 has given none to this host.
+        n_recorded: The number of restarts that the job has recorded, also of earlier commands; None if it is unknown.
         on_given_up: Called with the last message if the job is given up.
         rank_0_trains: Whether rank 0 runs user code also if there are other ranks.
         progresses_after_s: A start that was lost after a longer time, in seconds, has made progress, whatever
@@ -61,6 +63,7 @@ class Restarts:
     work_done: Callable[[], WorkDone | None]
     is_alive: Callable[[], bool | None] = lambda: None
     on_given_up: Callable[[str], None] = lambda text: None
+    n_recorded: Callable[[], int | None] = lambda: None
     rank_0_trains: bool = False
     progresses_after_s: float = math.inf
 
@@ -85,7 +88,8 @@ def run_with_restarts(restarts: Restarts, program: str, run: Callable[[str], Job
     Args:
         restarts: The limit, and the progress of the job.
         program: The name of the program, for messages.
-        run: Runs the job once; receives the reason of the restart, empty for the first start.
+        run: Runs the job once; receives the reasons of the restarts that are not recorded yet, one per line, the
+            latest one last; empty for the first start.
         request: Receives the signals of this process. A request ends the job and the restarts.
 
     Returns:
@@ -93,9 +97,13 @@ def run_with_restarts(restarts: Restarts, program: str, run: Callable[[str], Job
     """
     reasons: list[str] = []
     n_idle, before = 0, None
+    n_earlier = n_recorded = restarts.n_recorded() or 0
     while True:
         began_s = time.monotonic()
-        end = run(reasons[-1] if reasons else "")
+        if reasons:  # a start that was lost before it could open the store has recorded nothing
+            n_recorded = restarts.n_recorded() or n_recorded
+        first = min(n_recorded - n_earlier, len(reasons) - 1)
+        end = run("\n".join(reasons[max(first, 0) :]))
         is_long = time.monotonic() - began_s > restarts.progresses_after_s
         if not end.loss or request.signal_name is not None:
             break
@@ -111,7 +119,7 @@ def run_with_restarts(restarts: Restarts, program: str, run: Callable[[str], Job
             _say(program, message)
             restarts.on_given_up(message)
             return end.status
-        pause_s = min(FIRST_PAUSE_S * 2.0**n_idle, LONGEST_PAUSE_S)
+        pause_s = FIRST_PAUSE_S * PAUSE_FACTOR**n_idle
         reasons.append(end.loss)
         done = f"; {before.text}" if before is not None else ""
         _say(program, f"{end.loss}{done}; restart {len(reasons)} of {restarts.most} in {pause_s:g} s")

@@ -218,6 +218,9 @@ def typed_command() -> str:
 
 
 def restart_reason() -> str | None:
-    """Why this job was started again; empty in its first start, None for a job without restarts."""
+    """Why this job was started again, one line for each time that is not recorded yet.
+
+    Empty in its first start, None for a job without restarts.
+    """
     take_from_environment()
     return _reason

@@ -12,6 +12,7 @@ from mpi_learn.job.restarts import WorkDone
 from mpi_opt.cli.store_options import Changes
 from mpi_opt.core.counted import counted
 from mpi_opt.errors import MPILearnError
+from mpi_opt.store.events import SEARCH_RESTARTED
 
 if TYPE_CHECKING:
     from mpi_opt.configuration.configuration import StudyConfiguration
@@ -33,6 +34,10 @@ class SearchProgress:
         """The number of trials that have ended; None if the store cannot be read."""
         n = self._read(lambda store, study: study.n_ended)
         return None if n is None else WorkDone(n, f"{counted(n, 'trial')} ended so far")
+
+    def n_restarts(self) -> int | None:
+        """The number of restarts in the store; None if it cannot be read."""
+        return self._read(lambda store, study: sum(event.kind == SEARCH_RESTARTED for event in store.events(study.id)))
 
     def is_alive(self) -> bool | None:
         """Whether the search has renewed or released its lease since the last call; None if the store cannot be read.

@@ -38,7 +38,8 @@ class Plan:
         definition: Where an objective of Python is defined; None if the configuration names it.
         resume: Whether a study that was made with another objective of Python continues with this one.
         command: The command that the user has typed; empty if there is none.
-        restart_reason: Why the job of the search was started again; empty if it was not.
+        restart_reason: Why the job of the search was started again, one line for each time that is not in the store
+            yet; empty if it was not.
         log: The file to which the events of the search are appended as JSON; None: none.
         space: The search space.
         layout: The role of each rank.

@@ -92,9 +92,9 @@ def run_coordinator(
         if lease is None:
             progress.note(f"the search ends before its first trial: {request.reason}")
         else:
-            if plan.restart_reason:
-                progress.note(f"search restarted: {plan.restart_reason}")
-                study.store.event(study.record.id, SEARCH_RESTARTED, plan.restart_reason)
+            for reason in plan.restart_reason.splitlines():
+                progress.note(f"search restarted: {reason}")
+                study.store.event(study.record.id, SEARCH_RESTARTED, reason)
             study.extend()
             request.job_end_s = job_end_s()
             number = _use_code(plan, study, progress, code)

@@ -44,7 +44,7 @@ def following(
 
     Args:
         configuration: The study.
-        restart_reason: Why the job of the search was started again; empty if it was not.
+        restart_reason: As in `Plan`.
         note: Receives a line about each problem.
 
     Yields:
@@ -59,7 +59,7 @@ def following(
     if search.metrics_file is not None:
         receivers.append(MetricsFile(Path(search.metrics_file)).take)
     if notices is not None and restart_reason:
-        notices.send("restarted", restart_reason)
+        notices.send("restarted", restart_reason.replace("\n", "; "))
     thread = _Follower(configuration, receivers, note)
     if receivers:
         thread.start()

@@ -50,7 +50,12 @@ def run(ends: list[JobEnd], done: list[int], most: int = 10, request: StopReques
         reasons.append(reason)
         return ends[len(reasons) - 1]
 
-    restarts = Restarts(most, lambda: WorkDone(value := next(progress), f"{value} trials ended so far"))
+    recorded = iter(range(100))  # each start records its restart
+    restarts = Restarts(
+        most,
+        lambda: WorkDone(value := next(progress), f"{value} trials ended so far"),
+        n_recorded=lambda: max(next(recorded) - 1, 0),
+    )
     return run_with_restarts(restarts, "mpi-opt", once, request or StopRequest()), reasons
 
 
@@ -70,17 +75,33 @@ def test_a_job_that_ends_in_order_or_fails_is_not_started_again(end, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_a_job_without_progress_is_given_up_after_three_restarts_in_a_row(capfd):
+def test_a_job_without_progress_is_given_up_after_five_restarts_in_a_row(capfd, monkeypatch):
+    monkeypatch.setattr(module, "_pause", lambda seconds, request: None)
     status, reasons = run([LOSS] * 20, [7] * 20)
-    assert (status, len(reasons)) == (75, 4)
+    assert (status, len(reasons)) == (75, 6)
     said = capfd.readouterr().err
-    assert "given up after 3 restarts: 3 restarts in a row without progress" in said
-    assert said.count("rank 0 was lost") == 3 + 4  # each when it happens, and all in the summary
-    _, reasons = run([LOSS] * 20, [1, 1, 1, 2, 2, 2, 2, 9])
-    assert len(reasons) == 7
+    assert "given up after 5 restarts: 5 restarts in a row without progress" in said
+    assert said.count("rank 0 was lost") == 5 + 6  # each when it happens, and all in the summary
+    _, reasons = run([LOSS] * 20, [1, 1, 1, 2, 2, 2, 2, 2, 2, 9])
+    assert len(reasons) == 9
 
 
-@pytest.mark.parametrize(("each_s", "n_starts"), [(599.0, 4), (601.0, 11)])
+def test_a_start_receives_the_reasons_that_earlier_ones_have_not_recorded():
+    """Two starts are lost before they open the store; before the fourth, the store cannot be read."""
+    received, recorded = [], iter([7, 7, 7, None, 10])
+    losses = iter([JobEnd(75, "a"), JobEnd(75, "b"), JobEnd(75, "c"), JobEnd(75, "d"), DONE])
+
+    def once(reason: str) -> JobEnd:
+        received.append(reason)
+        return next(losses)
+
+    done = iter(range(10))
+    again = Restarts(10, lambda: WorkDone(next(done), "some"), n_recorded=lambda: next(recorded))
+    assert run_with_restarts(again, "mpi-opt", once, StopRequest()) == 0
+    assert received == ["", "a", "a\nb", "a\nb\nc", "d"]
+
+
+@pytest.mark.parametrize(("each_s", "n_starts"), [(599.0, 6), (601.0, 11)])
 def test_a_start_that_took_long_has_made_progress(each_s, n_starts, clock, monkeypatch):
     """Trials may take longer than that, and continue from their checkpoints."""
     monkeypatch.setattr(module, "_pause", lambda seconds, request: None)
@@ -106,8 +127,8 @@ def test_restarts_are_limited(capfd):
 def test_pauses_grow_without_progress_and_end_with_a_request(monkeypatch):
     slept, request = [], StopRequest()
     monkeypatch.setattr(module, "_pause", lambda seconds, request: slept.append(seconds))
-    run([LOSS] * 20, [7, 7, 7, 8, 8, 8, 8])
-    assert slept == [0.01, 0.02, 0.04, 0.01, 0.02, 0.04]
+    run([LOSS] * 20, [7, 7, 7, 8, 8, 8, 8, 8, 8])
+    assert slept == pytest.approx([0.01, 0.04, 0.16, 0.01, 0.04, 0.16, 0.64, 2.56])
     monkeypatch.undo()
     monkeypatch.setattr(module, "FIRST_PAUSE_S", 1000.0)
     threading.Timer(0.05, lambda: request.ask("SIGTERM")).start()

@@ -58,6 +58,7 @@ def search(
                 progress.work_done,
                 progress.is_alive,
                 progress.notify_given_up,
+                progress.n_restarts,
                 progresses_after_s=CHECKPOINT_S,  # trials that take hours have a checkpoint by then
             )
         return Launch(["mpi_opt", *without_launch_options(context.obj)], n, hostfile, again)

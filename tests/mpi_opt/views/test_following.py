@@ -202,15 +202,20 @@ def test_the_message_of_the_end_names_the_first_of_several_figures_of_merit(fold
     assert "; 3 trials ended; best loss 0." in end_in_short(Study.open("sqlite:///parabola.db", "parabola"))
 
 
-def test_a_search_sends_a_notice_of_its_restart(folder, monkeypatch):
-    monkeypatch.setattr("mpi_learn.job.started_by._reason", "rank 0 was lost")
+def test_a_search_sends_a_notice_of_its_restarts_and_records_each(folder, monkeypatch):
+    """The first of two starts was lost before it could open the store."""
+    monkeypatch.setattr("mpi_learn.job.started_by._reason", "the disk is full\nrank 0 was lost")
     write(f"notify: {json.dumps(RECORD)}")
     assert in_process("search", "space.yaml", cwd=folder).returncode == 0
     found = sorted(line.split("|")[0] + line.split("|")[3] for line in Path("notices").read_text().splitlines())
-    assert found[1] == "restartedparabola: rank 0 was lost"
+    assert found[1] == "restartedparabola: the disk is full; rank 0 was lost"
     with Store.open("sqlite:///parabola.db", read_only=True) as store:
         events = store.events(store.study("parabola").id)
-    assert (events[0].kind, events[0].detail) == ("search_restarted", "rank 0 was lost")
+    assert [(event.kind, event.detail) for event in events[:2]] == [
+        ("search_restarted", "the disk is full"),
+        ("search_restarted", "rank 0 was lost"),
+    ]
+    assert SearchProgress(Path("space.yaml"), {}).n_restarts() == 2
 
 
 def test_a_job_that_is_given_up_sends_a_notice(folder):
@@ -230,6 +235,7 @@ def test_the_progress_of_a_search_is_read_from_its_store(folder):
     progress = SearchProgress(write("seed: 1"), {"search.trials": None})
     assert progress.work_done() is None
     assert progress.is_alive() is None
+    assert progress.n_restarts() is None
     assert in_process("search", "space.yaml", cwd=folder).returncode == 0
     assert (progress.work_done().measure, progress.work_done().text) == (3, "3 trials ended so far")
     assert progress.is_alive() is False
