@@ -169,6 +169,10 @@ ASK_S = 3.0
 ELSEWHERE_S = 10.0
 """Such a rank 0 may be silent for at least this time, in seconds: a search renews the lease of its study every 3 s."""
 
+STOPPED_S = 10.0
+"""If the job is not checked for this time, in seconds, this process was stopped, probably together with the job: by a
+batch system that suspends jobs, or from a terminal."""
+
 LEFTOVERS_S = 5.0
 """Processes that were killed must be gone after this time, in seconds."""
 
@@ -200,7 +204,7 @@ class LifeWatch:
     ) -> None:
         self._path, self._start_s, self._silence_s, self._is_alive = path, start_s, silence_s, is_alive
         self._seen = self._first = path.stat().st_mtime_ns
-        self._since_s = self._asked_s = time.monotonic()
+        self._since_s = self._asked_s = self._checked_s = time.monotonic()
         self._is_elsewhere = False
         is_alive()  # the next call is then not about an earlier job
 
@@ -210,9 +214,17 @@ class LifeWatch:
         return self._seen != self._first
 
     def trouble(self) -> str:
-        """Why the job must be ended; empty if it is alive."""
+        """Why the job must be ended; empty if it is alive. To be called at least every `STOPPED_S`."""
+        now_s = time.monotonic()
+        if (stopped_s := now_s - self._checked_s) > STOPPED_S:
+            self._since_s += stopped_s
+        trouble = self._trouble(now_s)
+        self._checked_s = time.monotonic()  # a slow store is no reason to give the job more time
+        return trouble
+
+    def _trouble(self, now_s: float) -> str:
         try:
-            found, now_s = self._path.stat(), time.monotonic()
+            found = self._path.stat()
         except OSError:  # another program has removed the file: nothing is known
             return ""
         if found.st_mtime_ns != self._seen:

@@ -281,22 +281,40 @@ def clock(monkeypatch):
     return now
 
 
+def trouble_after(watch: LifeWatch, clock: list[float], seconds: int) -> str:
+    """Checks the job every second; returns the first trouble."""
+    for _ in range(seconds):
+        clock[0] += 1
+        if found := watch.trouble():
+            return found
+    return ""
+
+
 def test_signs_of_life_have_a_limit_at_the_start_and_between_them(clock, tmp_path):
     path = tmp_path / "status"
     path.touch()
     watch = LifeWatch(path, 600.0, 60.0)
-    clock[0] += 599
-    assert watch.trouble() == ""
-    clock[0] += 2
-    assert watch.trouble() == "the job did not begin within 600 s"
+    assert trouble_after(watch, clock, 600) == ""
+    assert trouble_after(watch, clock, 1) == "the job did not begin within 600 s"
     os.utime(path, (5, 5))
-    assert watch.trouble() == ""
-    clock[0] += 59
-    assert watch.trouble() == ""
-    clock[0] += 2
-    assert watch.trouble() == "rank 0 gave no sign of life for 60 s"
+    assert trouble_after(watch, clock, 61) == ""
+    assert trouble_after(watch, clock, 1) == "rank 0 gave no sign of life for 60 s"
     os.utime(path, (6, 6))
     assert watch.trouble() == ""
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_job_that_was_stopped_together_with_this_process_is_not_ended(has_begun, clock, tmp_path):
+    path = tmp_path / "status"
+    path.touch()
+    watch = LifeWatch(path, 60.0, 60.0)
+    if has_begun:
+        os.utime(path, (5, 5))
+    assert trouble_after(watch, clock, 30) == ""
+    clock[0] += 3600
+    assert watch.trouble() == ""
+    assert trouble_after(watch, clock, 25) == ""
+    assert trouble_after(watch, clock, 10) != "", "the time before the stop counts"
 
 
 @pytest.mark.parametrize(
@@ -332,8 +350,7 @@ def test_without_its_file_a_job_counts_as_alive(clock, tmp_path):
     path.touch()
     watch = LifeWatch(path, 600.0, 60.0, lambda: False)
     path.unlink()
-    clock[0] += 1e6
-    assert watch.trouble() == ""
+    assert trouble_after(watch, clock, 700) == ""
 
 
 def test_an_mpirun_that_does_not_end_after_its_rank_0_is_noticed(clock, tmp_path):
@@ -341,11 +358,8 @@ def test_an_mpirun_that_does_not_end_after_its_rank_0_is_noticed(clock, tmp_path
     path.touch()
     watch = LifeWatch(path, 600.0, 60.0, lambda: True)
     path.write_text("0")
-    assert watch.trouble() == ""
-    clock[0] += 74
-    assert watch.trouble() == ""
-    clock[0] += 2
-    assert watch.trouble() == "mpirun did not end after its rank 0"
+    assert trouble_after(watch, clock, 76) == ""
+    assert trouble_after(watch, clock, 1) == "mpirun did not end after its rank 0"
 
 
 def test_rank_0_of_a_job_gives_signs_of_life(tmp_path):
