@@ -130,7 +130,10 @@ def launch(wanted: Launch, request: StopRequest) -> int:
     if request.signal_name is not None:
         return request.status
     if wanted.restarts is None:
-        return starter.run().status
+        end = starter.run()
+        if end.loss:
+            print(f"{end.loss}; the same command continues", file=sys.stderr, flush=True)
+        return end.status
     program = wanted.arguments[0].replace("_", "-")
     return run_with_restarts(wanted.restarts, program, starter.run, request)
 
@@ -271,9 +274,7 @@ def _end(status: int, written: str, request: StopRequest, mode: LaunchMode, trou
     if trouble:
         return JobEnd(UNFINISHED, trouble)
     if status == FINISHED:
-        loss = "mpirun ended before its rank 0: a rank, a node or one of mpirun's daemons was lost"
-        print(f"{loss}; the same command continues", file=sys.stderr)
-        return JobEnd(UNFINISHED, loss)
+        return JobEnd(UNFINISHED, "mpirun ended before its rank 0: a rank, a node or one of mpirun's daemons was lost")
     if status == UNFINISHED:
         return JobEnd(UNFINISHED, "rank 0 was lost")
     if status < 0:

@@ -175,6 +175,20 @@ def test_a_job_that_has_lost_a_process_is_started_again(mpirun, how):
 
 
 @pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ("exit 0", "mpirun ended before its rank 0: a rank, a node or one of mpirun's daemons was lost"),
+        ("exit 75", "rank 0 was lost"),
+        ("kill -KILL $$", "mpirun was killed by SIGKILL"),
+    ],
+)
+def test_without_restarts_a_loss_is_printed(mpirun, how, text, capfd):
+    mpirun(how)
+    assert launch(Launch(["mpi_opt", "search", "space.yaml"], 4), StopRequest()) != 0
+    assert f"{text}; the same command continues" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("how", "status"),
     [
         ("exit 2", 2),

@@ -131,13 +131,24 @@ def slurm_script(arguments: str, n_ranks: int) -> str:
 #SBATCH --signal=B:USR1@120
 #SBATCH --open-mode=append
 #SBATCH --no-kill
+#SBATCH --requeue
 
 # Load Python, mpi_opt and Open MPI 5.0.11 or newer here, for example:
 # source .venv/bin/activate
 
+# With --no-kill, the job continues without a node that is lost. If it is the node of this script, Slurm does nothing:
+# a process on another node requeues the job.
+if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
+    srun --nodes=1 --ntasks=1 --relative=1 --overlap --mpi=none sh -c '
+        while sleep 30; do
+            nodes=$(squeue --noheader --jobs=$SLURM_JOB_ID --format=%N) && [ "$nodes" ] || continue
+            scontrol show hostnames "$nodes" | grep -qx "$0" || scontrol requeue $SLURM_JOB_ID
+        done' "$SLURMD_NODENAME" > /dev/null 2>&1 &
+fi
+
 # With exec, mpi-opt receives the signals of Slurm and sets the exit status: 0 finished; 75 not finished, submit again.
 # -n starts mpirun, because a search under srun does not survive lost ranks. --restarts starts it again on the nodes
-# that are left if one is lost, which --no-kill allows.
+# that are left if one is lost.
 exec mpi-opt search {arguments} -n {n_ranks} --restarts 10
 """
 

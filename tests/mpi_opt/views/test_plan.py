@@ -188,6 +188,7 @@ def test_batch_script_lets_slurm_choose_the_nodes_and_passes_signals_and_status_
     assert not {"nodes", "ntasks-per-node"} & set(options)
     assert options["open-mode"] == "append"  # Slurm truncates the output of a requeued job otherwise
     assert "no-kill" in options  # the job continues without a node that is lost
+    assert "requeue" in options  # a lost node with the batch script; some clusters have JobRequeue=0
     assert command == "exec mpi-opt search space.yaml -n 129 --restarts 10"
 
 
