@@ -51,7 +51,7 @@ def test_session_without_a_command_has_none(monkeypatch):
 def test_ranks_know_the_command_that_started_mpirun_and_their_children_do_not(monkeypatch):
     monkeypatch.setattr(sys, "orig_argv", ["python", "/bin/mpi-opt", "search", "jets.yaml", "-n", "5"])
     passed = {}
-    monkeypatch.setattr(launch, "_run", lambda command, environment, *_: passed.update(environment) or (0, ""))
+    monkeypatch.setattr(launch, "_run", lambda command, environment, *_, **__: passed.update(environment) or (0, ""))
     launch.launch(launch.Launch(["mpi_opt", "search", "jets.yaml"], 5), StopRequest())
     monkeypatch.setattr(os, "environ", {**os.environ, **passed, **FOUR})  # a rank
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "mpi_opt", "search", "jets.yaml"])
