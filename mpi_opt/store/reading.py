@@ -110,6 +110,14 @@ def read_latest_ended(connection: Connection, study_id: int, count: int) -> list
     return _trials(connection, study_id, query.order_by(trials.c.ended.desc()).limit(count))
 
 
+def read_latest_times(connection: Connection, study_id: int, count: int) -> list[tuple[str, str]]:
+    """Start and end of the trials of `read_latest_ended`: of thousands, these are read much faster than the trials."""
+    query = select(func.coalesce(trials.c.started_at, ""), func.coalesce(trials.c.finished_at, "")).where(
+        trials.c.study_id == study_id, trials.c.ended.is_not(None)
+    )
+    return [(began, ended) for began, ended in connection.execute(query.order_by(trials.c.ended.desc()).limit(count))]
+
+
 def read_best(
     connection: Connection, study_id: int, maximize: bool, count: int = 1, *, longest_first: bool = False
 ) -> list[TrialRecord]:

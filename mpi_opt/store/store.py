@@ -232,6 +232,7 @@ class Store:
     front = _query(reading.read_front)
     ended_trials = _query(reading.read_ended)
     latest_ended = _query(reading.read_latest_ended)
+    latest_times = _query(reading.read_latest_times)
     folds = _query(reading.read_folds)
     curves = _query(reading.read_curves)
     attempts = _query(reading.read_attempts)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from mpi_opt.core.trial import State, TrialRecord
+from mpi_opt.core.trial import State
 from mpi_opt.store import Store
 from mpi_opt.store.events import SEARCH_RESTARTED
 from mpi_opt.store.records import AttemptRecord, EventRecord, LeaseRecord, StudyRecord, time_of
@@ -155,15 +155,13 @@ class SearchStatus:
         activity = _activity(store, study, owner, silent_s)
         # the block of a trial is in its attempt: those of running and of recently ended trials show every active block
         running = [trial.number for trial in store.trials(study.id, ("running",))]
-        count = max(N_RECENT, N_WAVES * len(running))
-        latest = store.latest_ended(study.id, count)
+        latest = store.latest_ended(study.id, N_RECENT)
         per_hour, blocks = None, []
         if owner is not None and activity in ("running", "silent"):
-            numbers = sorted({*running, *(trial.number for trial in latest[:N_RECENT])})
-            per_hour, blocks = (
-                _trials_per_hour(latest, count, owner),
-                _blocks(store.attempts(study.id, numbers), owner.since),
-            )
+            numbers = sorted({*running, *(trial.number for trial in latest)})
+            blocks = _blocks(store.attempts(study.id, numbers), owner.since)
+            count = max(N_RECENT, N_WAVES * len(running))
+            per_hour = _trials_per_hour(store.latest_times(study.id, count), count, owner)
         wanted = study.configuration.get("search", {}).get("trials", study.n_trials)
         durations = [trial.duration_s for trial in latest if trial.duration_s is not None]
         is_ending = study.n_ended >= wanted  # at the end of the last trial, or because the best points run again
@@ -207,22 +205,20 @@ def _activity(store: Store, study: StudyRecord, owner: LeaseRecord | None, silen
     return "running" if owner.machine == machine() or silent_s < GONE_S else "silent"
 
 
-def _trials_per_hour(latest: Sequence[TrialRecord], count: int, owner: LeaseRecord) -> float | None:
+def _trials_per_hour(latest: Sequence[tuple[str, str]], count: int, owner: LeaseRecord) -> float | None:
     """The speed since the first trial of the search began; if the search has ended `count` trials, since the first of
-    `latest` ended.
+    them ended.
 
-    All times are those of the clock of rank 0.
+    `latest` are start and end of the latest `count` trials, the last one first, by the clock of rank 0.
     """
-    ended = [trial for trial in latest if (trial.finished_at or "") > owner.since]
-    if not ended:
+    times = [(began, ended) for began, ended in latest if ended > owner.since]
+    if not times:
         return None
-    first, last = ended[-1].finished_at or "", ended[0].finished_at or ""
-    n, since = len(ended) - 1, first
-    if len(ended) < count:
+    n, since = len(times) - 1, times[-1][1]
+    if len(times) < count:
         # imports and measurements precede the first trial; a trial that was queued again may have begun before
-        begun = [trial.started_at for trial in ended if (trial.started_at or "") > owner.since]
-        n, since = len(ended), min(filter(None, begun), default=owner.since)
-    return 3600.0 * n / max(_seconds_between(since, max(owner.renewed_at, last)), 1e-3)
+        n, since = len(times), min((began for began, _ in times if began > owner.since), default=owner.since)
+    return 3600.0 * n / max(_seconds_between(since, max(owner.renewed_at, times[0][1])), 1e-3)
 
 
 def _expected_end(study: StudyRecord, wanted: int, per_hour: float | None) -> str | None:

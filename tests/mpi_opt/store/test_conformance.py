@@ -84,6 +84,16 @@ def test_started_trial_is_running(store: Store) -> None:
     assert attempt.outcome is None
 
 
+def test_the_latest_times_are_those_of_the_trials_that_ended_last(store: Store) -> None:
+    study = create(store)
+    store.start(study.id, [start(number) for number in range(4)])
+    for number in (2, 0, 1):
+        store.finish(study.id, [finish(number, 1.0)])
+    trials = {trial.number: (trial.started_at, trial.finished_at) for trial in store.trials(study.id)}
+    assert store.latest_times(study.id, 2) == [trials[1], trials[0]]
+    assert store.latest_times(study.id, 9) == [trials[1], trials[0], trials[2]]
+
+
 def test_a_trial_that_runs_again_has_the_start_of_its_latest_attempt(store: Store) -> None:
     study = create(store)
     store.start(study.id, [start(0)])
