@@ -192,7 +192,7 @@ class _Starter:
         if is_restart:
             hosts = hosts_of_slurm() if given is None else read_hostfile(given)
             left = answering(hosts, runs_by_srun if given is None else runs_by_ssh) if len(hosts) > 1 else hosts
-            if hosts and not left:
+            if hosts and not left:  # perhaps the network fails for a while: the start will show it, and is repeated
                 names = ", ".join(host.name for host in hosts)
                 print(
                     f"{names}: no answer; no other host is known, and the job starts there", file=sys.stderr, flush=True

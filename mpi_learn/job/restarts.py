@@ -97,11 +97,13 @@ def run_with_restarts(restarts: Restarts, program: str, run: Callable[[str], Job
     """
     reasons: list[str] = []
     n_idle, before = 0, None
-    n_earlier = n_recorded = restarts.n_recorded() or 0
+    n_earlier = n_recorded = 0
     while True:
         began_s = time.monotonic()
         if reasons:  # a start that was lost before it could open the store has recorded nothing
             n_recorded = restarts.n_recorded() or n_recorded
+            if len(reasons) == 1:  # the first start had no reason to record; until then, nothing needs to be read
+                n_earlier = n_recorded
         first = min(n_recorded - n_earlier, len(reasons) - 1)
         end = run("\n".join(reasons[max(first, 0) :]))
         is_long = time.monotonic() - began_s > restarts.progresses_after_s

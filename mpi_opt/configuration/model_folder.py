@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Container, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,16 +52,20 @@ class ModelFolder:
         """The folder in which an attempt writes a fold: a model, its ``training.yaml`` and its history."""
         return self.of_attempt(study, number, attempt) / f"fold-{fold}"
 
-    def publish(self, study: str, number: int, attempt: int) -> None:
+    def publish(self, study: str, number: int, attempt: int) -> str:
         """Makes the models of an attempt those of the trial; does nothing if that was done before.
 
-        If the file system refuses it, the search continues, and the next search of the study tries it again.
+        Returns:
+            Why the file system refused it; empty otherwise. The next search of the study tries it again.
         """
         written, folder = self.of_attempt(study, number, attempt), self.of_trial(study, number)
-        with suppress(OSError):  # FileNotFoundError: it was done before, or the training has no model
-            if written.is_dir():
+        try:
+            if written.is_dir():  # otherwise it was done before, or the training has no model
                 shutil.rmtree(folder, ignore_errors=True)  # of an earlier version, whose workers wrote to it
                 written.rename(folder)
+        except OSError as error:
+            return f"the model of trial {number} stays in {written}: {error.strerror}"
+        return ""
 
     def folds(self, study: str, number: int) -> list[Path]:
         """The folders of the folds of a trial that are complete, by number of the fold."""

@@ -119,9 +119,9 @@ class Coordinator:
         if past := self.state.resume(max_crashes):
             self.progress.resumed(past.ended)
             if self.settings.kept_models is not None:
-                self.settings.kept_models.resume(
-                    [Attempt(one.proposal, one.attempts, outcome=one.outcome) for one in past.ended]
-                )
+                ended = [Attempt(one.proposal, one.attempts, outcome=one.outcome) for one in past.ended]
+                for problem in self.settings.kept_models.resume(ended):
+                    self.progress.note(problem)
             if self.ending.resume(past):
                 self.state.announce(STUDY_RESUMED, str(past))
 
@@ -233,7 +233,8 @@ class Coordinator:
             block = EXTERNAL_BLOCK if attempt.is_held else attempt.block
             self.progress.finished(block, attempt.result, attempt.proposal)
         if self.settings.kept_models is not None:
-            self.settings.kept_models.take(ended)
+            for problem in self.settings.kept_models.take(ended):
+                self.progress.note(problem)
         if obsolete := self.state.obsolete(ended):
             self.settings.discard(self.settings.study, obsolete)
 

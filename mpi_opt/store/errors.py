@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class StoreNotReadyError(StoreError):
     """The database cannot be written for the moment. The call wrote nothing and may be repeated later.
 
-    One exception: if the connection to a server is lost during a commit, nobody knows whether the call wrote.
+    One exception: if the connection to a server is lost during a commit, the call may have written.
     """
 
     exit_status = 1

@@ -20,8 +20,8 @@ N_RECENT = 200
 """The speed of a search is measured over this number of trials that have ended last, or more with many blocks."""
 
 N_WAVES = 5
-"""It is measured over at least this number of trials for each that runs at present: trials that start together also end
-together, and the time between the first and the last of such a wave says nothing about the speed."""
+"""It is measured over at least this number of trials for each that runs at present. Trials that start together also end
+together: the time between the first and the last of them is not that between such groups."""
 
 N_EVENTS = 10
 """The number of recent events."""

@@ -54,7 +54,7 @@ def run(ends: list[JobEnd], done: list[int], most: int = 10, request: StopReques
     restarts = Restarts(
         most,
         lambda: WorkDone(value := next(progress), f"{value} trials ended so far"),
-        n_recorded=lambda: max(next(recorded) - 1, 0),
+        n_recorded=lambda: next(recorded),
     )
     return run_with_restarts(restarts, "mpi-opt", once, request or StopRequest()), reasons
 
@@ -88,7 +88,7 @@ def test_a_job_without_progress_is_given_up_after_five_restarts_in_a_row(capfd, 
 
 def test_a_start_receives_the_reasons_that_earlier_ones_have_not_recorded():
     """Two starts are lost before they open the store; before the fourth, the store cannot be read."""
-    received, recorded = [], iter([7, 7, 7, None, 10])
+    received, recorded = [], iter([7, 7, None, 10])
     losses = iter([JobEnd(75, "a"), JobEnd(75, "b"), JobEnd(75, "c"), JobEnd(75, "d"), DONE])
 
     def once(reason: str) -> JobEnd:
@@ -99,6 +99,12 @@ def test_a_start_receives_the_reasons_that_earlier_ones_have_not_recorded():
     again = Restarts(10, lambda: WorkDone(next(done), "some"), n_recorded=lambda: next(recorded))
     assert run_with_restarts(again, "mpi-opt", once, StopRequest()) == 0
     assert received == ["", "a", "a\nb", "a\nb\nc", "d"]
+
+
+def test_nothing_is_read_before_a_restart_is_needed():
+    """It would delay the start of each job."""
+    again = Restarts(10, lambda: pytest.fail("read"), n_recorded=lambda: pytest.fail("read"))
+    assert run_with_restarts(again, "mpi-opt", lambda reason: DONE, StopRequest()) == 0
 
 
 @pytest.mark.parametrize(("each_s", "n_starts"), [(599.0, 6), (601.0, 11)])

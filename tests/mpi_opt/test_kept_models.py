@@ -132,8 +132,9 @@ def test_a_model_that_the_file_system_refuses_to_rename_is_kept_by_the_next_sear
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "rename", refuse)
-        KeptModels("best", MINIMIZE, folder, "key", "random").take(done)
-        KeptModels("best", MINIMIZE, folder, "key", "random").resume(done)
+        (said,) = KeptModels("best", MINIMIZE, folder, "key", "random").take(done)
+        assert KeptModels("best", MINIMIZE, folder, "key", "random").resume(done) == [said]
+    assert said == f"the model of trial 0 stays in {folder.of_attempt('key', 0, 2)}: Stale file handle"
     assert folder.numbers("key") == set()
     KeptModels("best", MINIMIZE, folder, "key", "random").resume(done)
     assert folder.numbers("key") == {0}

@@ -32,34 +32,39 @@ class KeptModels:
         self._costs: dict[int, tuple[float, ...]] = {}
         self._lengths: dict[int, float] = {}  # the same trials -> their rank of length
 
-    def resume(self, ended: Sequence[Attempt]) -> None:
+    def resume(self, ended: Sequence[Attempt]) -> list[str]:
         """Continues with the models that earlier searches have kept; only trials with a model compete.
 
         `ended` are the latest attempts of all trials of the study that have ended. The earlier search may have been
-        killed between the commit of an outcome and `take`.
+        killed between the commit of an outcome and `take`, whose problems are returned.
         """
-        if self._keep is not None:
-            numbers, written = self.folder.numbers(self._study), self.folder.written(self._study)
-            self.take([one for one in ended if one.number in numbers or (one.number, one.attempt) in written])
-            latest = {one.number: one.attempt for one in ended}
-            for number, attempt in written:
-                if number in latest and attempt != latest[number]:
-                    self.folder.remove_attempt(self._study, number, attempt)
+        if self._keep is None:
+            return []
+        numbers, written = self.folder.numbers(self._study), self.folder.written(self._study)
+        problems = self.take([one for one in ended if one.number in numbers or (one.number, one.attempt) in written])
+        latest = {one.number: one.attempt for one in ended}
+        for number, attempt in written:
+            if number in latest and attempt != latest[number]:
+                self.folder.remove_attempt(self._study, number, attempt)
+        return problems
 
-    def take(self, ended: Sequence[Attempt]) -> None:
+    def take(self, ended: Sequence[Attempt]) -> list[str]:
         """Makes the models of complete trials, whose outcomes are committed, those of the study.
 
         Removes those of trials that have failed or were pruned, and those that better ones replace.
+
+        Returns:
+            The problems with the file system, as text.
         """
         if self._keep is None:
-            return
-        removed = set()
+            return []
+        removed, problems = set(), []
         for attempt in ended:
             outcome = attempt.result
             if outcome.state == "complete" and outcome.figures_of_merit:
                 self._lengths[outcome.number] = rank_of_length(attempt.proposal.budget, self._strategy)
                 self._costs[outcome.number] = self._figures.costs(outcome.figures_of_merit)
-                self.folder.publish(self._study, outcome.number, attempt.attempt)
+                problems.append(self.folder.publish(self._study, outcome.number, attempt.attempt))
             else:
                 removed.add(outcome.number)
                 self.folder.remove_attempt(self._study, outcome.number, attempt.attempt)  # its complete folds
@@ -70,6 +75,7 @@ class KeptModels:
         self.folder.remove(self._study, removed)
         for number in removed:
             self._costs.pop(number, None)
+        return [*filter(None, problems)]
 
     def _chosen(self) -> set[int]:
         numbers = sorted(self._costs, key=lambda number: (self._lengths[number], self._costs[number], number))
